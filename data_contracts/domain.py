@@ -1,0 +1,69 @@
+"""The domain: which attributes there are and how many codes each has.
+
+Belongs here: sizes, shapes and flat cell indices.  Does not belong here: where the codes come from
+(tasks/codecs.py) and any count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+Clique = tuple[str, ...]
+"""Attributes of one marginal, in domain order."""
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Attributes and their number of codes, in table order."""
+
+    attributes: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse mismatched lengths, repeated names and empty domains (ValueError)."""
+        if len(self.attributes) != len(self.sizes):
+            raise ValueError("attributes and sizes differ in length")
+        if len(set(self.attributes)) != len(self.attributes):
+            raise ValueError("an attribute stands twice in the domain")
+        if any(size < 1 for size in self.sizes):
+            raise ValueError("every attribute needs at least one code")
+        object.__setattr__(self, "_size_of", dict(zip(self.attributes, self.sizes, strict=True)))
+        object.__setattr__(self, "_index_of", {a: i for i, a in enumerate(self.attributes)})
+
+    @classmethod
+    def of(cls, sizes: Mapping[str, int]) -> Domain:
+        """A domain from a mapping attribute -> size, in its order."""
+        return cls(tuple(sizes), tuple(int(s) for s in sizes.values()))
+
+    def size(self, attribute: str) -> int:
+        """Number of codes of ``attribute``; KeyError if unknown."""
+        return self._size_of[attribute]  # type: ignore[attr-defined]
+
+    def index(self, attribute: str) -> int:
+        """Position of ``attribute``; KeyError if unknown."""
+        return self._index_of[attribute]  # type: ignore[attr-defined]
+
+    def shape(self, clique: Iterable[str]) -> tuple[int, ...]:
+        """Sizes of the clique's attributes, in the clique's order."""
+        return tuple(self.size(a) for a in clique)
+
+    def cells(self, clique: Iterable[str]) -> int:
+        """Number of cells of the marginal on ``clique`` (1 for the empty clique); an exact int."""
+        return prod(self.shape(clique))
+
+    def ordered(self, attributes: Iterable[str]) -> Clique:
+        """The attributes as a clique: unique, in domain order."""
+        return tuple(sorted(set(attributes), key=self.index))
+
+
+def code_dtype(size: int) -> np.dtype:
+    """Smallest unsigned dtype that holds the codes 0 .. size - 1."""
+    if size <= 1 << 8:
+        return np.dtype(np.uint8)
+    if size <= 1 << 16:
+        return np.dtype(np.uint16)
+    return np.dtype(np.uint32)

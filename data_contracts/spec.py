@@ -1,0 +1,194 @@
+"""The release spec: one frozen model that is the YAML file, the CLI's request and the flow's parameter.
+
+Belongs here: fields, documented defaults and validation that needs nothing but the spec itself.
+Does not belong here: file access, noise, or any default that looks at data.
+Where a default differs from the paper's value, the field's description says why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from fractions import Fraction
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from data_contracts.columns import Column, DropColumn, FrozenModel
+
+MAX_COLUMNS = 5_000
+
+
+class Unit(FrozenModel):
+    """The unit of protection: how many records one person can have.  Mandatory, no default."""
+
+    records_per_person: int | None = Field(
+        default=None, ge=1, le=10_000,
+        description="Public bound on the records one person has in the table; every sensitivity is multiplied by it.",
+    )
+    person_id: str | None = Field(
+        default=None, description="Column that identifies the person; rows without it are left out of the release."
+    )
+    max_records: int | None = Field(
+        default=None, ge=1, le=10_000, description="At most this many records a person are kept, before anything else."
+    )
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Unit:
+        if (self.records_per_person is None) == (self.person_id is None):
+            raise ValueError(
+                "give either `records_per_person: K` (a public bound) or `person_id: COLUMN` with `max_records: K`"
+            )
+        if (self.person_id is None) != (self.max_records is None):
+            raise ValueError("`person_id` and `max_records` go together")
+        return self
+
+    @property
+    def records(self) -> int:
+        """k: the most records that adding or removing one person changes."""
+        k = self.records_per_person if self.person_id is None else self.max_records
+        assert k is not None  # noqa: S101 - narrowed by the validator
+        return k
+
+    def describe(self) -> str:
+        """One phrase for certificates and release notes."""
+        many = "one record" if self.records == 1 else f"at most {self.records} records"
+        how = "declared in the spec" if self.person_id is None else f"enforced by the column {self.person_id!r}"
+        return f"one person with {many} ({how})"
+
+
+class Guarantee(FrozenModel):
+    """An (epsilon, delta) differential-privacy promise for adding or removing one person."""
+
+    epsilon: float = Field(gt=0, le=1e6, description="Privacy loss bound; above 10 it protects little.")
+    delta: float = Field(gt=0, lt=1, description="Failure probability; far below one over the number of people.")
+
+
+class Split(FrozenModel):
+    """How rho is split over the three looks at the data; exact decimals that sum to 1."""
+
+    one_way: float = Field(default=0.1, gt=0, lt=1, description="Share of all one-way marginals (paper: 0.1).")
+    selection: float = Field(default=0.1, gt=0, lt=1, description="Share of the InDif scores (paper: 0.1).")
+    measurement: float = Field(default=0.8, gt=0, lt=1, description="Share of the chosen marginals (paper: 0.8).")
+
+    @model_validator(mode="after")
+    def _sums_to_one(self) -> Split:
+        if sum(self.exact()) != 1:
+            raise ValueError(f"the three shares must sum to exactly 1; they sum to {float(sum(self.exact()))}")
+        return self
+
+    def exact(self) -> tuple[Fraction, Fraction, Fraction]:
+        """The three shares as the decimals that were written, exactly."""
+        one_way, selection, measurement = (Fraction(repr(v)) for v in (self.one_way, self.selection, self.measurement))
+        return one_way, selection, measurement
+
+
+class Compression(FrozenModel):
+    """Filter and combine low-count values, decided from the noisy one-ways (paper, section 5.3)."""
+
+    enabled: bool = Field(default=True, description="Whether low-count values are filtered and combined.")
+    sigmas: float = Field(
+        default=3.0, ge=0, le=100,
+        description="A value is kept when its noisy count is at least this many standard deviations of its noise (paper: 3).",
+    )
+
+
+class Selection(FrozenModel):
+    """Which marginals are measured (paper, Algorithms 1 and 2)."""
+
+    combine_cliques: bool = Field(default=True, description="Merge selected pairs into cliques (Algorithm 2).")
+    gamma: int = Field(default=5_000, ge=1, le=10**7, description="Largest number of cells of a combined clique (paper: 5,000).")
+    max_cells: int = Field(
+        default=2_000_000, ge=4, le=10**8,
+        description="Pairs with more cells than this are never candidates: a public limit on memory, not in the paper.",
+    )
+
+
+class Consistency(FrozenModel):
+    """Post-processing of the noisy marginals (paper, section 4.3)."""
+
+    rounds: int = Field(default=10, ge=0, le=1_000, description="Rounds of averaging and projection; 10 is always enough.")
+
+
+class Synthesis(FrozenModel):
+    """The Gradually Update Method (paper, section 5) and the size of the output."""
+
+    rows: Literal["auto"] | int = Field(
+        default="auto", description="Rows to make: `auto` (the consistent noisy total, never the exact count) or a number."
+    )
+    seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the post-processing. It never reaches release noise.")
+    iterations: int = Field(default=50, ge=0, le=10_000, description="GUM iterations at most.")
+    alpha: float = Field(default=1.0, gt=0, le=10, description="Initial update rate alpha_0.")
+    decay: Literal["step", "exponential", "linear", "square_root"] = Field(
+        default="step", description="How alpha falls with the iterations (paper: step)."
+    )
+    decay_rate: float = Field(default=0.84, gt=0, le=10, description="k of the decay: the factor of `step`, the rate of the others.")
+    decay_every: int = Field(default=20, ge=1, description="s of step decay: iterations between two factors.")
+    duplicate_share: float = Field(
+        default=0.0, ge=0, le=1,
+        description="Share of growing records made by copying a whole record; the rest replaces the marginal's attributes only. "
+        "The paper mixes both; here 0, because copying thins out distinct records (see docs/algorithm.md).",
+    )
+
+    @field_validator("rows")
+    @classmethod
+    def _rows(cls, value: str | int) -> str | int:
+        if isinstance(value, int) and not 0 <= value <= 10**10:
+            raise ValueError("`rows` must be `auto` or a whole number from 0 to 10,000,000,000")
+        return value
+
+
+class ReleaseSpec(FrozenModel):
+    """Everything a release depends on, except the private table itself."""
+
+    dataset: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
+        description="The ledger's name for the private data set: small letters, digits, - and _.",
+    )
+    data: str = Field(min_length=1, description="CSV or Parquet: a file, or a folder of files with the same columns.")
+    unit: Unit = Field(description="The unit of protection.")
+    privacy: Guarantee = Field(description="What this release may cost.")
+    budget: Guarantee = Field(description="The data set's lifetime cap: set once, kept by the ledger.")
+    columns: dict[str, Column] = Field(description="Every column of the table, with its public domain.")
+    null_values: tuple[str, ...] = Field(default=("",), description="CSV only: texts that mean null.")
+    accountant: Literal["tight", "paper"] = Field(
+        default="tight",
+        description="How (epsilon, delta) becomes rho: `tight` is the optimal zCDP conversion (more budget for the "
+        "same promise), `paper` is rho + 2 sqrt(rho ln(1/delta)) = epsilon.",
+    )
+    split: Split = Field(default=Split(), description="How rho is split over the three looks at the data.")
+    compression: Compression = Field(default=Compression(), description="Low-count values.")
+    selection: Selection = Field(default=Selection(), description="Choice of marginals.")
+    consistency: Consistency = Field(default=Consistency(), description="Post-processing of the noisy marginals.")
+    synthesis: Synthesis = Field(default=Synthesis(), description="Making the synthetic rows.")
+
+    @field_validator("columns")
+    @classmethod
+    def _columns(cls, columns: dict[str, Any]) -> dict[str, Any]:
+        if len(columns) > MAX_COLUMNS:
+            raise ValueError(f"at most {MAX_COLUMNS} columns")
+        if "" in columns:
+            raise ValueError("a column needs a name; the empty name is not one")
+        if all(isinstance(c, DropColumn) for c in columns.values()):
+            raise ValueError("at least one column must not be dropped")
+        return columns
+
+    @model_validator(mode="after")
+    def _person_id_is_a_column(self) -> ReleaseSpec:
+        pid = self.unit.person_id
+        if pid is not None and not isinstance(self.columns.get(pid), DropColumn):
+            raise ValueError(f"unit.person_id: list the column {pid!r} under `columns` as {{kind: drop}}: an identifier is never released")
+        return self
+
+    @property
+    def released_columns(self) -> dict[str, Any]:
+        """The columns that are synthesized, in the spec's order."""
+        return {name: c for name, c in self.columns.items() if not isinstance(c, DropColumn)}
+
+    def public(self) -> dict[str, Any]:
+        """The spec as JSON without paths: what a manifest may show."""
+        return self.model_dump(mode="json", exclude={"data"})
+
+    def digest(self) -> str:
+        """SHA-256 of the public spec in canonical JSON."""
+        return hashlib.sha256(json.dumps(self.public(), sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -1,0 +1,240 @@
+"""One contract object a table: its Arrow schema and the expectations that hold on it.
+
+Belongs here: what a table must look like, as data.  Does not belong here: running the expectations
+(flows/checks.py), reading or writing (flows/store.py), making the tables (tasks/).
+
+Two forms of contract.  A *long* table (noisy counts, receipts, scores, cliques ...) has a fixed Arrow
+schema and is checked row by row.  A *wide* table (code rows, synthetic rows) has one column an
+attribute; it may be large, so it is checked through its *profile*: one small row per column and row
+group (smallest, largest, nulls, values outside the domain), made by :func:`profile_codes` and
+:func:`profile_values`.  The expectations then run on the profile, whatever the table's size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from data_contracts.artifacts import Zone
+from data_contracts.domain import Domain, code_dtype
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One Great Expectations expectation by its snake-case type and arguments."""
+
+    type: str
+    kwargs: Mapping[str, Any]
+
+
+def _expect(type_: str, **kwargs: Any) -> Expectation:
+    return Expectation(type_, kwargs)
+
+
+def _not_null(*columns: str) -> list[Expectation]:
+    return [_expect("expect_column_values_to_not_be_null", column=c) for c in columns]
+
+
+@dataclass(frozen=True)
+class TableContract:
+    """What a table must be: name, zone, schema, expectations.
+
+    ``schema`` is None for wide tables, whose schema depends on the domain (:func:`code_schema`).
+    """
+
+    name: str
+    zone: Zone
+    schema: pa.Schema | None
+    expectations: tuple[Expectation, ...]
+
+    @property
+    def wide(self) -> bool:
+        """Whether the table is checked through its profile."""
+        return self.schema is None
+
+
+PROFILE_SCHEMA = pa.schema([
+    ("column", pa.string()),
+    ("rows", pa.int64()),
+    ("nulls", pa.int64()),
+    ("outside", pa.int64()),
+    ("nullable", pa.bool_()),
+    ("type_matches", pa.bool_()),
+])
+
+PROFILE_EXPECTATIONS = (
+    *_not_null("column", "outside"),
+    _expect("expect_column_values_to_be_between", column="outside", min_value=0, max_value=0),
+    _expect("expect_column_values_to_be_in_set", column="type_matches", value_set=[True]),
+    _expect(
+        "expect_column_values_to_be_between", column="nulls", min_value=0, max_value=0,
+        row_condition="nullable == False", condition_parser="pandas",
+    ),
+)
+
+
+def _long(name: str, zone: Zone, fields: Sequence[tuple[str, pa.DataType]], *expectations: Expectation) -> TableContract:
+    schema = pa.schema(fields)
+    return TableContract(name, zone, schema, (*_not_null(*schema.names), *expectations))
+
+
+def _wide(name: str, zone: Zone) -> TableContract:
+    return TableContract(name, zone, None, PROFILE_EXPECTATIONS)
+
+
+ENCODED_ROWS = _wide("encoded_rows", Zone.PRIVATE)
+"""Private rows as fine codes: one unsigned column an attribute, codes 0 .. size - 1."""
+
+RECODED_ROWS = _wide("recoded_rows", Zone.PRIVATE)
+"""Private rows as coarse codes; the code ``size`` (one past the end) marks a filtered value."""
+
+REPAIRS = _long(
+    "repairs", Zone.PRIVATE, [("column", pa.string()), ("repair", pa.string()), ("rows", pa.int64())],
+    _expect("expect_column_values_to_be_between", column="rows", min_value=0),
+)
+"""How many values each repair touched while encoding; shown in the private zone only."""
+
+NOISY = _long(
+    "noisy", Zone.RELEASED, [("query", pa.int32()), ("cell", pa.int64()), ("count", pa.int64())],
+    _expect("expect_column_values_to_be_between", column="query", min_value=0),
+    _expect("expect_column_values_to_be_between", column="cell", min_value=0),
+    _expect("expect_compound_columns_to_be_unique", column_list=["query", "cell"]),
+)
+"""Noisy integer answers of one release step, cell by cell in row-major order of the query's attributes."""
+
+RECEIPTS = _long(
+    "receipts", Zone.RELEASED,
+    [
+        ("query", pa.int32()), ("attributes", pa.list_(pa.string())), ("cells", pa.int64()),
+        ("sensitivity", pa.int64()), ("sigma", pa.float64()), ("rho", pa.string()),
+    ],
+    _expect("expect_column_values_to_be_unique", column="query"),
+    _expect("expect_column_values_to_be_between", column="cells", min_value=1),
+    _expect("expect_column_values_to_be_between", column="sensitivity", min_value=1),
+    _expect("expect_column_values_to_be_between", column="sigma", min_value=0, strict_min=True),
+)
+"""One line a query: what was asked, the noise that was drawn, and its exact price (a fraction, as text)."""
+
+RECODE = _long(
+    "recode", Zone.RELEASED,
+    [
+        ("attribute", pa.string()), ("code", pa.int32()), ("coarse", pa.int32()), ("kept", pa.bool_()),
+        ("weight", pa.float64()), ("estimate", pa.float64()), ("variance", pa.float64()),
+    ],
+    _expect("expect_compound_columns_to_be_unique", column_list=["attribute", "code"]),
+    _expect("expect_column_values_to_be_between", column="coarse", min_value=0),
+    _expect("expect_column_values_to_be_between", column="weight", min_value=0),
+    _expect("expect_column_values_to_be_between", column="variance", min_value=0),
+)
+"""Fine code -> coarse code of every attribute.  ``weight`` is the non-negative share by which decode
+draws the fine code inside its coarse code; ``estimate`` and ``variance`` are the fine noisy count and
+its noise variance.  Where ``kept`` is false, ``coarse`` is the size of the coarse domain."""
+
+PAIRS = _long(
+    "pairs", Zone.RELEASED,
+    [("order", pa.int32()), ("a", pa.string()), ("b", pa.string()), ("score", pa.float64()), ("cells", pa.int64()), ("error", pa.float64())],
+    _expect("expect_column_values_to_be_unique", column="order"),
+    _expect("expect_compound_columns_to_be_unique", column_list=["a", "b"]),
+    _expect("expect_column_values_to_be_between", column="cells", min_value=1),
+)
+"""Pairs that DenseMarg selected, in the order of selection, with the total error after each."""
+
+CLIQUES = _long(
+    "cliques", Zone.RELEASED,
+    [("clique", pa.int32()), ("attributes", pa.list_(pa.string())), ("cells", pa.int64())],
+    _expect("expect_column_values_to_be_unique", column="clique"),
+    _expect("expect_column_values_to_be_between", column="cells", min_value=1),
+)
+"""Attribute sets of marginals, numbered from 0."""
+
+MARGINALS = _long(
+    "marginals", Zone.RELEASED,
+    [("clique", pa.int32()), ("attributes", pa.list_(pa.string())), ("counts", pa.list_(pa.float64()))],
+    _expect("expect_column_values_to_be_unique", column="clique"),
+)
+"""Consistent marginals, one a row, counts in row-major order: first the one-way of every attribute in
+domain order, then the measured cliques."""
+
+SYNTHETIC_CODES = _wide("synthetic_codes", Zone.RELEASED)
+"""Synthetic rows as coarse codes."""
+
+SYNTHETIC = _wide("synthetic", Zone.RELEASED)
+"""Synthetic rows in the source's column order, names and types."""
+
+
+def code_schema(domain: Domain, *, padded: bool = False) -> pa.Schema:
+    """Arrow schema of a table of codes; ``padded`` leaves room for the code ``size`` of filtered values."""
+    return pa.schema([
+        pa.field(a, pa.from_numpy_dtype(code_dtype(s + int(padded))), nullable=False)
+        for a, s in zip(domain.attributes, domain.sizes, strict=True)
+    ])
+
+
+def _profile_row(column: str, array: Any, outside: int, *, nullable: bool, type_matches: bool) -> dict[str, Any]:
+    return {
+        "column": column, "rows": len(array), "nulls": array.null_count, "outside": outside,
+        "nullable": nullable, "type_matches": type_matches,
+    }
+
+
+def profile_codes(batches: Iterable[pa.RecordBatch], domain: Domain, *, padded: bool = False) -> pa.Table:
+    """Profile of a table of codes: one row per column and batch (PROFILE_SCHEMA).
+
+    A batch whose columns are not the domain's, in order, gives rows with ``type_matches`` false.
+    """
+    schema = code_schema(domain, padded=padded)
+    rows = []
+    for batch in batches:
+        names_match = batch.schema.names == schema.names
+        for i, name in enumerate(batch.schema.names):
+            array = batch.column(i)
+            matches = names_match and array.type == schema.field(i).type
+            outside = 0
+            if matches and len(array):
+                largest = domain.sizes[i] - 1 + int(padded)
+                top = pc.max(array).as_py()
+                outside = 0 if top is None or top <= largest else int(pc.sum(pc.greater(array, largest)).as_py())
+            rows.append(_profile_row(name, array, outside, nullable=False, type_matches=matches))
+    return pa.Table.from_pylist(rows, schema=PROFILE_SCHEMA)
+
+
+@dataclass(frozen=True)
+class ValueRange:
+    """The public domain of one released column: its type, and either bounds or a value set."""
+
+    type: pa.DataType
+    nullable: bool
+    low: Any = None
+    high: Any = None
+    values: pa.Array | None = None
+
+
+def profile_values(batches: Iterable[pa.RecordBatch], ranges: Mapping[str, ValueRange]) -> pa.Table:
+    """Profile of a table of released values against their public domain (PROFILE_SCHEMA)."""
+    rows = []
+    for batch in batches:
+        names_match = batch.schema.names == list(ranges)
+        for i, name in enumerate(batch.schema.names):
+            array = batch.column(i)
+            expected = ranges.get(name)
+            matches = names_match and expected is not None and array.type == expected.type
+            outside = _outside(array, expected) if matches and expected is not None else 0
+            rows.append(_profile_row(name, array, outside, nullable=bool(expected and expected.nullable), type_matches=matches))
+    return pa.Table.from_pylist(rows, schema=PROFILE_SCHEMA)
+
+
+def _outside(array: pa.Array, expected: ValueRange) -> int:
+    values = array.drop_null()
+    if len(values) == 0:
+        return 0
+    if expected.values is not None:
+        return len(values) - int(pc.sum(pc.is_in(values, value_set=expected.values)).as_py())
+    if expected.low is None:
+        return 0
+    below = pc.less(values, pa.scalar(expected.low, array.type))
+    above = pc.greater(values, pa.scalar(expected.high, array.type))
+    return int(pc.sum(pc.or_(below, above)).as_py())

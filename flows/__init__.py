@@ -1,0 +1,1 @@
+"""The shell: the only package that knows Prefect, files, the ledger and the command line."""

@@ -1,0 +1,1 @@
+"""Noise and accounting: the one module that draws release noise, and the conversions."""
