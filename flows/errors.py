@@ -1,0 +1,46 @@
+"""Errors that people read: one clear paragraph that names the field and the cure, and an exit code.
+
+Belongs here: the few exception types that the command line turns into a message.  Their text never
+holds a private value: it may name columns, files and fields of the spec, nothing read from rows.
+"""
+
+from __future__ import annotations
+
+
+class PrivsynError(Exception):
+    """Base of every error that is meant for people; ``exit_code`` is the command's exit status."""
+
+    exit_code = 1
+
+    def __init__(self, problem: str, cure: str = "", field: str = "") -> None:
+        self.problem, self.cure, self.field = problem.rstrip("."), cure.rstrip("."), field
+        super().__init__(self.paragraph())
+
+    def paragraph(self) -> str:
+        """``field: problem. Cure.`` as one paragraph."""
+        head = f"{self.field}: {self.problem}" if self.field else self.problem
+        return f"{head}. {self.cure}." if self.cure else f"{head}."
+
+
+class RequestError(PrivsynError):
+    """The request is wrong (spec, bounds, paths); nothing was read from the rows and nothing spent."""
+
+    exit_code = 2
+
+
+class BudgetRefusedError(PrivsynError):
+    """The ledger refused: the data set's cap would be passed; nothing was read and nothing spent."""
+
+    exit_code = 3
+
+
+class LedgerError(PrivsynError):
+    """The ledger cannot be trusted or reached; closed before any look at the data."""
+
+
+class ContractError(PrivsynError):
+    """A table broke its contract; ``failures`` lists what, without private values."""
+
+    def __init__(self, problem: str, failures: list[dict[str, str]], cure: str = "") -> None:
+        self.failures = failures
+        super().__init__(problem, cure)
