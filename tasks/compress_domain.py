@@ -1,0 +1,151 @@
+"""Step *compress domain* (postprocess): filter and combine low counts, from the noisy one-ways alone.
+
+Belongs here: which coarse code each fine code gets, the weights by which decode undoes it, and the
+recoding of the private rows (a transform).  Does not belong here: public bins (tasks/codecs.py).
+Paper: Algorithm 3 line 2 and section 5.3, "Filter and Combine Low-count Values".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from data_contracts.domain import Domain
+from data_contracts.receipts import Query
+from data_contracts.spec import Compression
+from data_contracts.tables import RECODE, code_schema
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class AttributeRecode:
+    """The recoding of one attribute; every array has shape (fine size,).
+
+    ``coarse[code]`` is the coarse code, equal to ``size`` where the value was filtered (``kept`` false);
+    ``weight`` the share of the fine code inside its coarse code (non-negative, sums to 1 there);
+    ``estimate`` and ``variance`` the noisy fine count and its noise variance.
+    """
+
+    coarse: NDArray[np.int32]
+    kept: NDArray[np.bool_]
+    weight: Floats
+    estimate: Floats
+    variance: Floats
+
+    @property
+    def size(self) -> int:
+        """Number of coarse codes, at least 1."""
+        return int(self.coarse[self.kept].max()) + 1
+
+
+Recode = dict[str, AttributeRecode]
+
+
+def compress_domain(
+    answers: Sequence[NDArray[np.int64]], queries: Sequence[Query], groups: Mapping[str, NDArray[np.int32]],
+    settings: Compression,
+) -> Recode:
+    """Recode every attribute, given its noisy one-way and its public bins (``groups``)."""
+    return {
+        q.attributes[0]: compress_attribute(y, q.sigma, groups[q.attributes[0]], settings)
+        for y, q in zip(answers, queries, strict=True)
+    }
+
+
+def compress_attribute(
+    noisy: NDArray[np.int64], sigma: float, groups: NDArray[np.int32], settings: Compression
+) -> AttributeRecode:
+    """Keep, combine or filter each bin of one attribute.
+
+    A bin of m fine codes has noise of standard deviation sigma sqrt(m).  It is kept if its noisy count is
+    at least theta = ``settings.sigmas`` of those (paper: theta = 3 sigma with m = 1).  The others are summed:
+    if the sum is below its own theta they are filtered (their count is taken as 0), else they share one
+    combined code, the last.  At least one code always remains.
+    """
+    y = noisy.astype(np.float64)
+    bins = int(groups.max()) + 1
+    members = np.bincount(groups, minlength=bins)
+    total = np.bincount(groups, weights=y, minlength=bins)
+    low = (total < settings.sigmas * sigma * np.sqrt(members)) if settings.enabled else np.zeros(bins, dtype=bool)
+    threshold = settings.sigmas * sigma * np.sqrt(members[low].sum())
+    combine = bool(low.any()) and (bool(low.all()) or total[low].sum() >= threshold)
+    target = np.cumsum(~low) - 1
+    kept_bins = int((~low).sum())
+    target[low] = kept_bins
+    coarse = target[groups].astype(np.int32)
+    kept = ~low[groups] | combine
+    weight = _weights(y, sigma, groups, coarse)
+    return AttributeRecode(coarse, kept, weight, y, np.full(len(y), sigma**2))
+
+
+def _weights(y: Floats, sigma: float, groups: NDArray[np.int32], coarse: NDArray[np.int32]) -> Floats:
+    """Share of each fine code inside its coarse code: noisy counts, shrunk towards an even spread.
+
+    The even spread gives each public bin the same share and its fine codes the same share of it.  The
+    noisy counts keep the part lambda = max(0, 1 - (m - 1) sigma^2 / sum of squared residuals) of their
+    departure from it (positive-part James-Stein): where the residuals are no larger than the noise
+    alone would make them, the spread is even; negative results become 0.
+    """
+    prior = 1.0 / np.bincount(groups)[groups]
+    size = int(coarse.max()) + 1
+    mass = np.maximum(np.bincount(coarse, weights=y, minlength=size), 0.0)
+    even = prior / np.bincount(coarse, weights=prior, minlength=size)[coarse]
+    residual = y - mass[coarse] * even
+    spread = np.bincount(coarse, weights=residual**2, minlength=size)
+    free = np.bincount(coarse, minlength=size) - 1
+    keep = np.maximum(0.0, 1.0 - free * sigma**2 / np.maximum(spread, 1e-300))
+    shrunk = np.maximum(mass[coarse] * even + keep[coarse] * residual, 0.0)
+    sums = np.bincount(coarse, weights=shrunk, minlength=size)
+    return np.where(sums[coarse] > 0, shrunk / np.where(sums > 0, sums, 1.0)[coarse], even)
+
+
+def coarse_domain(recode: Recode) -> Domain:
+    """The compressed domain, in the recode's attribute order."""
+    return Domain.of({a: r.size for a, r in recode.items()})
+
+
+def recode_rows(batches: Iterable[pa.RecordBatch], recode: Recode) -> Iterator[pa.RecordBatch]:
+    """Fine code batches -> coarse code batches (contract RECODED_ROWS): a row-by-row look-up (transform).
+
+    A filtered value gets the code ``size``; counting leaves it out of the marginals.
+    """
+    schema = code_schema(coarse_domain(recode), padded=True)
+    for batch in batches:
+        arrays = [
+            pa.array(recode[f.name].coarse[np.asarray(batch.column(f.name))].astype(f.type.to_pandas_dtype()))
+            for f in schema
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def recode_to_table(recode: Recode) -> pa.Table:
+    """The contract RECODE."""
+    parts = [
+        pa.table(
+            [
+                pa.array([a] * len(r.coarse), pa.string()), np.arange(len(r.coarse), dtype=np.int32),
+                r.coarse, r.kept, r.weight, r.estimate, r.variance,
+            ],
+            schema=RECODE.schema,
+        )
+        for a, r in recode.items()
+    ]
+    return pa.concat_tables(parts) if parts else RECODE.schema.empty_table()
+
+
+def recode_from_table(table: pa.Table) -> Recode:
+    """The recoding of a RECODE table, attributes in the table's order."""
+    names = table["attribute"].combine_chunks().dictionary_encode()
+    index = names.indices.to_numpy()
+    starts = np.flatnonzero(np.diff(index, prepend=-1))
+    stops = np.append(starts[1:], len(index))
+    column = {n: table[n].to_numpy() for n in ("coarse", "kept", "weight", "estimate", "variance")}
+    return {
+        names.dictionary[int(index[lo])].as_py(): AttributeRecode(**{n: v[lo:hi] for n, v in column.items()})
+        for lo, hi in zip(starts, stops, strict=True)
+    }

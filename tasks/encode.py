@@ -1,0 +1,109 @@
+"""Step *encode* (transform): private rows to fine integer codes, by the public spec alone.
+
+Belongs here: bounding the records a person contributes, encoding row by row, and counting repairs.
+Does not belong here: the codecs (tasks/codecs.py), reading files (flows/source.py), any released value.
+Paper: the binning of DPSyn, sections 5.3 and 5.4; Algorithm 3 starts from codes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from data_contracts.spec import Unit
+from data_contracts.tables import REPAIRS, code_schema
+from tasks.codecs import EncodingPlan
+from tasks.parsing import to_keys
+
+Batches = Callable[[], Iterable[pa.RecordBatch]]
+"""Starts a fresh pass over the private rows."""
+
+
+@dataclass
+class Repairs:
+    """How many values each repair touched, by column; filled while the rows stream through."""
+
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(self, column: str, repairs: Counter[str]) -> None:
+        """Add one batch's repair counts of one column."""
+        for repair, rows in repairs.items():
+            self.counts[column, repair] += rows
+
+    def to_table(self) -> pa.Table:
+        """The contract REPAIRS, sorted (private)."""
+        rows = [{"column": c, "repair": r, "rows": n} for (c, r), n in sorted(self.counts.items())]
+        return pa.Table.from_pylist(rows, schema=REPAIRS.schema)
+
+
+def encode(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -> Iterator[pa.RecordBatch]:
+    """Code batches of the kept rows (contract ENCODED_ROWS); adds to ``repairs`` while they are drawn.
+
+    With ``unit.person_id``, at most ``unit.max_records`` rows of each person are kept, chosen by a hash of
+    the person's own rows, so that neither row order nor another person's rows matter; rows without an
+    identifier are left out.  Each kept row is encoded by itself: adding or removing one person changes
+    at most ``unit.records`` rows of the output.
+    """
+    keep = _kept_rows(batches, plan, unit) if unit.person_id is not None else None
+    start = 0
+    for batch in batches():
+        kept = batch
+        if keep is not None:
+            mask = keep[start : start + batch.num_rows]
+            start += batch.num_rows
+            kept = batch.filter(pa.array(mask))
+            repairs.add(str(unit.person_id), +Counter({"left out": int((~mask).sum())}))
+        yield encode_batch(kept, plan, repairs)
+
+
+def encode_batch(batch: pa.RecordBatch, plan: EncodingPlan, repairs: Repairs) -> pa.RecordBatch:
+    """Codes of one batch; source columns are found by name, extra ones are ignored."""
+    arrays = []
+    schema = code_schema(plan.domain)
+    for codec in plan.codecs:
+        codes, found = codec.encode({name: batch.column(name) for name in codec.sources})
+        repairs.add(", ".join(codec.sources), found)
+        arrays.append(pa.array(codes, type=schema.field(codec.attribute).type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _kept_rows(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArray[np.bool_]:
+    """Mask of shape (rows,): the first pass, which needs every row of a person at once."""
+    persons: list[pa.Array] = []
+    hashes: list[NDArray[np.uint64]] = []
+    for batch in batches():
+        persons.append(to_keys(batch.column(str(unit.person_id)), pa.string()))
+        hashes.append(_row_hashes(encode_batch(batch, plan, Repairs())))
+    if not persons:
+        return np.zeros(0, dtype=bool)
+    person = pc.fill_null(pa.chunked_array(persons).dictionary_encode().combine_chunks().indices, -1)
+    return bound_records(np.asarray(person), np.concatenate(hashes), unit.records)
+
+
+def bound_records(person: NDArray[np.int32], row_hash: NDArray[np.uint64], most: int) -> NDArray[np.bool_]:
+    """Mask that keeps at most ``most`` rows of each person, those with the smallest hashes.
+
+    ``person`` is a number a person, -1 where the identifier is missing (never kept); both of shape (rows,).
+    """
+    order = np.lexsort((row_hash, person))
+    sorted_person = person[order]
+    first = np.searchsorted(sorted_person, sorted_person, side="left")
+    rank = np.arange(len(person)) - first
+    keep = np.zeros(len(person), dtype=bool)
+    keep[order] = (rank < most) & (sorted_person >= 0)
+    return keep
+
+
+def _row_hashes(codes: pa.RecordBatch) -> NDArray[np.uint64]:
+    """A 64-bit mix of each row's codes, shape (rows,); a function of the row alone."""
+    mixed = np.full(codes.num_rows, 0x9E3779B97F4A7C15, dtype=np.uint64)
+    for column in codes.columns:
+        mixed = (mixed ^ np.asarray(column).astype(np.uint64)) * np.uint64(0xFF51AFD7ED558CCD)
+        mixed ^= mixed >> np.uint64(29)
+    return mixed

@@ -1,0 +1,165 @@
+"""Step *make consistent* (postprocess): one story from all noisy marginals.
+
+Belongs here: weighted averaging over shared attributes, projection to valid counts, and their
+alternation.  Does not belong here: measuring (measure_marginals.py), rows (synthesize.py).
+Paper: section 4.3; the weights follow "Consistency under Uneven Privacy Budget Allocation".
+Everything paid for is used: the stage-1 one-ways take part with the weight of their own noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_contracts.domain import Clique, Domain
+from data_contracts.receipts import Query
+from tasks.compress_domain import Recode
+from tasks.marginals import Marginal
+
+Floats = NDArray[np.float64]
+
+TOLERANCE = 0.5
+"""Rounds stop early once no shared count differs by more than half a record between marginals."""
+
+
+@dataclass
+class _Estimate:
+    """One noisy marginal while it is being adjusted; ``variance`` is the noise variance of each cell."""
+
+    attributes: Clique
+    counts: Floats
+    variance: Floats
+
+    def axes(self, shared: Clique) -> tuple[int, ...]:
+        """Axes to sum over to reach the marginal on ``shared``."""
+        return tuple(i for i, a in enumerate(self.attributes) if a not in shared)
+
+    def project(self, shared: Clique) -> Floats:
+        """Counts on ``shared``, whose order is the domain's."""
+        return self.counts.sum(axis=self.axes(shared))
+
+    def shift(self, shared: Clique, change: Floats) -> None:
+        """Spread ``change`` (shape of ``shared``) over the cells in proportion to their noise variance."""
+        axes = self.axes(shared)
+        total = self.variance.sum(axis=axes, keepdims=True)
+        self.counts += np.expand_dims(change, axes) * (self.variance / total)
+
+
+def make_consistent(
+    one_way: Sequence[Marginal], one_way_variance: Sequence[Floats], measured: Sequence[Marginal],
+    sigmas: Sequence[float], rounds: int, support: Mapping[Clique, NDArray[np.bool_]] | None = None,
+) -> list[Marginal]:
+    """Consistent, non-negative marginals with one common total: the one-ways, then the measured cliques.
+
+    ``one_way[i]`` has shape (size,) with a noise variance a cell; ``measured[i]`` has standard deviation
+    ``sigmas[i]`` in every cell.  Each round averages every shared attribute set, the smallest first (the
+    empty set is the total), with weights w_i proportional to 1 / (variance of the estimate), which is
+    rho_i / g_i for a marginal whose g_i cells are summed into one; then projects each marginal on the
+    non-negative counts of the common total (norm-sub).  ``support`` masks impossible cells of a clique.
+    """
+    estimates = [_Estimate(m.attributes, m.counts.astype(np.float64), v) for m, v in zip(one_way, one_way_variance, strict=True)]
+    estimates += [
+        _Estimate(m.attributes, m.counts.astype(np.float64), np.full(m.counts.shape, s**2))
+        for m, s in zip(measured, sigmas, strict=True)
+    ]
+    plan = _shared_sets([e.attributes for e in estimates])
+    masks = support or {}
+    for _ in range(max(rounds, 1)):
+        for shared, members in plan:
+            _average([estimates[i] for i in members], shared)
+        total = max(float(estimates[0].counts.sum()), 0.0) if estimates else 0.0
+        for e in estimates:
+            e.counts = norm_sub(e.counts, total, masks.get(e.attributes))
+        if inconsistency(estimates, plan) <= TOLERANCE:
+            break
+    return [Marginal(e.attributes, e.counts) for e in estimates]
+
+
+def _shared_sets(cliques: Sequence[Clique]) -> list[tuple[Clique, list[int]]]:
+    """Attribute sets shared by at least two cliques, smallest first, each with its cliques' positions.
+
+    The sets are the empty set, single attributes, and the intersections of two overlapping cliques.
+    """
+    holders: dict[str, list[int]] = {}
+    for i, clique in enumerate(cliques):
+        for a in clique:
+            holders.setdefault(a, []).append(i)
+    shared: set[Clique] = {(), *((a,) for a in holders)}
+    multi = [c for c in cliques if len(c) > 2]
+    for big in multi:
+        for other in cliques:
+            common = tuple(a for a in big if a in other)
+            if len(common) >= 2 and other is not big:
+                shared.add(common)
+    order = {a: i for i, a in enumerate(holders)}
+    found = []
+    for s in sorted(shared, key=lambda s: (len(s), [order[a] for a in s])):
+        members = set(range(len(cliques))) if not s else set.intersection(*(set(holders[a]) for a in s))
+        if len(members) >= 2:
+            found.append((s, sorted(members)))
+    return found
+
+
+def _average(members: Sequence[_Estimate], shared: Clique) -> None:
+    """Move every member to the inverse-variance average of their estimates of ``shared``."""
+    projections = [e.project(shared) for e in members]
+    precision = [1.0 / e.variance.sum(axis=e.axes(shared)) for e in members]
+    weight = sum(precision[1:], precision[0])
+    mean = sum((p * w for p, w in zip(projections[1:], precision[1:], strict=True)), projections[0] * precision[0]) / weight
+    for e, p in zip(members, projections, strict=True):
+        e.shift(shared, mean - p)
+
+
+def norm_sub(counts: Floats, total: float, allowed: NDArray[np.bool_] | None = None) -> Floats:
+    """Euclidean projection on {x >= 0, sum x = total}, same shape; cells not ``allowed`` become 0.
+
+    Subtracts one constant from all cells and cuts at 0 (the maximum-likelihood estimate under equal
+    Gaussian noise).  With ``total`` 0 all cells are 0.
+    """
+    flat = counts.ravel() if allowed is None else counts[allowed]
+    descending = np.sort(flat)[::-1]
+    excess = (np.cumsum(descending) - total) / np.arange(1, len(descending) + 1)
+    last = int(np.flatnonzero(descending - excess > 0)[-1]) if total > 0 else -1
+    projected = np.maximum(flat - excess[last], 0.0) if total > 0 else np.zeros_like(flat)
+    if allowed is None:
+        return projected.reshape(counts.shape)
+    full = np.zeros_like(counts)
+    full[allowed] = projected
+    return full
+
+
+def inconsistency(estimates: Sequence[_Estimate], plan: Sequence[tuple[Clique, Sequence[int]]]) -> float:
+    """Largest difference, in records, between two estimates of the same shared count."""
+    worst = 0.0
+    for shared, members in plan:
+        projections = [estimates[i].project(shared) for i in members]
+        low, high = np.minimum.reduce(projections), np.maximum.reduce(projections)
+        worst = max(worst, float(np.max(high - low)))
+    return worst
+
+
+def coarse_one_ways(recode: Recode) -> tuple[list[Marginal], list[Floats]]:
+    """The stage-1 one-ways on coarse codes, with the noise variance of each cell (filtered codes left out)."""
+    marginals, variances = [], []
+    for attribute, r in recode.items():
+        code = r.coarse[r.kept]
+        marginals.append(Marginal((attribute,), np.bincount(code, weights=r.estimate[r.kept], minlength=r.size)))
+        variances.append(np.bincount(code, weights=r.variance[r.kept], minlength=r.size))
+    return marginals, variances
+
+
+def measured_marginals(queries: Sequence[Query], answers: Sequence[NDArray[np.int64]], domain: Domain) -> list[Marginal]:
+    """The measured cliques with their shapes."""
+    return [
+        Marginal(q.attributes, y.astype(np.float64).reshape(domain.shape(q.attributes)))
+        for q, y in zip(queries, answers, strict=True)
+    ]
+
+
+def pairs_of(cliques: Sequence[Clique]) -> set[tuple[str, str]]:
+    """All attribute pairs that some clique holds."""
+    return {pair for c in cliques for pair in combinations(c, 2)}

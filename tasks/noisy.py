@@ -1,0 +1,63 @@
+"""Noisy answers and receipts as tables: the one form in which all three release steps publish.
+
+Belongs here: conversion between queries with integer answers and the contracts NOISY and RECEIPTS.
+Does not belong here: noise itself, or what the queries mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from data_contracts.receipts import Query
+from data_contracts.tables import NOISY, RECEIPTS
+
+Answers = list[NDArray[np.int64]]
+"""One flat vector a query, in the queries' order, each of length ``query.cells``."""
+
+
+def answers_to_table(answers: Sequence[NDArray[np.int64]]) -> pa.Table:
+    """The contract NOISY from flat answers."""
+    lengths = np.array([len(a) for a in answers], dtype=np.int64)
+    starts = np.cumsum(lengths) - lengths
+    total = int(lengths.sum())
+    query = np.repeat(np.arange(len(answers), dtype=np.int32), lengths)
+    cell = np.arange(total, dtype=np.int64) - np.repeat(starts, lengths)
+    count = np.concatenate(answers).astype(np.int64) if answers else np.empty(0, dtype=np.int64)
+    return pa.table([query, cell, count], schema=NOISY.schema)
+
+
+def answers_from_table(table: pa.Table, queries: Sequence[Query]) -> Answers:
+    """Flat answers in the queries' order; ValueError if the table is not exactly theirs."""
+    cells = np.array([q.cells for q in queries], dtype=np.int64)
+    count = table["count"].to_numpy()
+    if len(count) != cells.sum() or not np.array_equal(table["query"].to_numpy(), np.repeat(np.arange(len(cells)), cells)):
+        raise ValueError("the noisy table does not hold exactly the cells of its receipts, in order")
+    return [np.ascontiguousarray(part) for part in np.split(count, np.cumsum(cells)[:-1])] if len(cells) else []
+
+
+def receipts_to_table(queries: Sequence[Query]) -> pa.Table:
+    """The contract RECEIPTS: what each query asked and cost, exactly."""
+    rows = [
+        {
+            "query": i, "attributes": list(q.attributes), "cells": q.cells,
+            "sensitivity": q.sensitivity, "sigma": q.sigma, "rho": str(q.rho),
+        }
+        for i, q in enumerate(queries)
+    ]
+    return pa.Table.from_pylist(rows, schema=RECEIPTS.schema)
+
+
+def receipts_from_table(table: pa.Table) -> list[Query]:
+    """The queries of a RECEIPTS table; ValueError where a stated price is not the noise's exact price."""
+    queries = []
+    for row in table.to_pylist():
+        query = Query(tuple(row["attributes"]), row["cells"], row["sensitivity"], row["sigma"])
+        if query.rho != Fraction(row["rho"]):
+            raise ValueError(f"receipt {row['query']}: the stated rho is not sensitivity^2 / (2 sigma^2)")
+        queries.append(query)
+    return queries
