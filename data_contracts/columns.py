@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -62,8 +64,8 @@ class _Binned(_Nullable):
         if edges is not None and self.bins is not None:
             raise ValueError("give either `bins` or `edges`, not both")
         values = self.edge_values()
-        if any(b <= a for a, b in zip(values, values[1:], strict=False)):
-            raise ValueError("`edges` must be strictly ascending, and `min` must be less than `max`")
+        if not all(a < b for a, b in pairwise(values)):  # so that NaN, from bounds too far apart, is refused
+            raise ValueError("`edges` must be strictly ascending, `min` less than `max`, and no bin empty or endless")
         return self
 
 
@@ -74,7 +76,8 @@ class IntegerColumn(_Binned):
     min: int = Field(description="Smallest possible value, from a public source.", ge=-(2**53), le=2**53)
     max: int = Field(description="Largest possible value, from a public source.", ge=-(2**53), le=2**53)
     edges: tuple[int, ...] | None = Field(
-        default=None, description="Bin edges: first = min, last = max, each bin closed below and open above, the last closed."
+        default=None,
+        description="Bin edges: first = min, last = max, each bin closed below and open above, the last closed.",
     )
     type: Literal["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"] = Field(
         default="int64", description="Storage type of the released column."
@@ -109,7 +112,8 @@ class NumberColumn(_Binned):
     min: float = Field(description="Smallest possible value, from a public source.")
     max: float = Field(description="Largest possible value, from a public source.")
     edges: tuple[float, ...] | None = Field(
-        default=None, description="Bin edges: first = min, last = max, each bin closed below and open above, the last closed."
+        default=None,
+        description="Bin edges: first = min, last = max, each bin closed below and open above, the last closed.",
     )
     decimals: int | None = Field(
         default=None, ge=0, le=15, description="Released values are rounded to this many decimals; null: not rounded."
@@ -133,6 +137,9 @@ class NumberColumn(_Binned):
         return (*(self.min + step * i for i in range(bins)), self.max)
 
 
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
+
 class DatetimeColumn(_Binned):
     """Moments in [min, max], without a time zone.  Outside: clamped.  Null where not nullable: ``min``."""
 
@@ -151,12 +158,19 @@ class DatetimeColumn(_Binned):
     def _from_date(cls, value: Any) -> Any:
         if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
             return dt.datetime(value.year, value.month, value.day)
+        if not isinstance(value, dt.datetime) and not (isinstance(value, str) and _DATE.match(value)):
+            raise ValueError("write a date or moment such as 2010-01-31 or 2010-01-31 08:30:00; a number is neither")
+        return value
+
+    @field_validator("min", "max", mode="after")
+    @classmethod
+    def _without_zone(cls, value: dt.datetime) -> dt.datetime:
+        if value.tzinfo is not None:
+            raise ValueError("it must be without a time zone; convert it to the data's own zone")
         return value
 
     @model_validator(mode="after")
     def _check_bounds(self) -> DatetimeColumn:
-        if self.min.tzinfo is not None or self.max.tzinfo is not None:
-            raise ValueError("`min` and `max` must be without a time zone; convert them to the data's own zone")
         if not self.min < self.max:
             raise ValueError(f"`min` ({self.min}) must be before `max` ({self.max})")
         return self

@@ -1,0 +1,159 @@
+"""Reading one YAML 1.2 document safely: plain values, the line of every field, and errors for people.
+
+Belongs here: what YAML itself can get wrong (syntax, duplicate keys, bombs, encodings).  Does not
+belong here: what a release spec means (flows/spec_file.py).
+Mapping keys are always text, exactly as written: a column called ``2019`` or ``no`` needs no quotation
+marks.  A number with a leading zero is refused, because YAML would drop the zero of a code like 02134.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from flows.errors import RequestError
+
+MAX_BYTES = 20_000_000
+MAX_DEPTH = 20
+MAX_NODES = 4_000_000
+
+Path = tuple[str | int, ...]
+"""Where a value stands in a document: mapping keys and list positions from the top."""
+
+_TAG = "tag:yaml.org,2002:"
+_PLAIN = {_TAG + name for name in ("str", "int", "float", "bool", "null", "timestamp")}
+_ZERO_LED = re.compile(r"[-+]?0[0-9_]+(\.[0-9_]*)?")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A parsed document: its top-level mapping and the line (from 1) of each key and list item."""
+
+    content: dict[str, Any]
+    lines: dict[Path, int]
+
+
+def read_yaml(path: FilePath) -> Document:
+    """Read the mapping in the YAML file ``path``; RequestError names the file, the line and the cure."""
+    return parse_yaml(_read_text(path), path.name)
+
+
+def parse_yaml(text: str, name: str) -> Document:
+    """Parse ``text``; ``name`` stands for the file in errors (RequestError)."""
+    if re.search(r"^%YAML\s+1\.[01]", text, re.MULTILINE):
+        raise RequestError(f"{name} asks for an old YAML version, in which `no` means false", "Remove the %YAML line")
+    yaml = YAML(typ="safe", pure=True)
+    yaml.version = (1, 2)
+    try:
+        node = yaml.compose(text)
+        builder = _Builder(yaml, name)
+        content = {} if node is None else builder.build(node, ())
+    except YAMLError as error:
+        raise _syntax_error(error, name) from None
+    except RecursionError:
+        raise _too_deep(name) from None
+    if not isinstance(content, dict):
+        raise RequestError(f"{name} holds no fields: its top level must be `field: value` lines",
+                           "Start from `privsyn spec draft`")
+    if not content:
+        raise RequestError(f"{name} is empty", "Start from `privsyn spec draft`")
+    return Document(content, builder.lines)
+
+
+def _read_text(path: FilePath) -> str:
+    try:
+        if path.is_dir():
+            raise RequestError(f"{path} is a folder, not a file", "Name the YAML file itself")
+        if path.stat().st_size > MAX_BYTES:
+            raise RequestError(f"{path} is larger than {MAX_BYTES // 10**6} MB", "Check that it is the file you meant")
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        cure = "Check the path, or make a spec with `privsyn spec draft`"
+        raise RequestError(f"there is no file {path}", cure) from None
+    except UnicodeDecodeError:
+        raise RequestError(f"{path} is not UTF-8 text", "Save it as UTF-8") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "the path is not valid"
+        raise RequestError(f"{path} cannot be read: {reason}", "Check the path and its permissions") from None
+
+
+def _syntax_error(error: YAMLError, name: str) -> RequestError:
+    if isinstance(error, MarkedYAMLError) and error.problem:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        problem = " ".join(str(error.problem).split())[:200]
+        return RequestError(f"{name}{line} is not valid YAML: {problem}",
+                            "Check indentation (spaces, no tabs) and put quotation marks around text with `: `, `#`, "
+                            "brackets, or a first character like * & ! % @")
+    return RequestError(f"{name} holds characters that YAML does not allow", "Save it as plain UTF-8 text")
+
+
+def _too_deep(name: str) -> RequestError:
+    return RequestError(f"{name} is nested too deeply to be a release spec", "Check brackets and indentation")
+
+
+@dataclass
+class _Builder:
+    """Turns a node graph into plain values; aliases count each time they are used."""
+
+    yaml: YAML
+    name: str
+    lines: dict[Path, int] = field(default_factory=dict)
+    nodes: int = 0
+
+    def build(self, node: Node, path: Path) -> Any:
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            cure = "Use fewer aliases or shorter lists"
+            raise RequestError(f"{self.name} holds more than {MAX_NODES:,} values", cure)
+        if len(path) > MAX_DEPTH:
+            raise _too_deep(self.name)
+        if isinstance(node, MappingNode) and node.tag == _TAG + "map":
+            return self._mapping(node, path)
+        if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":
+            return [self._item(item, (*path, i)) for i, item in enumerate(node.value)]
+        if isinstance(node, ScalarNode) and node.tag in _PLAIN:
+            return self._scalar(node)
+        raise self._error(node, "a tag (a word that starts with !) that a spec cannot hold", "Remove it")
+
+    def _item(self, node: Node, path: Path) -> Any:
+        self.lines[path] = _line(node)
+        return self.build(node, path)
+
+    def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, ScalarNode):
+                raise self._error(key_node, "a field name that is a list or mapping", "Write it as plain text")
+            key = key_node.value
+            if key == "<<" and not key_node.style:
+                raise self._error(key_node, "a merge (`<<`), which a spec cannot hold", "Write the fields out")
+            here = (*path, key)
+            if key in result:
+                raise self._error(key_node, f"`{key[:80]}` for the second time (first on line {self.lines[here]})",
+                                  "Remove one of the two")
+            self.lines[here] = _line(key_node)
+            result[key] = self.build(value_node, here)
+        return result
+
+    def _scalar(self, node: ScalarNode) -> Any:
+        if node.tag in (_TAG + "int", _TAG + "float") and _ZERO_LED.fullmatch(node.value):
+            raise self._error(node, f"{node.value[:40]}, a number with a leading zero",
+                              "Put quotation marks around it if it is a code, or leave the zero out")
+        try:
+            return self.yaml.constructor.construct_object(node)
+        except ValueError:
+            raise self._error(node, f"{node.value[:40]!r}, which looks like a date or number but is none",
+                              "Correct it, or put quotation marks around it if it is text") from None
+
+    def _error(self, node: Node, what: str, cure: str) -> RequestError:
+        return RequestError(f"{self.name}, line {_line(node)} has {what}", cure)
+
+
+def _line(node: Node) -> int:
+    return int(node.start_mark.line) + 1
