@@ -1,0 +1,252 @@
+"""Exact counts of code tables: any marginal, many marginals, on several threads.
+
+Belongs here: the column-major table of codes and the kernels that count it.  Does not belong here:
+noise, files, and any choice of what to count.
+
+Counts are integers, so every result is exact and independent of the number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+from data_contracts.domain import Clique, Domain, code_dtype
+from data_contracts.tables import code_schema
+
+MAX_CELLS = 1 << 31
+"""Largest number of cells of a marginal: keys must fit 31 bits."""
+
+_LANED_CELLS = 1 << 13  # four histograms pay off while they fit the cache together
+_BLOCK_ROWS = 1 << 16  # keys of cliques of three and more are made this many rows at a time
+_GROUP_CLIQUES, _GROUP_CELLS = 16, 1 << 20  # one unit of work for a thread: look-ahead stays bounded
+
+
+@dataclass(frozen=True, eq=False)
+class CodeTable:
+    """Rows of codes, one contiguous array of uint8, uint16 or uint32 an attribute, all of one length.
+
+    Codes of attribute a are 0 .. size(a) - 1; in a ``padded`` table also size(a), a filtered value.
+    Raises ValueError for wrong lengths, types or codes outside the domain.
+    """
+
+    domain: Domain
+    columns: tuple[np.ndarray, ...]
+    padded: bool = False
+
+    def __post_init__(self) -> None:
+        """Check everything that the kernels rely on."""
+        if len(self.columns) != len(self.domain.attributes):
+            raise ValueError(f"{len(self.columns)} columns for {len(self.domain.attributes)} attributes")
+        for attribute, size, column in zip(self.domain.attributes, self.domain.sizes, self.columns, strict=True):
+            if column.dtype not in (np.uint8, np.uint16, np.uint32) or column.ndim != 1:
+                raise ValueError(f"{attribute}: codes must be one-dimensional uint8, uint16 or uint32")
+            if not column.flags.c_contiguous or column.size != self.rows:
+                raise ValueError(f"{attribute}: columns must be contiguous and of one length")
+            if column.size and int(column.max()) >= size + int(self.padded):
+                raise ValueError(f"{attribute}: the code {int(column.max())} is outside the domain of {size} codes")
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.columns[0].size if self.columns else 0
+
+    def column(self, attribute: str) -> np.ndarray:
+        """The codes of one attribute; KeyError if unknown."""
+        return self.columns[self.domain.index(attribute)]
+
+    def shape(self, clique: Iterable[str]) -> tuple[int, ...]:
+        """Number of distinct codes that each attribute's column may hold, the filtered one included."""
+        return tuple(size + int(self.padded) for size in self.domain.shape(clique))
+
+    @classmethod
+    def from_arrow(
+        cls, data: pa.Table | Sequence[pa.RecordBatch], domain: Domain, *, padded: bool = False
+    ) -> CodeTable:
+        """From an Arrow table or batches with the domain's columns in order; no copy of a single chunk.
+
+        Raises ValueError for other columns, nulls, or types that are not unsigned.
+        """
+        schema = code_schema(domain, padded=padded)
+        table = data if isinstance(data, pa.Table) else pa.Table.from_batches(data, None if data else schema)
+        if tuple(table.schema.names) != domain.attributes:
+            raise ValueError("the table's columns are not the domain's attributes, in order")
+        if any(column.null_count for column in table.columns):
+            raise ValueError("a table of codes has no nulls")
+        return cls(domain, tuple(_numpy(column) for column in table.columns), padded)
+
+    def to_arrow(self) -> pa.Table:
+        """As an Arrow table in the schema of ``code_schema``; columns of the right type are not copied."""
+        schema = code_schema(self.domain, padded=self.padded)
+        codes = [
+            pa.array(column.astype(code_dtype(size + int(self.padded)), copy=False))
+            for column, size in zip(self.columns, self.domain.sizes, strict=True)
+        ]
+        return pa.Table.from_arrays(codes, schema=schema)
+
+
+def _numpy(column: pa.ChunkedArray) -> np.ndarray:
+    if column.num_chunks == 1:
+        return column.chunk(0).to_numpy(zero_copy_only=True)
+    return np.ascontiguousarray(column.to_numpy())
+
+
+@njit(nogil=True, cache=True)
+def tally(keys, counts):  # type: ignore[no-untyped-def]
+    """Add 1 to ``counts[key]`` (int64) for every key; keys: unsigned, < len(counts).
+
+    Four interleaved histograms where they fit the cache: neighbouring rows with the same key would
+    otherwise wait for each other's increment.
+    """
+    rows, cells = np.uint64(keys.shape[0]), np.uint64(counts.shape[0])
+    if cells > np.uint64(_LANED_CELLS) or rows < cells:
+        for i in range(rows):
+            counts[keys[i]] += 1
+        return
+    lanes = np.zeros((4, counts.shape[0]), np.int64)
+    one, two, three, four = lanes[0], lanes[1], lanes[2], lanes[3]
+    body = rows & ~np.uint64(3)
+    for i in range(np.uint64(0), body, np.uint64(4)):
+        one[keys[i]] += 1
+        two[keys[i + np.uint64(1)]] += 1
+        three[keys[i + np.uint64(2)]] += 1
+        four[keys[i + np.uint64(3)]] += 1
+    for i in range(body, rows):
+        one[keys[i]] += 1
+    for c in range(cells):
+        counts[c] += one[c] + two[c] + three[c] + four[c]
+
+
+@njit(nogil=True, cache=True)
+def tally_pair(a, b, width, counts):  # type: ignore[no-untyped-def]
+    """Add 1 to ``counts[a * width + b]`` (int64) for every row; ``width``: uint64, codes of b.
+
+    Histograms as in :func:`tally`.
+    """
+    rows, cells = np.uint64(a.shape[0]), np.uint64(counts.shape[0])
+    if cells > np.uint64(_LANED_CELLS) or rows < cells:
+        for i in range(rows):
+            counts[np.uint64(a[i]) * width + np.uint64(b[i])] += 1
+        return
+    lanes = np.zeros((4, counts.shape[0]), np.int64)
+    one, two, three, four = lanes[0], lanes[1], lanes[2], lanes[3]
+    body = rows & ~np.uint64(3)
+    for i in range(np.uint64(0), body, np.uint64(4)):
+        j, k, l = i + np.uint64(1), i + np.uint64(2), i + np.uint64(3)  # noqa: E741
+        one[np.uint64(a[i]) * width + np.uint64(b[i])] += 1
+        two[np.uint64(a[j]) * width + np.uint64(b[j])] += 1
+        three[np.uint64(a[k]) * width + np.uint64(b[k])] += 1
+        four[np.uint64(a[l]) * width + np.uint64(b[l])] += 1
+    for i in range(body, rows):
+        one[np.uint64(a[i]) * width + np.uint64(b[i])] += 1
+    for c in range(cells):
+        counts[c] += one[c] + two[c] + three[c] + four[c]
+
+
+@njit(nogil=True, cache=True)
+def _push_digit(keys, codes, width):  # type: ignore[no-untyped-def]
+    """keys = keys * width + codes, in place; uint32."""
+    for i in range(np.uint64(keys.shape[0])):
+        keys[i] = keys[i] * width + codes[i]
+
+
+def fill_keys(keys: np.ndarray, columns: Sequence[np.ndarray], shape: Sequence[int]) -> None:
+    """Write the row-major cell number of every row into ``keys`` (uint32, as long as the columns)."""
+    keys.fill(0)
+    for codes, width in zip(columns, shape, strict=True):
+        _push_digit(keys, codes, np.uint32(width))
+
+
+def checked_cells(shape: Sequence[int], clique: Clique) -> int:
+    """Number of cells of ``shape``; ValueError if the cell numbers would not fit."""
+    cells = prod(shape)
+    if cells > MAX_CELLS:
+        raise ValueError(f"the marginal of {', '.join(clique)} has {cells:,} cells; at most {MAX_CELLS:,} can be counted")
+    return cells
+
+
+def count(table: CodeTable, clique: Clique, *, padded_result: bool = False) -> np.ndarray:
+    """Exact marginal counts: int64, shaped ``domain.shape(clique)``; the empty clique gives the total.
+
+    Rows with a filtered value in the clique of a padded table are not in the result, unless
+    ``padded_result``: then every axis has one more position, for the filtered values.
+    Raises ValueError when the marginal has more than 2**31 cells.
+    """
+    shape = table.shape(clique)
+    counts = np.zeros(checked_cells(shape, clique), np.int64)
+    columns = [table.column(a) for a in clique]
+    if not columns:
+        counts[0] = table.rows
+    elif len(columns) == 1:
+        tally(columns[0], counts)
+    elif len(columns) == 2:
+        tally_pair(columns[0], columns[1], np.uint64(shape[1]), counts)
+    else:
+        keys = np.empty(min(_BLOCK_ROWS, table.rows), np.uint32)
+        for first in range(0, table.rows, _BLOCK_ROWS):
+            block = [codes[first : first + _BLOCK_ROWS] for codes in columns]
+            fill_keys(keys[: block[0].size], block, shape)
+            tally(keys[: block[0].size], counts)
+    counts = counts.reshape(shape)
+    if table.padded and not padded_result:
+        return np.ascontiguousarray(counts[tuple(slice(0, -1) for _ in shape)])
+    return counts
+
+
+def thread_count(threads: int) -> int:
+    """``threads``, or the number of usable cores for 0; ValueError below 0."""
+    if threads < 0:
+        raise ValueError(f"threads must not be negative: {threads}")
+    if threads:
+        return threads
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def count_all(
+    table: CodeTable, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
+) -> Iterator[np.ndarray]:
+    """The counts of each clique as by :func:`count`, in the order of the cliques, lazily.
+
+    At most a few groups of marginals for each thread (0: all cores) are counted ahead of the reader.
+    """
+
+    def work(group: list[Clique]) -> list[np.ndarray]:
+        return [count(table, clique, padded_result=padded_result) for clique in group]
+
+    threads = thread_count(threads)
+    if threads == 1:
+        yield from (count(table, clique, padded_result=padded_result) for clique in cliques)
+        return
+    pending: deque[Future[list[np.ndarray]]] = deque()
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for group in _groups(table, cliques):
+            pending.append(pool.submit(work, group))
+            if len(pending) > 2 * threads:
+                yield from pending.popleft().result()
+        while pending:
+            yield from pending.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _groups(table: CodeTable, cliques: Iterable[Clique]) -> Iterator[list[Clique]]:
+    """Consecutive cliques, few enough that a group is quick to count and small to hold."""
+    group: list[Clique] = []
+    cells = 0
+    for clique in cliques:
+        group.append(clique)
+        cells += prod(table.shape(clique))
+        if len(group) == _GROUP_CLIQUES or cells >= _GROUP_CELLS:
+            yield group
+            group, cells = [], 0
+    if group:
+        yield group

@@ -1,0 +1,93 @@
+"""Seeded random streams for post-processing kernels, and exact systematic rounding.
+
+Belongs here: splitmix64 streams addressed by numbers (seed, iteration, marginal, block ...), the shuffle,
+and the rounding of real quotas to integers with an exact total.  Does not belong here: release noise
+(tasks/privacy/noise.py); nothing here is fit to protect anything.
+
+A stream is addressed, not advanced: draw i of a stream is mix(stream + i * GAMMA).  Work that is cut
+into fixed blocks, each with its own stream, therefore gives the same result on any number of threads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_MASK = (1 << 64) - 1
+_HALF = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+_ONE = np.uint64(1)
+
+
+def _mix(z: int) -> int:
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return z ^ (z >> 31)
+
+
+def stream(seed: int, *address: int) -> np.uint64:
+    """The 64-bit start of the stream at ``address`` under ``seed``; integers >= 0, any number of them."""
+    state = _mix((seed + int(GAMMA)) & _MASK)
+    for number in address:
+        state = _mix((state * 31 + number + int(GAMMA)) & _MASK)
+    return np.uint64(state)
+
+
+def uniform(start: np.uint64, index: int = 0) -> float:
+    """Draw number ``index`` of a stream as a float in [0, 1)."""
+    return (_mix((int(start) + (index + 1) * int(GAMMA)) & _MASK) >> 11) * 2.0**-53
+
+
+@njit(nogil=True, cache=True, inline="always")
+def mix(z):  # type: ignore[no-untyped-def]
+    """The splitmix64 finaliser: uint64 -> uint64."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def below(word, bound):  # type: ignore[no-untyped-def]
+    """An integer in [0, bound) from the high half of a random 64-bit word; uint64, bound <= 2**32."""
+    return ((word >> _HALF) * bound) >> _HALF
+
+
+@njit(nogil=True, cache=True)
+def shuffle_segments(values, starts, start):  # type: ignore[no-untyped-def]
+    """Shuffle ``values[starts[s]:starts[s + 1]]`` in place for every s (Fisher-Yates).
+
+    ``values``: 1-d array; ``starts``: int64, ascending, one longer than the number of segments;
+    ``start``: uint64, the stream.
+    """
+    word = start
+    for s in range(starts.shape[0] - 1):
+        first = np.uint64(starts[s])
+        length = np.uint64(starts[s + 1]) - first
+        while length > _ONE:
+            word += GAMMA
+            pick = first + below(mix(word), length)
+            length -= _ONE
+            last = first + length
+            kept = values[last]
+            values[last] = values[pick]
+            values[pick] = kept
+
+
+def shuffle(values: np.ndarray, start: np.uint64) -> None:
+    """Shuffle a 1-d array in place by a stream."""
+    shuffle_segments(values, np.array([0, values.size], np.int64), start)
+
+
+def systematic(weights: np.ndarray, totals: np.ndarray | int, offsets: np.ndarray | float) -> np.ndarray:
+    """Round ``weights`` along the last axis to int64 quotas that sum exactly to ``totals``.
+
+    weights: float (..., cells), finite, >= 0; all-zero rows count as uniform.  totals: int (...) >= 0;
+    offsets: (...) in [0, 1), uniformly random for unbiased quotas.  Every quota is its share
+    total * weight / sum(weights) rounded up or down; cells of weight 0 get 0.
+    """
+    weights = np.asarray(weights, dtype=np.float64)
+    empty = weights.sum(axis=-1, keepdims=True) <= 0
+    marks = np.cumsum(np.where(empty, 1.0, weights), axis=-1)
+    marks = marks / marks[..., -1:] * np.asarray(totals)[..., None] + np.asarray(offsets)[..., None]
+    return np.diff(np.floor(marks).astype(np.int64), axis=-1, prepend=0)
