@@ -1,0 +1,115 @@
+"""The noise: the only module that draws it.
+
+Belongs here: the sources of noise and nothing else; a test walks the syntax tree of the project and
+refuses a normal, Laplace or other noise draw anywhere else.  Does not belong here: how much noise is
+drawn (data_contracts/receipts.py has sigma and its price) and what it is added to (the release steps).
+
+Release noise is the discrete Gaussian N_Z(0, sigma^2) over the integers of Canonne, Kamath and
+Steinke (2020), sampled exactly by OpenDP: P(x) is proportional to exp(-x^2 / (2 sigma^2)) for every
+integer x.  Added to an integer vector of L2 sensitivity Delta it satisfies rho-zCDP with
+rho = Delta^2 / (2 sigma^2) (their Theorem 14), and no floating-point arithmetic is involved.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Counts = npt.NDArray[np.int64]
+
+MAX_SIGMA = 2.0**50
+"""Largest noise scale, in counts: beyond it int64 could overflow once counts are added."""
+
+_CHUNK = 1 << 18
+
+
+class NoiseSource(Protocol):
+    """Anything that draws integer noise; ``private`` says whether a release may rest on it."""
+
+    private: ClassVar[bool]
+
+    def draw(self, sigma: float, cells: int) -> Counts:
+        """``cells`` independent draws of scale ``sigma`` (in counts), int64."""
+        ...
+
+
+class OpenDPNoise:
+    """The release source: OpenDP's exact discrete Gaussian.  It has no seed and cannot be given one.
+
+    What is known of its randomness: OpenDP's source marks the build with OpenSSL as the secure one,
+    and the published 0.16.0 wheel carries its own OpenSSL; there every random byte comes from
+    ``RAND_priv_bytes`` (seen in the disassembled wheel), which OpenSSL documents as a cryptographically
+    secure generator: a NIST SP 800-90A DRBG of 256-bit security that seeds and reseeds itself from the
+    operating system and fails when it cannot; OpenDP turns that failure into an error.  This project
+    tests the distribution of the draws and that forked processes draw differently, not the generator
+    itself.  Use the published wheels: OpenDP calls a build without OpenSSL non-secure.
+    """
+
+    private: ClassVar[bool] = True
+
+    def draw(self, sigma: float, cells: int) -> Counts:
+        """``cells`` exact discrete Gaussian draws, int64, shape ``(cells,)``; about 10 microseconds each.
+
+        Costs rho = Delta^2 / (2 sigma^2) zCDP when added to a query of L2 sensitivity Delta.
+        Raises ValueError unless 0 < sigma <= MAX_SIGMA and cells >= 0.
+        """
+        _check(sigma, cells)
+        mechanism = _mechanism(float(sigma))
+        out = np.empty(cells, dtype=np.int64)
+        for start in range(0, cells, _CHUNK):
+            size = min(_CHUNK, cells - start)
+            out[start : start + size] = mechanism(np.zeros(size, dtype=np.int64))
+        return out
+
+
+class SeededNoise:
+    """Rounded numpy normal noise with a seed: for tests and benchmarks only, never for a release.
+
+    A run that uses it is marked "not private" in its manifest and cannot be written to ``released/``:
+    whoever knows or guesses the seed can take the noise off again.
+    """
+
+    private: ClassVar[bool] = False
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.default_rng(seed)
+
+    def draw(self, sigma: float, cells: int) -> Counts:
+        """``cells`` draws of round(N(0, sigma^2)), int64; the same seed gives the same sequence."""
+        _check(sigma, cells)
+        return np.rint(self._generator.normal(0.0, sigma, cells)).astype(np.int64)
+
+
+class NoNoise:
+    """Zeros: the no-noise limit, for tests that compare with an exact answer.  Never for a release."""
+
+    private: ClassVar[bool] = False
+
+    def draw(self, sigma: float, cells: int) -> Counts:
+        """``cells`` zeros, int64; the arguments are checked as everywhere else."""
+        _check(sigma, cells)
+        return np.zeros(cells, dtype=np.int64)
+
+
+def draw(sigma: float, cells: int) -> Counts:
+    """Release noise: ``OpenDPNoise().draw(sigma, cells)``.  There is no seed to pass."""
+    return OpenDPNoise().draw(sigma, cells)
+
+
+def _check(sigma: float, cells: int) -> None:
+    if not math.isfinite(sigma) or not 0 < sigma <= MAX_SIGMA:
+        raise ValueError(f"sigma must be positive and at most {MAX_SIGMA:.0f} counts, not {sigma}")
+    if cells < 0:
+        raise ValueError(f"cells must not be negative, and is {cells}")
+
+
+@functools.lru_cache(maxsize=64)
+def _mechanism(sigma: float) -> Any:
+    import opendp.prelude as dp  # here, because loading the library takes a while
+
+    dp.enable_features("contrib")
+    return dp.m.make_gaussian(dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64"), scale=sigma)

@@ -1,0 +1,119 @@
+"""The noise that is drawn is the noise that is paid for: shape and scale, from both sides."""
+
+import inspect
+import multiprocessing
+
+import gaussian_referee as referee
+import numpy as np
+import pytest
+
+from tasks.privacy import noise
+
+SCALES = (0.5, 0.8, 1.7, 10.0, 37.5, 300.0)
+DRAWS = 20_000
+RIGHT = 1e-5  # six scales: a false alarm about once in 17,000 runs
+WRONG = 1e-9
+
+
+def exact_sample(sigma: float, size: int, seed: int) -> np.ndarray:
+    support, probabilities = referee.pmf(sigma)
+    return np.random.default_rng(seed).choice(support, size=size, p=probabilities)
+
+
+@pytest.mark.parametrize("sigma", SCALES)
+def test_release_noise_is_the_exact_discrete_gaussian(sigma):
+    assert referee.p_value(noise.draw(sigma, DRAWS), sigma) > RIGHT
+
+
+@pytest.mark.parametrize("sigma", SCALES)
+@pytest.mark.parametrize("factor", [0.7, 1.3])
+def test_release_noise_of_another_scale_is_rejected(sigma, factor):
+    assert referee.p_value(noise.draw(sigma * factor, DRAWS), sigma) < WRONG
+
+
+@pytest.mark.parametrize("sigma", SCALES)
+def test_referee_accepts_exact_samples_and_its_p_values_are_uniform(sigma):
+    ps = np.array([referee.p_value(exact_sample(sigma, 5_000, seed), sigma) for seed in range(100)])
+    assert ps.min() > RIGHT
+    assert 0.35 < ps.mean() < 0.65
+
+
+@pytest.mark.parametrize("sigma", SCALES)
+def test_referee_rejects_a_laplace_of_equal_variance(sigma):
+    sample = np.rint(np.random.default_rng(3).laplace(0, sigma / np.sqrt(2), DRAWS)).astype(np.int64)
+    assert referee.p_value(sample, sigma) < WRONG
+
+
+@pytest.mark.parametrize("sigma", SCALES)
+@pytest.mark.parametrize("factor", [0.7, 0.88, 1.12, 1.3])
+def test_referee_rejects_the_wrong_scale(sigma, factor):
+    assert referee.p_value(exact_sample(sigma * factor, DRAWS, 5), sigma) < WRONG
+
+
+def test_referee_rejects_a_shift_and_an_outlier():
+    sample = exact_sample(10.0, DRAWS, 1)
+    assert referee.p_value(sample + 1, 10.0) < WRONG
+    assert referee.p_value(np.append(sample, 10_000), 10.0) == 0.0
+
+
+def test_neighbouring_cells_are_uncorrelated():
+    sample = noise.draw(20.0, 40_000).astype(float)
+    for lag in (1, 2, 7):
+        correlation = np.corrcoef(sample[:-lag], sample[lag:])[0, 1]
+        assert abs(correlation) < 5 / np.sqrt(len(sample))
+
+
+def test_big_draws_come_in_chunks_that_differ(monkeypatch):
+    monkeypatch.setattr(noise, "_CHUNK", 1_000)
+    sample = noise.draw(1e6, 3_500)
+    assert sample.dtype == np.int64 and sample.shape == (3_500,)
+    assert not np.array_equal(sample[:1_000], sample[1_000:2_000])
+    assert referee.p_value(np.rint(sample / 1e5).astype(np.int64), 10.0) > RIGHT
+
+
+def _draw_in_child(_: int) -> tuple[int, ...]:
+    return tuple(noise.draw(1e9, 4).tolist())
+
+
+def test_forked_processes_draw_different_noise():
+    noise.draw(1e9, 4)  # the generator is seeded before the fork
+    with multiprocessing.get_context("fork").Pool(3) as pool:
+        draws = pool.map(_draw_in_child, range(6), chunksize=1)
+    assert len({*draws, _draw_in_child(0)}) == 7
+
+
+def test_release_noise_has_no_seed():
+    for function in (noise.draw, noise.OpenDPNoise, noise.OpenDPNoise.draw):
+        assert not {"seed", "rng", "generator"} & set(inspect.signature(function).parameters)
+    np.random.seed(1)  # noqa: NPY002 - to show that it changes nothing
+    first = noise.draw(1e9, 4)
+    np.random.seed(1)  # noqa: NPY002
+    assert not np.array_equal(first, noise.draw(1e9, 4))
+
+
+def test_only_the_release_source_is_private():
+    assert noise.OpenDPNoise.private
+    assert not noise.SeededNoise.private
+    assert not noise.NoNoise.private
+
+
+def test_seeded_noise_repeats_and_has_its_scale():
+    one, two = noise.SeededNoise(7), noise.SeededNoise(7)
+    first = one.draw(10.0, DRAWS)
+    assert np.array_equal(first, two.draw(10.0, DRAWS))
+    assert not np.array_equal(first, one.draw(10.0, DRAWS))
+    assert referee.p_value(first, 10.0) > RIGHT
+    assert not noise.NoNoise().draw(3.0, 5).any()
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1.0, float("nan"), float("inf"), 2.0**51])
+@pytest.mark.parametrize("source", [noise.OpenDPNoise(), noise.SeededNoise(1), noise.NoNoise()])
+def test_a_scale_that_protects_nothing_is_refused(source, sigma):
+    with pytest.raises(ValueError, match="sigma"):
+        source.draw(sigma, 3)
+
+
+def test_no_cells_is_no_noise():
+    assert noise.draw(1.0, 0).shape == (0,)
+    with pytest.raises(ValueError, match="cells"):
+        noise.draw(1.0, -1)
