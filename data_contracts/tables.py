@@ -60,9 +60,8 @@ class TableContract:
 PROFILE_SCHEMA = pa.schema([
     ("column", pa.string()),
     ("rows", pa.int64()),
-    ("nulls", pa.int64()),
+    ("unwanted_nulls", pa.int64()),
     ("outside", pa.int64()),
-    ("nullable", pa.bool_()),
     ("type_matches", pa.bool_()),
 ])
 
@@ -70,10 +69,7 @@ PROFILE_EXPECTATIONS = (
     *_not_null("column", "outside"),
     _expect("expect_column_values_to_be_between", column="outside", min_value=0, max_value=0),
     _expect("expect_column_values_to_be_in_set", column="type_matches", value_set=[True]),
-    _expect(
-        "expect_column_values_to_be_between", column="nulls", min_value=0, max_value=0,
-        row_condition="nullable == False", condition_parser="pandas",
-    ),
+    _expect("expect_column_values_to_be_between", column="unwanted_nulls", min_value=0, max_value=0),
 )
 
 
@@ -165,6 +161,15 @@ SYNTHETIC_CODES = _wide("synthetic_codes", Zone.RELEASED)
 SYNTHETIC = _wide("synthetic", Zone.RELEASED)
 """Synthetic rows in the source's column order, names and types."""
 
+STAGES = _long(
+    "stages", Zone.RELEASED,
+    [("stage", pa.string()), ("queries", pa.int64()), ("within_budget", pa.bool_()), ("budget_used", pa.bool_())],
+    _expect("expect_column_values_to_be_in_set", column="within_budget", value_set=[True]),
+    _expect("expect_column_values_to_be_in_set", column="budget_used", value_set=[True]),
+)
+"""What the shell checks before a release step may look: its receipts cost at most the stage's exact budget
+and, if it asks anything, no less than all of it but for rounding."""
+
 
 def code_schema(domain: Domain, *, padded: bool = False) -> pa.Schema:
     """Arrow schema of a table of codes; ``padded`` leaves room for the code ``size`` of filtered values."""
@@ -176,8 +181,8 @@ def code_schema(domain: Domain, *, padded: bool = False) -> pa.Schema:
 
 def _profile_row(column: str, array: Any, outside: int, *, nullable: bool, type_matches: bool) -> dict[str, Any]:
     return {
-        "column": column, "rows": len(array), "nulls": array.null_count, "outside": outside,
-        "nullable": nullable, "type_matches": type_matches,
+        "column": column, "rows": len(array), "unwanted_nulls": 0 if nullable else array.null_count,
+        "outside": outside, "type_matches": type_matches,
     }
 
 

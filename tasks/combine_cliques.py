@@ -27,6 +27,8 @@ def combine_cliques(pairs: Mapping[tuple[str, str], float], domain: Domain, gamm
     ``pairs`` maps each selected pair to its noisy score; among cliques of one size those with the larger
     summed score come first (the paper leaves the order open).  A clique is taken if it has at least 3
     attributes, at most ``gamma`` cells, and at most 2 attributes in common with those already taken.
+    Where no pair was selected, all single attributes are returned, so that the third stage's budget
+    sharpens the one-ways instead of lying idle (the paper is silent; at small budgets this is best).
     """
     seen: set[str] = set()
     taken: list[Clique] = []
@@ -36,7 +38,7 @@ def combine_cliques(pairs: Mapping[tuple[str, str], float], domain: Domain, gamm
             seen.update(clique)
     inside = {pair for clique in taken for pair in combinations(clique, 2)}
     rest = [domain.ordered(pair) for pair in pairs if domain.ordered(pair) not in inside]
-    return taken + rest
+    return taken + rest or [(a,) for a in domain.attributes]
 
 
 def _by_size(pairs: Mapping[tuple[str, str], float], domain: Domain, gamma: int) -> list[Clique]:

@@ -1,0 +1,88 @@
+"""The certificate and the manifest: what a release says of itself.
+
+Belongs here: the frozen models of both files, versioned.  Does not belong here: building them
+(flows/publish.py).  No path, no time, no exact count: everything in them is public.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class QueryGroup(_Model):
+    """Queries of one step that share sensitivity and sigma; ``attributes`` lists them unless very many."""
+
+    queries: int
+    cells: int
+    sensitivity: int
+    sigma: float
+    rho_each: str
+    attributes: list[list[str]] | None
+
+
+class StageCost(_Model):
+    """What one release step cost: exact fractions as text."""
+
+    step: str
+    rho_budget: str
+    rho_spent: str
+    mechanism: Literal["discrete Gaussian"] = "discrete Gaussian"
+    groups: list[QueryGroup]
+
+
+class Total(_Model):
+    """The data set's whole history in the ledger, this release included."""
+
+    rho: str
+    rho_cap: str
+    epsilon: float
+    delta: float
+    epsilon_cap: float
+
+
+class Certificate(_Model):
+    """What is promised, to whom, and from which numbers it follows."""
+
+    schema_version: Literal[1] = 1
+    run: str
+    dataset: str
+    guarantee: Literal["(epsilon, delta)-differential privacy"] = "(epsilon, delta)-differential privacy"
+    epsilon: float
+    delta: float
+    neighbours: Literal["add or remove one person"] = "add or remove one person"
+    unit_of_protection: str
+    records_per_person: int
+    composition: str
+    accountant: Literal["tight", "paper"]
+    rho_budget: str
+    rho_spent: str
+    stages: list[StageCost]
+    dataset_total: Total
+
+
+class ManifestFile(_Model):
+    """One released file."""
+
+    sha256: str
+    bytes: int
+
+
+class Manifest(_Model):
+    """What was released, from which public request, by which versions."""
+
+    schema_version: Literal[1] = 1
+    run: str
+    private: bool
+    rows: int
+    spec: dict[str, Any]
+    column_order: list[str]
+    seeds: dict[str, int]
+    versions: dict[str, str]
+    steps: list[dict[str, Any]]
+    files: dict[str, ManifestFile]

@@ -1,0 +1,100 @@
+"""Blocking contract checks with Great Expectations, run by the shell at every boundary.
+
+Belongs here: turning a contract object into a Great Expectations suite, running it, and saying what
+failed without any private value.  Does not belong here: the contracts themselves (data_contracts/tables.py).
+Great Expectations takes seconds to import, so it is imported at the first check.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from data_contracts.receipts import Query, total_rho
+from data_contracts.tables import PROFILE_SCHEMA, STAGES, Expectation, TableContract
+from flows.errors import ContractError
+
+USED_UP = Fraction(999_999, 1_000_000)
+"""A stage's receipts cost at least this part of its budget; the rest is sigma rounded up to a float."""
+
+Failure = dict[str, str]
+
+
+def check_table(contract: TableContract, table: pa.Table) -> None:
+    """Raise ContractError unless ``table`` meets ``contract``: the whole table, or its profile if wide."""
+    expected = PROFILE_SCHEMA if contract.wide else contract.schema
+    failures = _schema_failures(contract, table, expected)
+    if not failures and table.num_rows:
+        failures = _run(contract.name, contract.expectations, table)
+    if failures:
+        what = "; ".join(f"{f['column']}: {f['expectation']}" for f in failures[:5])
+        raise ContractError(
+            f"the table {contract.name!r} breaks its contract ({what})", failures,
+            "This is a fault of the program or of a file changed from outside; nothing was released from it",
+        )
+
+
+def check_stage(stage: str, queries: Iterable[Query], budget: Fraction) -> None:
+    """Raise ContractError unless the planned receipts cost the stage's exact budget, and never more."""
+    planned = list(queries)
+    spent = total_rho(planned)
+    row = {
+        "stage": stage, "queries": len(planned), "within_budget": spent <= budget,
+        "budget_used": not planned or spent >= budget * USED_UP,
+    }
+    check_table(STAGES, pa.Table.from_pylist([row], schema=STAGES.schema))
+
+
+def _schema_failures(contract: TableContract, table: pa.Table, expected: pa.Schema | None) -> list[Failure]:
+    if expected is None or table.schema.equals(expected):
+        return []
+    want, have = set(map(str, expected)), set(map(str, table.schema))
+    wrong = sorted(want ^ have) or ["column order"]
+    return [{"table": contract.name, "column": w, "expectation": "schema"} for w in wrong]
+
+
+def _run(name: str, expectations: Iterable[Expectation], table: pa.Table) -> list[Failure]:
+    frame = table.to_pandas()
+    result = _batch_definition().get_batch(batch_parameters={"dataframe": frame}).validate(
+        _suite(name, tuple(expectations)), result_format="BOOLEAN_ONLY"
+    )
+    failures = []
+    for outcome in result.results:
+        # An expectation that could not run reports success=False too, with the reason in exception_info.
+        if not outcome.success:
+            config = outcome.expectation_config
+            column = config.kwargs.get("column") or ", ".join(config.kwargs.get("column_list", []))
+            failures.append({"table": name, "column": str(column), "expectation": str(config.type)})
+    return failures
+
+
+@lru_cache(maxsize=1)
+def _gx() -> Any:
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    logging.getLogger("great_expectations").setLevel(logging.ERROR)
+    import great_expectations
+
+    return great_expectations
+
+
+@lru_cache(maxsize=1)
+def _batch_definition() -> Any:
+    context = _gx().get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False}
+    asset = context.data_sources.add_pandas("tables").add_dataframe_asset("table")
+    return asset.add_batch_definition_whole_dataframe("whole")
+
+
+def _suite(name: str, expectations: tuple[Expectation, ...]) -> Any:
+    gx = _gx()
+    suite = gx.ExpectationSuite(name=name)
+    for e in expectations:
+        kind = "".join(part.capitalize() for part in e.type.split("_"))
+        suite.add_expectation(getattr(gx.expectations, kind)(**e.kwargs))
+    return suite

@@ -1,0 +1,238 @@
+"""The command line: ``privsyn release | spec draft | spec check | ledger show``.
+
+Belongs here: arguments, exit codes, progress and summaries on standard error, JSON on standard output.
+Does not belong here: any logic of a release.  Heavy packages are imported inside the commands, so that
+``--help`` and refusals answer at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from flows.errors import PrivsynError
+
+if TYPE_CHECKING:
+    from data_contracts.spec import ReleaseSpec
+    from flows.release import ReleaseSummary
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Differentially private synthetic tables.")
+spec_app = typer.Typer(no_args_is_help=True, help="Write and check release specs.")
+ledger_app = typer.Typer(no_args_is_help=True, help="Look into the privacy ledger.")
+app.add_typer(spec_app, name="spec")
+app.add_typer(ledger_app, name="ledger")
+
+people = Console(stderr=True, highlight=False)
+"""Everything for people goes to standard error; standard output is for ``--json`` and drafted specs."""
+
+WARN_EPSILON = 10.0
+
+SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="Release spec (YAML).")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the whole error. It may contain private values.")]
+
+
+def main() -> None:
+    """Entry point of ``privsyn``."""
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
+    os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
+    app()
+
+
+@contextmanager
+def _errors_for_people(*, debug: bool) -> Iterator[None]:
+    """Turn errors into one paragraph and an exit code: 2 request, 3 budget, 1 anything else."""
+    try:
+        yield
+    except PrivsynError as error:
+        if debug:
+            raise
+        people.print(Text.assemble(("privsyn: ", "bold red"), error.paragraph()), soft_wrap=True)
+        raise typer.Exit(error.exit_code) from None
+    except typer.Exit:
+        raise
+    except KeyboardInterrupt:
+        people.print("privsyn: stopped. Run the same command again: finished steps are kept, nothing is charged twice.")
+        raise typer.Exit(1) from None
+    except Exception as error:
+        if debug:
+            raise
+        people.print(
+            f"privsyn: an unexpected {type(error).__name__} stopped the run. Run again: finished steps are kept and "
+            "nothing is charged twice; --debug shows the whole error, which may contain private values.",
+            soft_wrap=True,
+        )
+        raise typer.Exit(1) from None
+
+
+@app.command("release")
+def release_command(
+    spec: SpecPath,
+    data: Annotated[Path | None, typer.Option(help="Private table instead of the spec's `data`.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for released/ and private/.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Epsilon instead of the spec's.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Delta instead of the spec's.")] = None,
+    seed_synthesis: Annotated[int | None, typer.Option(help="Seed of the post-processing (never of noise).")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Draw new noise although a release exists; costs budget.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Make a differentially private synthetic table from the private table that SPEC names."""
+    start = time.monotonic()
+    with _errors_for_people(debug=debug):
+        from flows.spec_file import load_spec, override
+
+        if out is not None:
+            os.environ["PRIVSYN_OUT"] = str(out.absolute())
+        request = override(load_spec(spec), epsilon=epsilon, delta=delta, data=data, seed=seed_synthesis)
+        if request.privacy.epsilon > WARN_EPSILON:
+            people.print(
+                f"[yellow]Warning:[/] epsilon {request.privacy.epsilon:g} is above {WARN_EPSILON:g}: "
+                "at this level attacks on single people are known to work."
+            )
+        summary = _run_release(request, fresh=fresh)
+        seconds = round(time.monotonic() - start, 1)
+        if as_json:
+            shown = summary.model_dump(exclude={"drawn"})
+            print(json.dumps({**shown, "seconds": seconds}))
+        _print_summary(request, summary, seconds)
+
+
+def _run_release(request: ReleaseSpec, *, fresh: bool) -> ReleaseSummary:
+    people.print("Starting Prefect ...", style="dim")
+    from flows.release import release, reporting
+
+    with _progress_bars() as report, reporting(report):
+        return release(request, fresh=fresh)
+
+
+@contextmanager
+def _progress_bars() -> Iterator[Callable[[str, int, int], None]]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from flows.steps import STEPS
+
+    titles = {s.name: f"{s.title}" for s in STEPS}
+    kinds = {s.name: str(s.kind) for s in STEPS}
+    columns = (
+        TextColumn("{task.description:<18}"), TextColumn("[dim]{task.fields[kind]:<11}"), BarColumn(bar_width=28),
+        MofNCompleteColumn(), TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=people, disable=not people.is_terminal) as progress:
+        bars: dict[str, int] = {}
+
+        def report(step: str, done: int, total: int) -> None:
+            if step not in bars:
+                bars[step] = progress.add_task(titles[step], total=total, kind=kinds[step])
+                if not people.is_terminal:
+                    people.print(f"{titles[step]} ({kinds[step]})", style="dim")
+            if done == 1 and total == 1:
+                total = done = int(progress.tasks[bars[step]].total or 1)
+            progress.update(bars[step], completed=done, total=total)
+
+        yield report
+
+
+def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float) -> None:
+    from flows.ledger import Ledger
+    from flows.settings import Settings
+
+    state = Ledger(Settings().ledger).summary(request.dataset)[0]
+    drawn = ", ".join(s.replace("_", " ") for s in summary.drawn)
+    cost = f"noise drawn for: {drawn}" if drawn else "nothing: every noisy table was there already, no noise was drawn"
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    columns = len(request.released_columns)
+    grid.add_row("Released", f"{summary.rows:,} synthetic rows, {columns} columns, run {summary.run}")
+    grid.add_row("Promise", f"({summary.epsilon:g}, {summary.delta:g})-differential privacy for adding or removing {request.unit.describe()}")
+    grid.add_row("This run cost", cost)
+    grid.add_row("Budget", _budget_bar(state.epsilon, state.cap.epsilon, state.cap.delta))
+    grid.add_row("Files", f"{summary.released}  (give away)")
+    grid.add_row("", f"{summary.private}  (keep: private)")
+    grid.add_row("Time", f"{seconds:g} s")
+    people.print(Panel(grid, title="privsyn release", border_style="green", expand=False))
+    people.print("Look next at:", style="bold")
+    people.print(f"  {Path(summary.released) / 'README.md'}   what the release is, in plain words", soft_wrap=True)
+    people.print(f"  {Path(summary.released) / 'synthetic.parquet'}   the table", soft_wrap=True)
+    people.print(f"  privsyn ledger show {request.dataset}   every charge so far", soft_wrap=True)
+
+
+def _budget_bar(spent: float, cap: float, delta: float, width: int = 24) -> str:
+    full = min(width, round(width * spent / cap))
+    return f"{'█' * full}{'░' * (width - full)} epsilon {spent:.3g} of {cap:g} used in this data set's life (delta {delta:g})"
+
+
+@spec_app.command("draft")
+def draft_command(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet file or folder; only names and types are read.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the draft.")],
+    dictionary: Annotated[Path | None, typer.Option(help="Public dictionary: Frictionless, SDV metadata, or data-set JSON.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="The ledger's name for the data set.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Draft a spec from the data's column names and a public dictionary; unknowns become TODOs."""
+    with _errors_for_people(debug=debug):
+        from flows.errors import RequestError
+        from flows.spec_draft import draft
+
+        if out.exists():
+            raise RequestError(f"{out} exists already", "Choose another name, or move the file away", "--out")
+        text = draft(data, dictionary, dataset)
+        try:
+            out.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise RequestError(f"cannot write {out}: {error.strerror}", "Choose a folder that exists and is writable", "--out") from None
+        people.print(f"Wrote {out}: {text.count('TODO')} TODOs left. Fill them from public sources, then: privsyn spec check {out}")
+
+
+@spec_app.command("check")
+def check_command(
+    spec: SpecPath,
+    data: Annotated[Path | None, typer.Option(help="Private table: also show, privately, how well it fits.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Check a spec; with --data also how well the private table fits it. Spends nothing."""
+    with _errors_for_people(debug=debug):
+        from flows.source import Source
+        from flows.spec_check import check, render
+        from flows.spec_file import load_spec, override
+
+        request = override(load_spec(spec), data=data)
+        source = Source.open(request.data, request) if data is not None else None
+        render(check(request, source), people)
+
+
+@ledger_app.command("show")
+def show_command(
+    dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="One data set; without it, all.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Show what each data set has spent of its budget, and every charge."""
+    with _errors_for_people(debug=debug):
+        from flows.ledger_view import ledger_as_json, print_ledger
+        from flows.settings import Settings
+
+        settings = Settings()
+        if as_json:
+            print(json.dumps(ledger_as_json(settings.ledger, dataset)))
+        else:
+            print_ledger(settings.ledger, dataset, people)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""The data-release note: README.md beside the released table, in plain words.
+
+Belongs here: text for the people who will use the table.  Does not belong here: any figure that is not in
+the certificate, the public spec or the size of the synthetic table.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from data_contracts.certificate import Certificate
+from data_contracts.columns import (
+    BooleanColumn,
+    CategoricalColumn,
+    DatetimeColumn,
+    IntegerColumn,
+    NumberColumn,
+)
+from flows.steps import Request
+
+SHOWN_VALUES = 12
+"""Categories named one by one in the schema table; longer lists are cut and counted."""
+
+STAGE_WORDS = {
+    "one_way_marginals": "counts of every column on its own",
+    "indif_scores": "how strongly each pair of columns is related",
+    "measure_marginals": "joint counts of the related columns",
+}
+
+
+def release_note(request: Request, certificate: Certificate, rows: int, *, private: bool) -> str:
+    """Markdown: what the table is, what is promised, its columns, its cost, how to use it and how not."""
+    parts = [
+        _heading(certificate, rows, private=private), _promise(certificate), _schema(request), _cost(certificate),
+        _files(), _limits(),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _heading(certificate: Certificate, rows: int, *, private: bool) -> str:
+    warning = "" if private else "\n\n**NOT PRIVATE: made with test noise. Do not publish this folder.**"
+    return (
+        f"# Synthetic table `{certificate.dataset}`, release `{certificate.run}`{warning}\n\n"
+        f"{rows:,} synthetic rows in `synthetic.parquet`. No row belongs to a person: the rows were drawn from noisy "
+        "counts of a private table, so that statistics of the two agree as far as the noise allows. The number of rows "
+        "is an estimate too."
+    )
+
+
+def _promise(c: Certificate) -> str:
+    return (
+        "## What is promised\n\n"
+        f"Whatever is done with these files, and whatever else is known, they say almost the same as if any one person "
+        f"had not been in the private table: ({c.epsilon:g}, {c.delta:g})-differential privacy, where neighbouring "
+        f"tables differ by adding or removing {c.unit_of_protection}. The promise holds for this release; all releases "
+        f"of this data set so far together keep ({c.dataset_total.epsilon:.4g}, {c.dataset_total.delta:g}), out of a "
+        f"lifetime cap of ({c.dataset_total.epsilon_cap:g}, {c.dataset_total.delta:g})."
+    )
+
+
+def _schema(request: Request) -> str:
+    lines = ["## Columns", "", "| column | type | possible values | null | meaning |", "|---|---|---|---|---|"]
+    ranges = request.encoding.ranges()
+    for name in request.column_order:
+        column = request.spec.columns[name]
+        cells = (name, str(ranges[name].type), _domain(column), "yes" if ranges[name].nullable else "no", column.description)
+        lines.append("| " + " | ".join(_cell(c) for c in cells) + " |")
+    return "\n".join(lines)
+
+
+def _domain(column: Any) -> str:
+    match column:
+        case IntegerColumn() | NumberColumn():
+            return f"{column.min:,} to {column.max:,} {column.unit}".strip()
+        case DatetimeColumn():
+            return f"{column.min} to {column.max} {column.unit}".strip()
+        case BooleanColumn():
+            return "true, false"
+        case CategoricalColumn():
+            shown = ", ".join(str(v) for v in column.values[:SHOWN_VALUES])
+            more = len(column.values) - SHOWN_VALUES
+            other = ", other" if column.goes_to == "other" and "other" not in column.values else ""
+            return shown + (f" ... and {more:,} more" if more > 0 else "") + other
+    return ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _cost(c: Certificate) -> str:
+    lines = [
+        "## What it cost", "",
+        "| look at the private table | queries | rho (zCDP) | noise: standard deviation of a count |", "|---|---|---|---|",
+    ]
+    for stage in c.stages:
+        sigmas = [g.sigma for g in stage.groups]
+        span = "none asked" if not sigmas else f"{min(sigmas):,.1f}" + (f" to {max(sigmas):,.1f}" if len(set(sigmas)) > 1 else "")
+        queries = sum(g.queries for g in stage.groups)
+        lines.append(f"| {STAGE_WORDS[stage.step]} | {queries:,} | {float(Fraction(stage.rho_spent)):.6g} | {span} |")
+    lines += ["", "`certificate.json` holds the exact figures and the argument from them to the promise."]
+    return "\n".join(lines)
+
+
+def _files() -> str:
+    return (
+        "## Files\n\n"
+        "- `synthetic.parquet`: the table.\n"
+        "- `marginals/`: the noisy counts it was made from, each with its noise (`*_receipts.parquet`). For a single "
+        "statistic with an error bar, use these rather than the rows.\n"
+        "- `certificate.json`: budget, noise, neighbours, composition.\n"
+        "- `manifest.json`: the public request, versions, seeds, and the SHA-256 of every file here."
+    )
+
+
+def _limits() -> str:
+    return (
+        "## Limits\n\n"
+        "- Small groups are blurred: a count below about three times its noise is not told from zero; rare values were "
+        "merged or left out.\n"
+        "- Relations of three and more columns are only kept where they follow from those measured.\n"
+        "- Do not treat the rows as a sample for confidence intervals: add the noise's variance.\n"
+        "- Do not look up a person here: a matching row is chance."
+    )

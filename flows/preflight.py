@@ -1,0 +1,141 @@
+"""Opening a release run: the lock, the ledger's yes, the data's structure, the keys, the reservation.
+
+Belongs here: everything between a validated spec and the first step, in the order that spends nothing
+and reads nothing before the ledger agrees.  Does not belong here: running steps (flows/shell.py).
+
+Order: lock -> cap -> (a request never seen before) is there room? -> structure of the data -> fingerprint
+-> keys -> reserve what is not yet drawn, in one transaction -> steps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from data_contracts.spec import ReleaseSpec
+from flows.errors import RequestError
+from flows.ledger import Ledger, Line
+from flows.settings import Settings
+from flows.shell import ReportProgress, Shell, lineage_keys, stage_budgets
+from flows.source import Source
+from flows.steps import Request
+from flows.store import Store
+from tasks.privacy.noise import NoiseSource, OpenDPNoise
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An open run: the shell, and the two roots."""
+
+    shell: Shell
+    private: Path
+    released: Path
+
+    @property
+    def private_folder(self) -> Path:
+        """The run's own folder in the private zone."""
+        return self.private / "runs" / self.shell.run
+
+
+@contextmanager
+def open_run(
+    spec: ReleaseSpec, settings: Settings, *, fresh: bool, report: ReportProgress, noise: NoiseSource | None = None
+) -> Iterator[Opened]:
+    """Open a run of ``spec``; RequestError or BudgetRefusedError before anything is read or spent.
+
+    The lock makes concurrent releases of one data set wait for each other: one draws, the other finds the
+    result.  It is the operating system's, so a killed process leaves none behind; holding it, Prefect's own
+    lock files can only be left-overs of a killed run and are removed.
+    """
+    store = Store(settings.private_root, settings.released_root)
+    with store.lock(f"release-{spec.dataset}"):
+        _clear_stale_locks(settings.private_root / "prefect" / "locks")
+        ledger = Ledger(settings.ledger)
+        ledger.register(spec.dataset, spec.budget)
+        request_key = _request_key(spec)
+        seen = store.load_record(f"request-{request_key}") is not None
+        if fresh or not seen:
+            _ask_room(ledger, spec)
+        source = Source.open(spec.data, spec)
+        request = Request(spec, _released_order(source, spec), partial(source.batches), settings.threads)
+        fingerprint = store.fingerprint(list(source.files))
+        generation = _generation(store, request, fingerprint)
+        number = generation.number + int(fresh)
+        keys = lineage_keys(request, fingerprint, number)
+        shell = Shell(request, keys, _run_name(store, spec, keys), store, ledger, noise or OpenDPNoise(), report)
+        ledger.reserve(spec.dataset, shell.run, shell.missing_budget())
+        store.save_record(f"request-{request_key}", {"dataset": spec.dataset})
+        store.save_record(generation.record, {"generation": number})
+        opened = Opened(shell, settings.private_root, settings.released_root)
+        _write_private_note(opened, source, fingerprint)
+        yield opened
+
+
+def _ask_room(ledger: Ledger, spec: ReleaseSpec) -> None:
+    """Refuse a request that cannot fit before the data is opened."""
+    request = Request(spec, (), lambda: ())
+    lines = [Line(name, f"room-{secrets.token_hex(8)}", rho, {}) for name, rho in stage_budgets(request).items()]
+    ledger.check_room(spec.dataset, lines)
+
+
+def _request_key(spec: ReleaseSpec) -> str:
+    """Names a request without its path and post-processing; says nothing of the data."""
+    public = spec.public()
+    public.pop("synthesis")
+    return hashlib.sha256(json.dumps(public, sort_keys=True).encode()).hexdigest()
+
+
+def _released_order(source: Source, spec: ReleaseSpec) -> tuple[str, ...]:
+    released = spec.released_columns
+    return tuple(name for name in source.columns if name in released)
+
+
+@dataclass(frozen=True)
+class _Generation:
+    """Which noise of a request is the current one; raised by ``fresh``, saved once the ledger has reserved it."""
+
+    record: str
+    number: int
+
+
+def _generation(store: Store, request: Request, fingerprint: str) -> _Generation:
+    record = f"generation-{lineage_keys(request, fingerprint, 0)['measure_marginals']}"
+    return _Generation(record, int((store.load_record(record) or {"generation": 0})["generation"]))
+
+
+def _run_name(store: Store, spec: ReleaseSpec, keys: dict[str, str]) -> str:
+    """The run's public name: random, so that it tells nothing of the data; kept so that a re-run finds it."""
+    name = f"run-{keys['decode']}"
+    record = store.load_record(name)
+    if record is None:
+        record = {"run": f"{spec.dataset}-{secrets.token_hex(4)}"}
+        store.save_record(name, record)
+    return str(record["run"])
+
+
+def _write_private_note(opened: Opened, source: Source, fingerprint: str) -> None:
+    """The run's private folder: where the data came from and which stored tables belong to the run."""
+    folder = opened.private_folder
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    note = {
+        "run": opened.shell.run, "data": opened.shell.request.spec.data, "fingerprint": fingerprint,
+        "files": [str(f) for f in source.files], "keys": dict(opened.shell.keys),
+    }
+    opened.shell.store.write_private_json(folder / "run.json", note)
+
+
+def _clear_stale_locks(folder: Path) -> None:
+    if not folder.is_dir():
+        return
+    for left_over in folder.glob("*.lock"):
+        try:
+            os.unlink(left_over)
+        except OSError as error:
+            raise RequestError(f"cannot remove the stale lock {left_over}", "Check the folder's permissions") from error

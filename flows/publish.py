@@ -1,0 +1,195 @@
+"""Publishing: the released folder, its certificate, manifest and data-release note.
+
+Belongs here: everything under ``released/<run>/``.  Does not belong here: making any table.
+What is written is a function of the public request, the noisy tables and the ledger's public figures; no
+path, time, machine or exact count is in it, and the same run always gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import groupby
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from data_contracts.artifacts import ArtifactRef, Kind
+from data_contracts.certificate import Certificate, Manifest, ManifestFile, QueryGroup, StageCost, Total
+from data_contracts.receipts import Query, total_rho
+from flows.note import release_note
+from flows.preflight import Opened
+from flows.shell import Shell, StepRefs
+from flows.steps import STEPS
+from flows.store import Store
+from tasks.noisy import receipts_from_table
+
+MARGINALS = {
+    "marginals/one_way.parquet": "one_way_marginals.noisy",
+    "marginals/one_way_receipts.parquet": "one_way_marginals.receipts",
+    "marginals/recode.parquet": "compress_domain.recode",
+    "marginals/scores.parquet": "indif_scores.noisy",
+    "marginals/scores_receipts.parquet": "indif_scores.receipts",
+    "marginals/measured.parquet": "measure_marginals.noisy",
+    "marginals/measured_receipts.parquet": "measure_marginals.receipts",
+    "marginals/consistent.parquet": "make_consistent.marginals",
+}
+"""Released file -> table of the run."""
+
+LISTED_QUERIES = 5_000
+"""A group of more queries than this is not listed one by one in the certificate (its receipts table is)."""
+
+COMPOSITION = (
+    "zCDP adds up over all queries (Bun and Steinke 2016, Lemma 2.3; PrivSyn, Theorem 1); the sum is converted to "
+    "(epsilon, delta) by the accountant named here, 'tight' being Canonne, Kamath and Steinke 2020, Corollary 13"
+)
+
+PACKAGES = ("privsyn-flows", "prefect", "great-expectations", "pandas", "pyarrow", "numpy", "numba", "networkx", "opendp")
+
+
+@dataclass(frozen=True)
+class Published:
+    """A released folder and what the run page shows of it."""
+
+    folder: Path
+    rows: int
+    note: str
+    costs: list[dict[str, object]]
+
+
+def publish(run: Opened, refs: Mapping[str, StepRefs]) -> Published:
+    """Write ``released/<run>/`` atomically, or find it whole; the private folder gets the repair counts.
+
+    A run whose noise was not drawn by the release source is marked not private and stays in the private zone.
+    """
+    shell = run.shell
+    certificate = _certificate(shell, refs)
+    table = refs["decode"].tables["synthetic"]
+    rows = pq.ParquetFile(table.path).metadata.num_rows
+    note = release_note(shell.request, certificate, rows, private=shell.noise.private)
+    _publish_private(run, refs)
+
+    def build(folder: Path) -> None:
+        _add_tables(shell.store, refs, table, folder)
+        (folder / "certificate.json").write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        (folder / "README.md").write_text(note, encoding="utf-8")
+        manifest = _manifest(shell, folder, rows)
+        (folder / "manifest.json").write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+    if shell.noise.private:
+        folder = run.released / shell.run
+        if not is_whole(folder):
+            folder = shell.store.publish(shell.run, build, replace=True)
+    else:
+        folder = run.private_folder / "not-private"
+        folder.mkdir(exist_ok=True)
+        (folder / "marginals").mkdir(exist_ok=True)
+        build(folder)
+    return Published(folder, rows, note, _cost_rows(certificate))
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a released folder holds exactly the files of its manifest, unchanged."""
+    try:
+        manifest = Manifest.model_validate_json((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return manifest.files == _files(folder)
+
+
+def _add_tables(store: Store, refs: Mapping[str, StepRefs], synthetic: ArtifactRef, folder: Path) -> None:
+    store.add_released(synthetic, folder, "synthetic.parquet")
+    (folder / "marginals").mkdir(exist_ok=True)
+    for name, source in MARGINALS.items():
+        step, table = source.split(".")
+        store.add_released(refs[step].tables[table], folder, name)
+
+
+def _publish_private(run: Opened, refs: Mapping[str, StepRefs]) -> None:
+    """Repair counts as readable JSON beside run.json; the encoded rows stay in the private store."""
+    table = run.shell.store.read_table(refs["encode"].tables["repairs"])
+    where = {name: ref.path for r in refs.values() for name, ref in r.tables.items() if ref.zone == "private"}
+    run.shell.store.write_private_json(run.private_folder / "repairs.json", {"repairs": table.to_pylist(), "tables": where})
+
+
+def _certificate(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
+    """The run's certificate; made once and kept, since the data set's total grows with later runs."""
+    record = f"certificate-{shell.run}"
+    kept = shell.store.load_record(record)
+    if kept is not None:
+        return Certificate.model_validate(kept)
+    spec = shell.request.spec
+    stages = [_stage(shell, s.name, refs) for s in STEPS if s.kind is Kind.RELEASE]
+    spent = sum((total_rho(queries) for _, queries in stages), start=total_rho([]))
+    summary = shell.ledger.summary(spec.dataset)[0]
+    certificate = Certificate(
+        run=shell.run, dataset=spec.dataset, epsilon=spec.privacy.epsilon, delta=spec.privacy.delta,
+        unit_of_protection=spec.unit.describe(), records_per_person=spec.unit.records, composition=COMPOSITION,
+        accountant=spec.accountant, rho_budget=str(shell.request.total_rho()), rho_spent=str(spent),
+        stages=[cost for cost, _ in stages],
+        dataset_total=Total(
+            rho=str(summary.rho), rho_cap=str(summary.cap_rho), epsilon=summary.epsilon,
+            delta=summary.cap.delta, epsilon_cap=summary.cap.epsilon,
+        ),
+    )
+    shell.store.save_record(record, certificate.model_dump(mode="json"))
+    return certificate
+
+
+def _stage(shell: Shell, step: str, refs: Mapping[str, StepRefs]) -> tuple[StageCost, list[Query]]:
+    queries = receipts_from_table(shell.store.read_table(refs[step].tables["receipts"]))
+    groups = [
+        _group(list(members)) for _, members in groupby(queries, key=lambda q: (q.sensitivity, q.sigma))
+    ]
+    cost = StageCost(
+        step=step, rho_budget=str(shell.request.stage_rho(step)), rho_spent=str(total_rho(queries)), groups=groups
+    )
+    return cost, queries
+
+
+def _group(queries: list[Query]) -> QueryGroup:
+    first = queries[0]
+    names = [list(q.attributes) for q in queries] if len(queries) <= LISTED_QUERIES else None
+    return QueryGroup(
+        queries=len(queries), cells=sum(q.cells for q in queries), sensitivity=first.sensitivity,
+        sigma=first.sigma, rho_each=str(first.rho), attributes=names,
+    )
+
+
+def _manifest(shell: Shell, folder: Path, rows: int) -> Manifest:
+    return Manifest(
+        run=shell.run, private=shell.noise.private, rows=rows, spec=shell.request.spec.public(),
+        column_order=list(shell.request.column_order), seeds={"synthesis": shell.request.spec.synthesis.seed},
+        versions={"python": platform.python_version(), **{p: version(p) for p in PACKAGES}},
+        steps=[{"step": s.name, "kind": str(s.kind), "version": s.version} for s in STEPS],
+        files=_files(folder),
+    )
+
+
+def _files(folder: Path) -> dict[str, ManifestFile]:
+    """SHA-256 and size of every file in the folder but the manifest itself, by relative name."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and name != "manifest.json":
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            found[name] = ManifestFile(sha256=digest, bytes=path.stat().st_size)
+    return found
+
+
+def _cost_rows(certificate: Certificate) -> list[dict[str, object]]:
+    from fractions import Fraction
+
+    rows: list[dict[str, object]] = []
+    for stage in certificate.stages:
+        sigmas = [g.sigma for g in stage.groups]
+        span = f"{min(sigmas):.1f} to {max(sigmas):.1f}" if sigmas else "none"
+        rows.append({
+            "step": stage.step, "queries": sum(g.queries for g in stage.groups),
+            "rho": float(Fraction(stage.rho_spent)), "sigma": span,
+        })
+    return rows

@@ -1,0 +1,151 @@
+"""The release flow: private table in, differentially private synthetic table out.
+
+Belongs here: the order of the steps, as a table of contents, and Prefect's part: tasks, caching, artifacts.
+Does not belong here: how a step is run (flows/shell.py), what it does (flows/steps.py), what is
+published (flows/publish.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from prefect import Task, flow
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import CacheKeyFnPolicy
+from prefect.context import FlowRunContext
+from prefect.locking.filesystem import FileSystemLockManager
+from prefect.transactions import IsolationLevel
+from pydantic import BaseModel, ConfigDict
+
+from data_contracts.spec import ReleaseSpec
+from flows import steps
+from flows.errors import ContractError
+from flows.preflight import Opened, open_run
+from flows.publish import publish
+from flows.settings import Settings
+from flows.shell import ReportProgress, Shell, StepRefs
+from flows.steps import STEPS, Step
+
+_current: ContextVar[Shell] = ContextVar("privsyn_shell")
+_reporter: ContextVar[ReportProgress | None] = ContextVar("privsyn_reporter", default=None)
+
+
+class ReleaseSummary(BaseModel):
+    """What a run left behind; holds no private value."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run: str
+    released: str
+    private: str
+    rows: int
+    epsilon: float
+    delta: float
+    rho: float
+    drawn: tuple[str, ...]
+
+
+@flow(name="release", description="Private table in, differentially private synthetic table out.", persist_result=False)
+def release(spec: ReleaseSpec, fresh: bool = False) -> ReleaseSummary:
+    """Run PrivSyn on the private table that ``spec`` names.
+
+    Args:
+        spec: The release spec; the same model as the YAML file.
+        fresh: Draw new noise although a cached release exists; costs budget.
+
+    Returns what was released and what it cost.  Privacy: the released files are (epsilon, delta)-differentially
+    private for adding or removing one person (``spec.unit``), by the zCDP sum of the three release steps; the
+    ledger reserves that sum before anything is read.
+    """
+    with open_run(spec, Settings(), fresh=fresh, report=_report) as run:
+        rows = _step(run, steps.ENCODE)
+        one_way = _step(run, steps.ONE_WAY_MARGINALS, rows)
+        recode = _step(run, steps.COMPRESS_DOMAIN, one_way)
+        coarse = _step(run, steps.RECODE_ROWS, rows, recode)
+        scores = _step(run, steps.INDIF_SCORES, coarse, recode)
+        pairs = _step(run, steps.SELECT_PAIRS, scores, recode)
+        cliques = _step(run, steps.COMBINE_CLIQUES, pairs, recode)
+        measured = _step(run, steps.MEASURE_MARGINALS, coarse, recode, cliques)
+        consistent = _step(run, steps.MAKE_CONSISTENT, recode, measured)
+        core = _step(run, steps.SYNTHESIZE, consistent, recode)
+        codes = _step(run, steps.APPEND_ATTRIBUTES, core, consistent, recode)
+        table = _step(run, steps.DECODE, codes, recode)
+        done = (rows, one_way, recode, coarse, scores, pairs, cliques, measured, consistent, core, codes, table)
+        return _publish(run, {refs.step: refs for refs in done})
+
+
+def _step(run: Opened, step: Step, *inputs: StepRefs) -> StepRefs:
+    """Run one step as a Prefect task of its name; whole cached outputs are shown as Cached."""
+    run.shell.report(step.name, 0, 1)
+    prefect_task = Task(
+        fn=_execute, name=step.title, task_run_name=step.title, tags=[f"kind:{step.kind}"],
+        cache_policy=_policy(run.private / "prefect"), persist_result=True, result_serializer="json",
+        refresh_cache=not run.shell.is_whole(step), log_prints=False,
+    )
+    token = _current.set(run.shell)
+    try:
+        refs = prefect_task(step=step.name, key=run.shell.keys[step.name], inputs=list(inputs))
+    except ContractError as error:
+        _show(lambda: create_table_artifact(table=error.failures, key="contract-failures", description=str(error)))
+        raise
+    finally:
+        _current.reset(token)
+    run.shell.report(step.name, 1, 1)
+    return refs
+
+
+def _execute(step: str, key: str, inputs: list[StepRefs]) -> StepRefs:
+    """The body of every task: hand over to the shell.  Parameters hold references only."""
+    declared = next(s for s in STEPS if s.name == step)
+    return _current.get().execute(declared, {refs.step: refs for refs in inputs})
+
+
+def _policy(folder: Path) -> Any:
+    """Prefect's own caching: keyed by lineage, records beside the artifacts, one executor at a time."""
+    return CacheKeyFnPolicy(cache_key_fn=_cache_key).configure(
+        key_storage=folder / "records",
+        lock_manager=FileSystemLockManager(folder / "locks"),
+        isolation_level=IsolationLevel.SERIALIZABLE,
+    )
+
+
+def _cache_key(context: Any, parameters: dict[str, Any]) -> str:
+    return f"{parameters['step']}-{parameters['key']}"
+
+
+def _publish(run: Opened, refs: dict[str, StepRefs]) -> ReleaseSummary:
+    published = publish(run, refs)
+    _show(lambda: create_markdown_artifact(markdown=published.note, key="release-note"))
+    _show(lambda: create_table_artifact(table=published.costs, key="certificate"))
+    privacy = run.shell.request.spec.privacy
+    return ReleaseSummary(
+        run=run.shell.run, released=str(published.folder), private=str(run.private_folder), rows=published.rows,
+        epsilon=privacy.epsilon, delta=privacy.delta, rho=float(run.shell.request.total_rho()),
+        drawn=tuple(run.shell.drawn),
+    )
+
+
+def _show(create: Callable[[], Any]) -> None:
+    """Make a Prefect artifact where there is a flow run to hold it (not under ``release.fn``)."""
+    if FlowRunContext.get() is not None:
+        create()
+
+
+def _report(step: str, done: int, total: int) -> None:
+    reporter = _reporter.get()
+    if reporter is not None:
+        reporter(step, done, total)
+
+
+@contextmanager
+def reporting(reporter: ReportProgress) -> Iterator[None]:
+    """Send progress of releases run inside to ``reporter`` (step, done, total)."""
+    token = _reporter.set(reporter)
+    try:
+        yield
+    finally:
+        _reporter.reset(token)

@@ -1,0 +1,272 @@
+"""The shell: the one way in which every step runs, so that the privacy-critical wiring is written once.
+
+Belongs here: lineage keys, the preflight against the ledger, and the three ways to run a step.  Does not
+belong here: what a step does (flows/steps.py, tasks/), Prefect (flows/release.py), files (flows/store.py).
+
+A step is run like this: integrity of the inputs -> (release only) stage check, noise, look, sum ->
+contract of the outputs -> atomic write -> record -> (release only) settle the ledger.
+
+**One draw for one charge, through any crash.**  A release step draws its noise *before* it looks at the
+data and keeps it in the private zone until the noisy table is written and the charge settled.  Killed
+before that file is whole, the data has not been touched; killed after, the re-run adds the same noise to
+the same counts.  So a charge never covers two draws, and a draw is never charged twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
+
+from data_contracts import tables
+from data_contracts.artifacts import ArtifactRef, Kind, Zone
+from data_contracts.receipts import Query, total_rho
+from flows.checks import check_stage, check_table
+from flows.errors import LedgerError, PrivsynError, RequestError
+from flows.ledger import Ledger, Line
+from flows.steps import STEPS, Inputs, Output, ReleaseStep, Request, Step, Wide
+from flows.store import Store
+from tasks import noisy
+from tasks.privacy.noise import NoiseSource
+
+ReportProgress = Callable[[str, int, int], None]
+"""Called with (step name, done, total)."""
+
+
+class StepRefs(BaseModel):
+    """What a step left: references to its tables.  This is what Prefect passes, stores and shows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    step: str
+    key: str
+    tables: dict[str, ArtifactRef]
+
+
+class StepFailedError(PrivsynError):
+    """An unexpected failure inside a step: its type and place, never its text, which may hold private values."""
+
+
+def lineage_keys(request: Request, fingerprint: str, generation: int) -> dict[str, str]:
+    """The cache key of every step, known before anything runs.
+
+    A key is SHA-256 over the step's name, version and own settings and its inputs' keys; the first step
+    adds the data's fingerprint (an HMAC), the release steps the generation of their noise.
+    """
+    keys: dict[str, str] = {}
+    for step in STEPS:
+        parts = [step.name, str(step.version), step.settings_json(request)]
+        parts += sorted({keys[name.split(".")[0]] for name in step.inputs}) or [fingerprint]
+        if step.kind is Kind.RELEASE:
+            parts.append(f"generation {generation}")
+        keys[step.name] = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return keys
+
+
+@dataclass
+class Shell:
+    """One release run: its request, keys, places and money."""
+
+    request: Request
+    keys: Mapping[str, str]
+    run: str
+    store: Store
+    ledger: Ledger
+    noise: NoiseSource
+    report: ReportProgress = lambda step, done, total: None
+    drawn: list[str] = field(default_factory=list)
+
+    @property
+    def dataset(self) -> str:
+        """The ledger's name for the data set."""
+        return self.request.spec.dataset
+
+    def is_whole(self, step: Step) -> bool:
+        """Whether the step's outputs are on disk, unchanged since they passed their contracts."""
+        return self._recorded(step) is not None
+
+    def missing_budget(self) -> list[Line]:
+        """The charges that this run needs: one a release step whose noise has not been drawn yet.
+
+        Raises RequestError where noise was paid for but its table is gone or changed: drawing again must
+        be asked for.
+        """
+        lines = []
+        for step in STEPS:
+            if not isinstance(step, ReleaseStep):
+                continue
+            key = self.keys[step.name]
+            if self.ledger.state(self.dataset, key) == "spent":
+                if not self.is_whole(step):
+                    raise RequestError(
+                        f"the noisy table of the step {step.name!r} was paid for but is missing or changed on disk",
+                        "Restore the private folder from a backup, or run with --fresh to draw new noise at new cost",
+                    )
+                continue
+            lines.append(Line(step.name, key, self.request.stage_rho(step.name), self._ledger_detail(step)))
+        return lines
+
+    def _ledger_detail(self, step: Step) -> dict[str, str]:
+        privacy = self.request.spec.privacy
+        return {
+            "neighbours": "add or remove one person", "unit": self.request.spec.unit.describe(),
+            "release_epsilon": repr(privacy.epsilon), "release_delta": repr(privacy.delta),
+            "accountant": self.request.spec.accountant, "mechanism": "discrete Gaussian", "title": step.title,
+        }
+
+    def execute(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
+        """Run one step whole, or find that it already ran whole; see the module's header."""
+        found = self._recorded(step)
+        try:
+            if isinstance(step, ReleaseStep):
+                return self._execute_release(step, inputs, found)
+            return found or self._execute_plain(step, inputs)
+        except PrivsynError:
+            raise
+        except Exception as error:
+            place = _place(error)
+            raise StepFailedError(
+                f"the step {step.name!r} failed with {type(error).__name__} at {place}",
+                "Run again: finished steps are kept and nothing is charged twice; --debug shows the whole error",
+            ) from error
+
+    def _execute_plain(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
+        if step.run is None:
+            raise TypeError(f"{step.name} has nothing to run")
+        outputs = step.run(self.request, self._inputs(step, inputs), self._progress(step))
+        return self._write(step, outputs)
+
+    def _execute_release(self, step: ReleaseStep, inputs: Mapping[str, StepRefs], found: StepRefs | None) -> StepRefs:
+        key = self.keys[step.name]
+        state = self.ledger.state(self.dataset, key)
+        if found is None:
+            if state != "reserved":
+                raise LedgerError(
+                    f"the step {step.name!r} has no reservation in the ledger (state: {state})",
+                    "Nothing was read; run the release from its start",
+                )
+            found = self._draw(step, inputs)
+        if state == "reserved":
+            self._settle(step, found)
+        self.store.discard_noise(key)
+        return found
+
+    def _draw(self, step: ReleaseStep, inputs: Mapping[str, StepRefs]) -> StepRefs:
+        """Noise first, then the look, then the sum: the only place where private counts become releasable."""
+        key, tables_in = self.keys[step.name], self._inputs(step, inputs)
+        queries = step.plan(self.request, tables_in)
+        check_stage(step.name, queries, self.request.stage_rho(step.name))
+        noise = self._noise(step, key, queries)
+        answers = []
+        if queries:
+            rows = step.read_rows(self.request, tables_in)
+            total = len(queries)
+            for i, (counts, draw) in enumerate(zip(step.exact(rows, queries, self.request.threads), noise, strict=True)):
+                answers.append(counts + draw)
+                self.report(step.name, i + 1, total)
+        self.drawn.append(step.name)
+        receipts = noisy.receipts_to_table(queries)
+        return self._write(step, {"noisy": noisy.answers_to_table(answers), "receipts": receipts})
+
+    def _noise(self, step: ReleaseStep, key: str, queries: list[Query]) -> noisy.Answers:
+        """The noise of this charge: drawn once, kept privately until the charge is settled."""
+        kept = self.store.kept_noise(key)
+        if kept is None:
+            draws = [self.noise.draw(q.sigma, q.cells) for q in queries]
+            kept = noisy.answers_to_table(draws)
+            self.store.keep_noise(key, kept)
+        return noisy.answers_from_table(kept, queries)
+
+    def _settle(self, step: ReleaseStep, refs: StepRefs) -> None:
+        receipts = noisy.receipts_from_table(self.store.read_table(refs.tables["receipts"]))
+        spent, budget = total_rho(receipts), self.request.stage_rho(step.name)
+        if spent > budget:
+            raise LedgerError(f"the receipts of {step.name!r} cost more than their reservation", "Report this fault")
+        if receipts:
+            self.ledger.settle(self.dataset, self.keys[step.name])
+        else:
+            self.ledger.abandon(self.dataset, self.keys[step.name], touched=False)
+
+    def _inputs(self, step: Step, inputs: Mapping[str, StepRefs]) -> Inputs:
+        read = {}
+        for name in step.inputs:
+            producer, table = name.split(".")
+            ref = inputs[producer].tables[table]
+            if inputs[producer].key != self.keys[producer] or not self.store.verify(ref):
+                raise RequestError(
+                    f"the table {name!r} is missing, changed, or from another run", "Run again to make it anew"
+                )
+            contract = next(s for s in STEPS if s.name == producer).outputs[table]
+            read[name] = self._reader(ref, wide=contract.wide)
+        return Inputs(read)
+
+    def _reader(self, ref: ArtifactRef, *, wide: bool) -> Callable[[], object]:
+        return (lambda: self.store.read_batches(ref)) if wide else (lambda: self.store.read_table(ref))
+
+    def _write(self, step: Step, outputs: Mapping[str, Output]) -> StepRefs:
+        """Check every output against its contract, write it atomically, and record the whole step last."""
+        refs = {}
+        for name, contract in step.outputs.items():
+            output = outputs[name]
+            if callable(output):
+                output = output()
+            if isinstance(output, Wide):
+                rows, schema = checked_stream(contract, output), output.schema
+            else:
+                check_table(contract, output)
+                rows, schema = output, output.schema
+            refs[name] = self.store.write_table(
+                rows, schema, name, step.name, self.keys[step.name], contract.zone, self.dataset
+            )
+        done = StepRefs(step=step.name, key=self.keys[step.name], tables=refs)
+        self.store.save_record(f"step-{done.key}", done.model_dump(mode="json"))
+        return done
+
+    def _recorded(self, step: Step) -> StepRefs | None:
+        record = self.store.load_record(f"step-{self.keys[step.name]}")
+        if record is None:
+            return None
+        refs = StepRefs.model_validate(record)
+        return refs if all(self.store.verify(ref) for ref in refs.tables.values()) else None
+
+    def _progress(self, step: Step) -> Callable[[int, int], None]:
+        return lambda done, total: self.report(step.name, done, total)
+
+
+def checked_stream(contract: tables.TableContract, wide: Wide) -> Iterator[pa.RecordBatch]:
+    """Pass batches through, profile each, and check the contract before the stream ends.
+
+    A writer that commits only after the last batch therefore never commits a table that fails.
+    """
+    profiles = []
+    for batch in wide.batches:
+        profiles.append(wide.profile([batch]))
+        yield batch
+    if not profiles:
+        empty = pa.RecordBatch.from_pylist([], schema=wide.schema)
+        profiles.append(wide.profile([empty]))
+    check_table(contract, pa.concat_tables(profiles))
+
+
+def stage_budgets(request: Request) -> dict[str, Fraction]:
+    """Exact rho of each release step."""
+    return {s.name: request.stage_rho(s.name) for s in STEPS if s.kind is Kind.RELEASE}
+
+
+def released_refs(refs: Mapping[str, StepRefs]) -> dict[str, ArtifactRef]:
+    """Every released table of a run as ``step.table``."""
+    return {
+        f"{step}.{name}": ref for step, r in refs.items() for name, ref in r.tables.items() if ref.zone is Zone.RELEASED
+    }
+
+
+def _place(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_name}:{trace.tb_lineno}" if trace else "an unknown place"

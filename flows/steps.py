@@ -1,0 +1,341 @@
+"""The steps of a release, declared: name, kind, what goes in, what comes out, and the pure function.
+
+Belongs here: the declaration of each step and the few lines that hand tables to tasks/ and take tables
+back.  Does not belong here: Prefect, files, the ledger and noise (flows/shell.py adds them to every step
+by its kind), and any algorithm.
+
+``STEPS`` is the wiring: the flow follows it, docs/architecture.md draws it, and tests hold both against it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from data_contracts import tables
+from data_contracts.artifacts import Kind
+from data_contracts.domain import Domain
+from data_contracts.receipts import Query
+from data_contracts.spec import ReleaseSpec
+from data_contracts.tables import TableContract
+from tasks import (
+    append_attributes,
+    combine_cliques,
+    compress_domain,
+    decode,
+    encode,
+    indif_scores,
+    make_consistent,
+    marginals,
+    measure_marginals,
+    noisy,
+    one_way_marginals,
+    select_pairs,
+    synthesize,
+)
+from tasks.codecs import EncodingPlan, plan
+from tasks.kernels.counting import CodeTable
+from tasks.privacy.accountant import rho_for
+
+Batches = Iterable[pa.RecordBatch]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Wide:
+    """A wide output: its schema, its rows as a stream, and the profile its contract is checked on."""
+
+    schema: pa.Schema
+    batches: Batches
+    profile: Callable[[Batches], pa.Table]
+
+
+Output = pa.Table | Wide | Callable[[], pa.Table]
+"""What a step makes: a long table, a wide one, or a table known only after the wide one has streamed."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What every step may know: the public spec, what follows from it, and how to start a pass over the rows."""
+
+    spec: ReleaseSpec
+    column_order: tuple[str, ...]
+    rows: Callable[[], Batches]
+    threads: int = 0
+
+    @property
+    def records(self) -> int:
+        """Most records of one person."""
+        return self.spec.unit.records
+
+    @property
+    def encoding(self) -> EncodingPlan:
+        """The codecs of the spec."""
+        return plan(self.spec)
+
+    def total_rho(self) -> Fraction:
+        """The release's zCDP budget."""
+        return rho_for(self.spec.privacy.epsilon, self.spec.privacy.delta, self.spec.accountant)
+
+    def stage_rho(self, stage: str) -> Fraction:
+        """Exact budget of a release step, by the step's name."""
+        one_way, selection, measurement = self.spec.split.exact()
+        shares = {"one_way_marginals": one_way, "indif_scores": selection, "measure_marginals": measurement}
+        return self.total_rho() * shares[stage]
+
+
+class Inputs:
+    """The tables that a step declared as its inputs, read when asked for."""
+
+    def __init__(self, read: Mapping[str, Callable[[], Any]]) -> None:
+        self._read = dict(read)
+
+    def table(self, name: str) -> pa.Table:
+        """A whole table; KeyError if the step did not declare it."""
+        return self._read[name]()
+
+    def batches(self, name: str) -> Batches:
+        """A stream of batches; KeyError if the step did not declare it."""
+        found = self._read[name]()
+        return found.to_batches() if isinstance(found, pa.Table) else found
+
+    def recode(self) -> compress_domain.Recode:
+        """The declared table ``recode``, parsed."""
+        return compress_domain.recode_from_table(self.table("compress_domain.recode"))
+
+    def domain(self) -> Domain:
+        """The compressed domain."""
+        return compress_domain.coarse_domain(self.recode())
+
+    def noisy(self, stage: str) -> tuple[list[Query], list[NDArray[np.int64]]]:
+        """Queries and noisy answers of an earlier release step."""
+        queries = noisy.receipts_from_table(self.table(f"{stage}.receipts"))
+        return queries, noisy.answers_from_table(self.table(f"{stage}.noisy"), queries)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: ``inputs`` are names ``step.table`` of earlier outputs; ``settings`` the spec's values it uses.
+
+    ``version`` is raised by hand when the same inputs and settings would give another output; it is part
+    of the cache key, so that an upgrade re-runs what changed and nothing else.
+    """
+
+    name: str
+    title: str
+    kind: Kind
+    inputs: tuple[str, ...]
+    outputs: Mapping[str, TableContract]
+    settings: Callable[[Request], Any] = field(repr=False)
+    run: Callable[[Request, Inputs, Progress], Mapping[str, Output]] | None = field(default=None, repr=False)
+    version: int = 1
+
+    def settings_json(self, request: Request) -> str:
+        """The step's own settings as canonical JSON: part of its cache key."""
+        return json.dumps(self.settings(request), sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class ReleaseStep(Step):
+    """A release step never sees noise: it says what to ask (``plan``, public) and counts it (``exact``).
+
+    The shell draws the noise before the look, adds it, and publishes sums only.
+    """
+
+    plan: Callable[[Request, Inputs], list[Query]] = field(default=None, repr=False)  # type: ignore[assignment]
+    exact: Callable[[CodeTable, list[Query], int], Iterator[NDArray[np.int64]]] = field(default=None, repr=False)  # type: ignore[assignment]
+    rows: str = ""
+    rows_domain: Callable[[Request, Inputs], Domain] = field(default=None, repr=False)  # type: ignore[assignment]
+    padded: bool = False
+
+    def read_rows(self, request: Request, inputs: Inputs) -> CodeTable:
+        """The private rows, by column: the look at the data."""
+        batches = list(inputs.batches(self.rows))
+        return CodeTable.from_arrow(batches, self.rows_domain(request, inputs), padded=self.padded)
+
+
+def _columns(request: Request) -> dict[str, Any]:
+    drop = {"description", "unit"}
+    return {n: c.model_dump(mode="json", exclude=drop) for n, c in request.spec.released_columns.items()}
+
+
+def _encode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    encoding, repairs = request.encoding, encode.Repairs()
+    rows = encode.encode(request.rows, encoding, request.spec.unit, repairs)
+    domain = encoding.domain
+    profile = lambda batches: tables.profile_codes(batches, domain)  # noqa: E731
+    return {"encoded_rows": Wide(tables.code_schema(domain), rows, profile), "repairs": repairs.to_table}
+
+
+def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    queries, answers = inputs.noisy("one_way_marginals")
+    recode = compress_domain.compress_domain(answers, queries, request.encoding.groups, request.spec.compression)
+    return {"recode": compress_domain.recode_to_table(recode)}
+
+
+def _recode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    recode = inputs.recode()
+    rows = compress_domain.recode_rows(inputs.batches("encode.encoded_rows"), recode)
+    return {"recoded_rows": _codes(rows, compress_domain.coarse_domain(recode), padded=True)}
+
+
+def _codes(batches: Batches, domain: Domain, *, padded: bool = False) -> Wide:
+    profile = lambda b: tables.profile_codes(b, domain, padded=padded)  # noqa: E731
+    return Wide(tables.code_schema(domain, padded=padded), batches, profile)
+
+
+def _select(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    queries, answers = inputs.noisy("indif_scores")
+    domain = inputs.domain()
+    pairs = [(q.attributes[0], q.attributes[1]) for q in queries]
+    rho = float(request.stage_rho("measure_marginals"))
+    chosen = select_pairs.select_pairs(
+        pairs, [float(a[0]) for a in answers], [domain.cells(p) for p in pairs],
+        rho, request.records, request.spec.selection.max_cells,
+    )
+    return {"pairs": chosen}
+
+
+def _combine(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    selection, domain = request.spec.selection, inputs.domain()
+    pairs = {(row["a"], row["b"]): row["score"] for row in inputs.table("select_pairs.pairs").to_pylist()}
+    gamma = selection.gamma if selection.combine_cliques else 0
+    cliques = combine_cliques.combine_cliques(pairs, domain, gamma)
+    return {"cliques": combine_cliques.cliques_to_table(cliques, domain)}
+
+
+def _consistent(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    recode = inputs.recode()
+    domain = compress_domain.coarse_domain(recode)
+    queries, answers = inputs.noisy("measure_marginals")
+    one_way, variance = make_consistent.coarse_one_ways(recode)
+    measured = make_consistent.measured_marginals(queries, answers, domain)
+    rounds = request.spec.consistency.rounds
+    found = make_consistent.make_consistent(one_way, variance, measured, [q.sigma for q in queries], rounds)
+    return {"marginals": marginals.to_table(found)}
+
+
+def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    domain = inputs.domain()
+    found = marginals.from_table(inputs.table("make_consistent.marginals"), domain)
+    core = append_attributes.core_marginals(found, domain)
+    rows = synthesize.output_rows(found, request.spec.synthesis)
+    codes = synthesize.synthesize(core.marginals, core.domain, request.spec.synthesis, rows, request.threads, progress)
+    return {"core_codes": _codes(codes.to_arrow().to_batches(), codes.domain)}
+
+
+def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    domain = inputs.domain()
+    found = marginals.from_table(inputs.table("make_consistent.marginals"), domain)
+    core = append_attributes.core_marginals(found, domain)
+    rows = CodeTable.from_arrow(list(inputs.batches("synthesize.core_codes")), core.domain)
+    codes = append_attributes.append_attributes(rows, found, domain, request.spec.synthesis.seed)
+    return {"codes": _codes(codes.to_arrow().to_batches(), domain)}
+
+
+def _decode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    recode, encoding = inputs.recode(), request.encoding
+    codes = CodeTable.from_arrow(list(inputs.batches("append_attributes.codes")), compress_domain.coarse_domain(recode))
+    table = decode.decode(codes, recode, encoding, request.column_order, request.spec.synthesis.seed)
+    ranges = {name: encoding.ranges()[name] for name in request.column_order}
+    profile = lambda batches: tables.profile_values(batches, ranges)  # noqa: E731
+    return {"synthetic": Wide(table.schema, table.to_batches(max_chunksize=131_072), profile)}
+
+
+def _plan_one_way(request: Request, inputs: Inputs) -> list[Query]:
+    return one_way_marginals.plan(request.encoding.domain, request.stage_rho("one_way_marginals"), request.records)
+
+
+def _plan_indif(request: Request, inputs: Inputs) -> list[Query]:
+    return indif_scores.plan(inputs.domain(), request.stage_rho("indif_scores"), request.records)
+
+
+def _plan_measure(request: Request, inputs: Inputs) -> list[Query]:
+    cliques = combine_cliques.cliques_from_table(inputs.table("combine_cliques.cliques"))
+    return measure_marginals.plan(cliques, inputs.domain(), request.stage_rho("measure_marginals"), request.records)
+
+
+def _stage(request: Request, name: str) -> dict[str, Any]:
+    return {"rho": str(request.stage_rho(name)), "records": request.records}
+
+
+_RELEASED = {"noisy": tables.NOISY, "receipts": tables.RECEIPTS}
+_RECODE = "compress_domain.recode"
+
+ENCODE = Step(
+    "encode", "Encode", Kind.TRANSFORM, (), {"encoded_rows": tables.ENCODED_ROWS, "repairs": tables.REPAIRS},
+    lambda r: {
+        "columns": _columns(r), "unit": r.spec.unit.model_dump(), "null_values": r.spec.null_values,
+        "order": r.column_order,
+    },
+    _encode,
+)
+ONE_WAY_MARGINALS = ReleaseStep(
+    "one_way_marginals", "One-way marginals", Kind.RELEASE, ("encode.encoded_rows",), _RELEASED,
+    lambda r: _stage(r, "one_way_marginals"),
+    plan=_plan_one_way, exact=one_way_marginals.exact, rows="encode.encoded_rows",
+    rows_domain=lambda r, i: r.encoding.domain,
+)
+COMPRESS_DOMAIN = Step(
+    "compress_domain", "Compress domain", Kind.POSTPROCESS,
+    ("one_way_marginals.noisy", "one_way_marginals.receipts"), {"recode": tables.RECODE},
+    lambda r: r.spec.compression.model_dump(), _compress,
+)
+RECODE_ROWS = Step(
+    "recode_rows", "Recode rows", Kind.TRANSFORM, ("encode.encoded_rows", _RECODE),
+    {"recoded_rows": tables.RECODED_ROWS}, lambda r: None, _recode,
+)
+INDIF_SCORES = ReleaseStep(
+    "indif_scores", "InDif scores", Kind.RELEASE, ("recode_rows.recoded_rows", _RECODE), _RELEASED,
+    lambda r: _stage(r, "indif_scores"),
+    plan=_plan_indif, exact=indif_scores.exact, rows="recode_rows.recoded_rows",
+    rows_domain=lambda r, i: i.domain(), padded=True,
+)
+SELECT_PAIRS = Step(
+    "select_pairs", "Select pairs", Kind.POSTPROCESS,
+    ("indif_scores.noisy", "indif_scores.receipts", _RECODE), {"pairs": tables.PAIRS},
+    lambda r: {**_stage(r, "measure_marginals"), "max_cells": r.spec.selection.max_cells}, _select,
+)
+COMBINE_CLIQUES = Step(
+    "combine_cliques", "Combine cliques", Kind.POSTPROCESS, ("select_pairs.pairs", _RECODE),
+    {"cliques": tables.CLIQUES},
+    lambda r: {"gamma": r.spec.selection.gamma, "combine": r.spec.selection.combine_cliques}, _combine,
+)
+MEASURE_MARGINALS = ReleaseStep(
+    "measure_marginals", "Measure marginals", Kind.RELEASE,
+    ("recode_rows.recoded_rows", _RECODE, "combine_cliques.cliques"), _RELEASED,
+    lambda r: _stage(r, "measure_marginals"),
+    plan=_plan_measure, exact=measure_marginals.exact, rows="recode_rows.recoded_rows",
+    rows_domain=lambda r, i: i.domain(), padded=True,
+)
+MAKE_CONSISTENT = Step(
+    "make_consistent", "Make consistent", Kind.POSTPROCESS,
+    (_RECODE, "measure_marginals.noisy", "measure_marginals.receipts"), {"marginals": tables.MARGINALS},
+    lambda r: r.spec.consistency.model_dump(), _consistent,
+)
+SYNTHESIZE = Step(
+    "synthesize", "Synthesize (GUM)", Kind.POSTPROCESS, ("make_consistent.marginals", _RECODE),
+    {"core_codes": tables.SYNTHETIC_CODES}, lambda r: r.spec.synthesis.model_dump(), _synthesize,
+)
+APPEND_ATTRIBUTES = Step(
+    "append_attributes", "Append attributes", Kind.POSTPROCESS,
+    ("synthesize.core_codes", "make_consistent.marginals", _RECODE), {"codes": tables.SYNTHETIC_CODES},
+    lambda r: r.spec.synthesis.seed, _append,
+)
+DECODE = Step(
+    "decode", "Decode", Kind.POSTPROCESS, ("append_attributes.codes", _RECODE), {"synthetic": tables.SYNTHETIC},
+    lambda r: {"seed": r.spec.synthesis.seed, "order": r.column_order, "columns": _columns(r)}, _decode,
+)
+
+STEPS = (
+    ENCODE, ONE_WAY_MARGINALS, COMPRESS_DOMAIN, RECODE_ROWS, INDIF_SCORES, SELECT_PAIRS, COMBINE_CLIQUES,
+    MEASURE_MARGINALS, MAKE_CONSISTENT, SYNTHESIZE, APPEND_ATTRIBUTES, DECODE,
+)
+"""Every step, in the paper's order; each step's inputs are outputs of earlier ones."""

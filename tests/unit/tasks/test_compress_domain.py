@@ -1,0 +1,88 @@
+"""Filtering and combining, decided from noisy counts alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from data_contracts.domain import Domain
+from data_contracts.receipts import Query
+from data_contracts.spec import Compression
+from data_contracts.tables import code_schema
+from tasks.compress_domain import (
+    coarse_domain,
+    compress_attribute,
+    compress_domain,
+    recode_from_table,
+    recode_rows,
+    recode_to_table,
+)
+
+ON = Compression()
+EACH = np.arange(6, dtype=np.int32)
+
+
+def test_values_below_three_sigma_are_combined_when_their_sum_is_not() -> None:
+    r = compress_attribute(np.array([500, 29, 400, 20, 25, 28]), 10.0, EACH, ON)
+    assert r.coarse.tolist() == [0, 2, 1, 2, 2, 2]  # theta = 30; 29+20+25+28 = 102 >= 30 sqrt(4)
+    assert r.kept.all()
+    assert r.size == 3
+
+
+def test_values_below_three_sigma_are_filtered_when_their_sum_is_too() -> None:
+    r = compress_attribute(np.array([500, -5, 400, 10, 3, -20]), 10.0, EACH, ON)
+    assert r.kept.tolist() == [True, False, True, False, False, False]
+    assert r.size == 2
+    assert (r.coarse[~r.kept] == 2).all()
+
+
+def test_at_least_one_code_remains() -> None:
+    r = compress_attribute(np.array([1, -1, 0, 0, 0, 0]), 10.0, EACH, ON)
+    assert r.size == 1
+    assert r.kept.all()
+
+
+def test_off_keeps_the_public_bins() -> None:
+    groups = np.array([0, 0, 1, 1, 2, 2], dtype=np.int32)
+    r = compress_attribute(np.array([0, 0, 0, 0, 0, 9]), 10.0, groups, Compression(enabled=False))
+    assert r.coarse.tolist() == groups.tolist()
+
+
+def test_a_bins_threshold_grows_with_its_fine_codes() -> None:
+    """Four fine codes: noise sd 2 sigma, so theta = 6 sigma = 60."""
+    groups = np.array([0, 0, 0, 0, 1], dtype=np.int32)
+    below = compress_attribute(np.array([15, 15, 15, 14, 900]), 10.0, groups, ON)
+    above = compress_attribute(np.array([15, 15, 15, 16, 900]), 10.0, groups, ON)
+    assert not below.kept[0]
+    assert above.kept.all()
+
+
+def test_weights_sum_to_one_and_follow_counts_only_beyond_the_noise() -> None:
+    groups = np.zeros(4, dtype=np.int32)
+    clear = compress_attribute(np.array([9000, 1000, 0, 0]), 10.0, groups, ON)
+    assert clear.weight.sum() == pytest.approx(1)
+    assert clear.weight[0] == pytest.approx(0.9, abs=0.01)
+    noise_only = compress_attribute(np.array([105, 95, 103, 97]), 10.0, groups, ON)
+    assert noise_only.weight == pytest.approx(np.full(4, 0.25))
+
+
+def test_tables_round_trip_and_odd_names() -> None:
+    queries = [Query(("a b",), 3, 1, 2.0), Query(("ü|",), 2, 1, 2.0)]
+    answers = [np.array([50, 1, 60]), np.array([40, 50])]
+    groups = {"a b": np.arange(3, dtype=np.int32), "ü|": np.arange(2, dtype=np.int32)}
+    recode = compress_domain(answers, queries, groups, ON)
+    back = recode_from_table(recode_to_table(recode))
+    assert list(back) == ["a b", "ü|"]
+    for name in recode:
+        for part in ("coarse", "kept", "weight", "estimate", "variance"):
+            assert np.array_equal(getattr(recode[name], part), getattr(back[name], part))
+    assert coarse_domain(recode) == Domain(("a b", "ü|"), (2, 2))
+
+
+def test_recode_rows_marks_filtered_values_one_past_the_end() -> None:
+    fine = Domain(("a",), (3,))
+    recode = {"a": compress_attribute(np.array([100, 0, 90]), 2.0, np.arange(3, dtype=np.int32), ON)}
+    batch = pa.record_batch([pa.array([0, 1, 2, 2], pa.uint8())], schema=code_schema(fine))
+    (out,) = recode_rows([batch], recode)
+    assert out.column(0).to_pylist() == [0, 2, 1, 1]

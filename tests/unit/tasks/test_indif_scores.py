@@ -1,0 +1,64 @@
+"""InDif against the paper's Figure 1 and against its definition in floating point."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from data_contracts.domain import Domain
+from data_contracts.receipts import total_rho
+from tasks import indif_scores
+from tasks.indif_scores import indif
+from tasks.kernels.counting import CodeTable
+
+
+def test_figure_1_of_the_paper() -> None:
+    """Figure 1: gender x age with n records gives InDif = 0.08 n."""
+    n = 1000
+    actual = np.array([[0.10, 0.10, 0.20], [0.10, 0.20, 0.30]]) * n
+    assert indif(actual.round().astype(np.int64)) == round(0.08 * n)
+
+
+def test_definition_in_floating_point() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        counts = rng.integers(0, 40, size=rng.integers(1, 6, size=2))
+        n = max(counts.sum(), 1)
+        expected = np.abs(counts - np.multiply.outer(counts.sum(1), counts.sum(0)) / n).sum()
+        assert expected - 1 - 1e-9 < indif(counts) <= expected + 1e-9
+
+
+def test_independent_table_scores_zero_and_empty_table_scores_zero() -> None:
+    assert indif(np.multiply.outer([1, 2, 3], [4, 5])) == 0
+    assert indif(np.zeros((3, 4), dtype=np.int64)) == 0
+
+
+def test_exact_arithmetic_near_its_limit() -> None:
+    """Two perfectly dependent binary attributes: InDif = n exactly, at a billion rows and more."""
+    n = 2_900_000_000
+    assert indif(np.diag([n // 2, n // 2])) == n
+    with pytest.raises(ValueError, match="rows"):
+        indif(np.diag([n, n]))
+
+
+def test_noise_is_theorem_5() -> None:
+    domain = Domain(("a", "b", "c", "d"), (2, 3, 2, 5))
+    queries = indif_scores.plan(domain, Fraction(1, 100), records=3)
+    m = 6
+    assert len(queries) == m
+    assert all(q.sigma == pytest.approx(3 * np.sqrt(8 * m / 0.01), rel=1e-12) for q in queries)
+    assert Fraction(1, 100) * Fraction(999_999, 10**6) < total_rho(queries) <= Fraction(1, 100)
+
+
+def test_a_single_attribute_asks_nothing() -> None:
+    assert indif_scores.plan(Domain(("a",), (2,)), Fraction(1), 1) == []
+
+
+def test_filtered_values_count_as_a_value_of_their_own() -> None:
+    """Rows with the padding code stay in the table: every row is in every score."""
+    domain = Domain(("a", "b"), (1, 1))
+    rows = CodeTable(domain, (np.array([0, 0, 1, 1], np.uint8), np.array([0, 0, 1, 1], np.uint8)), padded=True)
+    queries = indif_scores.plan(domain, Fraction(1), 1)
+    assert [int(a[0]) for a in indif_scores.exact(rows, queries, 1)] == [4]

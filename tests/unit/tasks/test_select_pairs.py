@@ -1,0 +1,87 @@
+"""DenseMarg: the incremental greedy against Algorithm 1 read literally."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tasks.measure_marginals import allocate
+from tasks.select_pairs import dense_marg, select_pairs
+
+
+def literal_algorithm_1(phi: list[float], cells: list[int], rho: float) -> tuple[list[int], float]:
+    """Algorithm 1 as printed: try every pair, allocate by equation (1), take the best, stop when no better."""
+
+    def error(chosen: set[int]) -> float:
+        weights = {j: cells[j] ** (2 / 3) for j in chosen}
+        total = sum(weights.values())
+        noise = sum(cells[j] * math.sqrt(1 / (math.pi * rho * weights[j] / total)) for j in chosen)
+        return noise + sum(p for j, p in enumerate(phi) if j not in chosen)
+
+    taken: list[int] = []
+    current = error(set())
+    while len(taken) < len(phi):
+        best = min((i for i in range(len(phi)) if i not in taken), key=lambda i: error({*taken, i}))
+        if error({*taken, best}) >= current:
+            break
+        current = error({*taken, best})
+        taken.append(best)
+    return taken, current
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_equals_the_literal_form(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    m = int(rng.integers(1, 25))
+    phi = list(rng.normal(60, 80, m))
+    cells = [int(c) for c in rng.integers(2, 400, m)]
+    rho = float(rng.choice([0.01, 0.1, 1.0]))
+    chosen = dense_marg(phi, cells, rho)
+    indices, error = literal_algorithm_1(phi, cells, rho)
+    assert [c.index for c in chosen] == indices
+    if chosen:
+        assert chosen[-1].error == pytest.approx(error)
+
+
+def test_negative_scores_are_never_taken_and_a_huge_budget_takes_every_positive_one() -> None:
+    chosen = dense_marg([5.0, -5.0, 0.5, 0.0], [4, 4, 4, 4], rho=1e12)
+    assert {c.index for c in chosen} == {0, 2}
+
+
+def test_a_tiny_budget_takes_nothing() -> None:
+    assert dense_marg([100.0] * 5, [10] * 5, rho=1e-9) == []
+
+
+def test_more_records_a_person_select_less() -> None:
+    scores, cells = [100.0] * 10, [16] * 10
+    assert len(dense_marg(scores, cells, 0.1, records=10)) < len(dense_marg(scores, cells, 0.1, records=1))
+
+
+def test_pairs_above_the_public_limit_are_no_candidates() -> None:
+    pairs = [("a", "b"), ("a", "c")]
+    table = select_pairs(pairs, [1e6, 1e3], [10**7, 10], rho=1.0, records=1, max_cells=1_000)
+    assert table["a"].to_pylist() == ["a"]
+    assert table["b"].to_pylist() == ["c"]
+
+
+def test_allocation_is_the_lagrangian_solution() -> None:
+    """Equation (1) beats every perturbation that keeps the sum: the stationary point is the minimum."""
+    from fractions import Fraction
+
+    cells = [4, 100, 2_500, 30]
+    shares = allocate(cells, Fraction(7, 10))
+    assert sum(shares) == Fraction(7, 10)
+
+    def noise(rhos: np.ndarray) -> float:
+        return float(sum(c / math.sqrt(math.pi * r) for c, r in zip(cells, rhos, strict=True)))
+
+    best = np.array([float(s) for s in shares])
+    gradients = np.array(cells) * best**-1.5  # equal at the optimum: the Lagrange multiplier
+    assert gradients == pytest.approx(np.full(4, gradients[0]), rel=1e-9)
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        step = rng.normal(size=4)
+        step -= step.mean()
+        assert noise(best) <= noise(best + 1e-3 * step * best.min())
