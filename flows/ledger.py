@@ -1,0 +1,269 @@
+"""The privacy ledger: what each data set has spent, its lifetime cap, and the refusal to pass it.
+
+Belongs here: the meaning of entries, exact sums, the state of each charge and the audit.  Does not
+belong here: database particulars (flows/ledger_database.py), what a release costs
+(data_contracts/receipts.py), the conversion to (epsilon, delta) (tasks/privacy/accountant.py).
+
+A charge is a lineage key of a release step.  Its life:
+
+    reserve -> spent | abandon (the data was touched: it stays spent) | cancel (given back)
+
+and after abandon or cancel the key may be reserved anew, as a new charge.  What a data set has spent
+is the exact sum of its reserves less its cancels, whatever happens afterwards: zCDP adds up over
+releases (paper, Theorem 1).  Entries are only ever added; each carries the SHA-256 of itself and the
+one before, so an edited, removed or inserted entry shows.  The chain finds accidents and careless
+edits; who can rewrite the whole database can rewrite the chain.  Nothing here holds a private value.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from data_contracts.spec import Guarantee
+from flows.errors import BudgetRefusedError, LedgerError, RequestError
+from flows.ledger_audit import ChargeState, Dataset, Entry, audit, canonical, charge_states, entry_hash, spent_rho
+from flows.ledger_database import Database, datasets_table, entries_table, ledger_table
+from tasks.privacy.accountant import epsilon_for, rho_for
+
+Event = Literal["reserve", "spent", "abandon", "cancel"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One charge that a run asks for: a release step, its lineage key, its exact zCDP price."""
+
+    step: str
+    key: str
+    rho: Fraction
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DatasetSummary:
+    """What one data set has spent; epsilons are tight, at the cap's delta, rounded up."""
+
+    dataset: str
+    cap: Guarantee
+    cap_rho: Fraction
+    rho: Fraction
+    epsilon: float
+    remaining_rho: Fraction
+    remaining_epsilon: float
+    entries: int
+    created: str
+
+
+class Ledger:
+    """An append-only ledger in an SQLite file or a PostgreSQL database.
+
+    Every method raises LedgerError when the ledger cannot be reached or trusted: no ledger, no release.
+    """
+
+    def __init__(self, url: str | Path, timeout: float = 30.0) -> None:
+        """``url``: postgresql://..., sqlite:///FILE or a path; ``timeout``: seconds to wait for other writers."""
+        self._database = Database(url, timeout)
+
+    @property
+    def name(self) -> str:
+        """The ledger's address for people, without a password."""
+        return self._database.name
+
+    def register(self, dataset: str, cap: Guarantee) -> None:
+        """Set the lifetime cap of a data set, the first time; later, check that it is the same.
+
+        The cap is kept as rho (tight conversion).  Raises RequestError for a different cap.
+        """
+        with self._database.write() as connection:
+            known = _datasets(connection).get(dataset)
+            if known is None:
+                connection.execute(datasets_table.insert().values(
+                    name=dataset, epsilon=repr(cap.epsilon), delta=repr(cap.delta),
+                    rho=_text(rho_for(cap.epsilon, cap.delta, "tight")), created=_now(),
+                ))
+            elif known.cap != cap:
+                raise _cap_changed(known, cap)
+
+    def reserve(self, dataset: str, run: str, lines: Sequence[Line], delta: float | None = None) -> None:
+        """Charge all lines of a run, or none, before the first look at the data.
+
+        A key that is reserved or spent already is not charged again: that is for the same lineage to
+        be continued, so whoever draws noise for a key must hold the lock of that key.  ``delta`` is
+        the release's, for the message only.  Raises BudgetRefusedError, having written nothing, when
+        the cap would be passed; LedgerError when the history does not add up, or when a known key
+        comes with another price; ValueError for a price that is not positive.
+        """
+        if any(line.rho <= 0 for line in lines):
+            raise ValueError("every line of a reservation has a positive rho")
+        with self._database.write() as connection:
+            known, entries = self._trusted(connection, dataset)
+            states = charge_states(entries)
+            new: dict[str, Line] = {}
+            for line in lines:
+                state = states.get(line.key)
+                price = state.rho if state and state.holds else new[line.key].rho if line.key in new else None
+                if price is None:
+                    new[line.key] = line
+                elif price != line.rho:
+                    raise LedgerError(
+                        f"the charge {line.key[:16]} of {dataset!r} is in the ledger at another price",
+                        "The lineage key must cover the step's budget; report this",
+                    )
+            asked, spent = sum((line.rho for line in new.values()), Fraction(0)), spent_rho(entries)
+            if spent + asked > known.rho:
+                raise _refusal(known, spent, asked, delta or known.cap.delta)
+            for line in new.values():
+                _append(connection, known, run, line, "reserve")
+
+    def settle(self, dataset: str, key: str) -> None:
+        """The noise of this charge was drawn and its table is kept: reserve -> spent.  Twice is once."""
+        self._close(dataset, key, "spent")
+
+    def abandon(self, dataset: str, key: str, touched: bool) -> None:
+        """The step failed.  ``touched``: the data was looked at, so the charge stays; else it is given back."""
+        self._close(dataset, key, "abandon" if touched else "cancel")
+
+    def state(self, dataset: str, key: str) -> Literal["reserved", "spent", "abandoned", "cancelled"] | None:
+        """Where the latest charge of this key stands; None when there never was one."""
+        with self._database.read() as connection:
+            found = charge_states(_entries(connection, dataset)).get(key)
+        return found.name if found else None
+
+    def summary(self, dataset: str | None = None) -> list[DatasetSummary]:
+        """One summary a data set, by name; all of them, or the one asked for (none when unknown)."""
+        with self._database.read() as connection:
+            known = [d for d in _datasets(connection).values() if dataset in (None, d.name)]
+            return [_summary(d, _entries(connection, d.name)) for d in known]
+
+    def entries(self, dataset: str | None = None) -> list[Entry]:
+        """The history, oldest first."""
+        with self._database.read() as connection:
+            return _entries(connection, dataset)
+
+    def export(self, dataset: str | None = None) -> list[dict[str, Any]]:
+        """The history as JSON-ready dictionaries; rho stays exact text."""
+        return [{**asdict(e), "rho": _text(e.rho)} for e in self.entries(dataset)]
+
+    def verify(self) -> list[str]:
+        """Recompute chain, states and sums; one sentence a problem, nothing when all is well."""
+        with self._database.read() as connection:
+            return self._audit(connection, _entries(connection))
+
+    def _audit(self, connection: Connection, entries: Sequence[Entry]) -> list[str]:
+        count, head = connection.execute(sa.select(ledger_table.c.entries, ledger_table.c.head)).one()
+        problems = audit(entries, _datasets(connection), int(count), str(head))
+        if self._database.guards_missing(connection):
+            problems.append("a trigger that keeps the tables append-only is missing or switched off")
+        return problems
+
+    def _trusted(self, connection: Connection, dataset: str) -> tuple[Dataset, list[Entry]]:
+        """The data set and its entries, once the whole ledger has passed its audit."""
+        entries = _entries(connection)
+        problems = self._audit(connection, entries)
+        if problems:
+            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+            raise LedgerError(
+                f"the ledger {self.name} does not add up: {problems[0]}{more}",
+                "Restore it from a backup; nothing was read from the data",
+            )
+        known = _datasets(connection).get(dataset)
+        if known is None:
+            cure = "Register the data set with its cap first"
+            raise LedgerError(f"the ledger {self.name} does not know {dataset!r}", cure)
+        return known, [e for e in entries if e.dataset == dataset]
+
+    def _close(self, dataset: str, key: str, event: Event) -> None:
+        with self._database.write() as connection:
+            known, entries = self._trusted(connection, dataset)
+            charge = charge_states(entries).get(key)
+            if charge is not None and charge.event == event:
+                return
+            if charge is None or charge.event != "reserve":
+                raise LedgerError(
+                    f"the charge {key[:16]} of {dataset!r} is {charge.name if charge else 'unknown'}, and only a "
+                    f"reserved one can become {ChargeState.NAMES[event]}",
+                    "Report this: a step closed a charge it does not hold",
+                )
+            _append(connection, known, charge.run, Line(charge.step, key, charge.rho), event)
+
+
+def _append(connection: Connection, dataset: Dataset, run: str, line: Line, event: Event) -> None:
+    """Add one entry to the end of the chain; the caller's transaction holds the ledger's lock."""
+    count, head = connection.execute(sa.select(ledger_table.c.entries, ledger_table.c.head)).one()
+    values: dict[str, Any] = {
+        "id": int(count) + 1, "dataset": dataset.name, "run": run, "step": line.step, "key": line.key, "event": event,
+        "rho": _text(line.rho), "detail": canonical(line.detail), "created": _now(), "prev_hash": str(head),
+    }
+    values["hash"] = entry_hash(values, dataset)
+    connection.execute(entries_table.insert().values(**values))
+    connection.execute(ledger_table.update().values(entries=values["id"], head=values["hash"]))
+
+
+def _entries(connection: Connection, dataset: str | None = None) -> list[Entry]:
+    query = sa.select(entries_table).order_by(entries_table.c.id)
+    if dataset is not None:
+        query = query.where(entries_table.c.dataset == dataset)
+    return [_read(Entry.from_row, row) for row in connection.execute(query).mappings()]
+
+
+def _datasets(connection: Connection) -> dict[str, Dataset]:
+    rows = connection.execute(sa.select(datasets_table).order_by(datasets_table.c.name)).mappings()
+    return {row["name"]: _read(Dataset.from_row, row) for row in rows}
+
+
+def _read(make: Any, row: Any) -> Any:
+    try:
+        return make(row)
+    except (ValueError, TypeError, ZeroDivisionError) as error:
+        raise LedgerError("the ledger holds a row that cannot be read", "Restore it from a backup") from error
+
+
+def _summary(dataset: Dataset, entries: Iterable[Entry]) -> DatasetSummary:
+    history = list(entries)
+    spent = spent_rho(history)
+    left, delta = max(dataset.rho - spent, Fraction(0)), dataset.cap.delta
+    return DatasetSummary(
+        dataset.name, dataset.cap, dataset.rho, spent, epsilon_for(spent, delta),
+        left, epsilon_for(left, delta), len(history), dataset.created,
+    )
+
+
+def _cap_changed(known: Dataset, cap: Guarantee) -> RequestError:
+    return RequestError(
+        f"the ledger holds epsilon {known.cap.epsilon:g}, delta {known.cap.delta:g} as the lifetime cap of "
+        f"{known.name!r} since {known.created}, and the spec asks for epsilon {cap.epsilon:g}, delta {cap.delta:g}",
+        "A cap is set once: write the ledger's cap, or give truly different people's data another name", "budget",
+    )
+
+
+def _refusal(dataset: Dataset, spent: Fraction, asked: Fraction, delta: float) -> BudgetRefusedError:
+    cap, left = dataset.cap, max(dataset.rho - spent, Fraction(0))
+
+    def both(rho: Fraction) -> str:
+        return f"rho {float(rho):.4g} (epsilon {epsilon_for(rho, cap.delta):.4g})"
+
+    fits = float(f"{epsilon_for(left, delta) * 0.9995:.3e}")
+    cure = (
+        f"At delta {delta:g} at most epsilon {fits:.4g} still fits: lower privacy.epsilon to that" if fits > 0
+        else "Nothing is left; the data set cannot be looked at again"
+    )
+    return BudgetRefusedError(
+        f"the budget of {dataset.name!r} does not allow this: spent so far {both(spent)}, asked {both(asked)}, "
+        f"cap {both(dataset.rho)}, left {both(left)}, epsilons at the cap's delta {cap.delta:g}; nothing was spent",
+        cure, "budget",
+    )
+
+
+def _text(rho: Fraction) -> str:
+    return f"{rho.numerator}/{rho.denominator}"
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")

@@ -1,0 +1,162 @@
+"""What the ledger's rows mean: states of charges, exact sums, and the audit of a whole history.
+
+Belongs here: pure functions over entries.  Does not belong here: the database
+(flows/ledger_database.py), the decision to charge or refuse (flows/ledger.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar, Literal
+
+from data_contracts.spec import Guarantee
+from tasks.privacy.accountant import rho_for
+
+GENESIS = "0" * 64
+_COUNTS = {"reserve": 1, "cancel": -1, "spent": 0, "abandon": 0}
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set's lifetime cap; ``rho`` is what counts, (epsilon, delta) what was asked for."""
+
+    name: str
+    cap: Guarantee
+    rho: Fraction
+    created: str
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Dataset:
+        """Read a row of the table ``datasets``; ValueError when it makes no sense."""
+        cap = Guarantee(epsilon=float(row["epsilon"]), delta=float(row["delta"]))
+        return cls(row["name"], cap, Fraction(row["rho"]), row["created"])
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry: what happened to which charge, its exact zCDP price, and its place in the chain."""
+
+    id: int
+    dataset: str
+    run: str
+    step: str
+    key: str
+    event: str
+    rho: Fraction
+    detail: dict[str, Any]
+    created: str
+    prev_hash: str
+    hash: str
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Entry:
+        """Read a row of the table ``entries``; ValueError when it makes no sense."""
+        if row["event"] not in _COUNTS:
+            raise ValueError("unknown event")
+        return cls(**{**row, "id": int(row["id"]), "rho": Fraction(row["rho"]), "detail": json.loads(row["detail"])})
+
+    def row(self) -> dict[str, Any]:
+        """The row without its own hash, as it was hashed."""
+        return {
+            "id": self.id, "dataset": self.dataset, "run": self.run, "step": self.step, "key": self.key,
+            "event": self.event, "rho": f"{self.rho.numerator}/{self.rho.denominator}",
+            "detail": canonical(self.detail), "created": self.created, "prev_hash": self.prev_hash,
+        }
+
+
+@dataclass(frozen=True)
+class ChargeState:
+    """Where the latest charge of a key stands."""
+
+    NAMES: ClassVar[dict[str, Literal["reserved", "spent", "abandoned", "cancelled"]]] = {
+        "reserve": "reserved", "spent": "spent", "abandon": "abandoned", "cancel": "cancelled",
+    }
+    event: str
+    run: str
+    step: str
+    rho: Fraction
+
+    @property
+    def name(self) -> Literal["reserved", "spent", "abandoned", "cancelled"]:
+        """The state as a word."""
+        return self.NAMES[self.event]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the key is paid for: reserved or spent, so not to be charged again."""
+        return self.event in ("reserve", "spent")
+
+
+def charge_states(entries: Iterable[Entry]) -> dict[str, ChargeState]:
+    """Latest state by key, from the entries of one data set in order."""
+    return {e.key: ChargeState(e.event, e.run, e.step, e.rho) for e in entries}
+
+
+def spent_rho(entries: Iterable[Entry]) -> Fraction:
+    """Exact sum of reserves less cancels: reserved, spent and abandoned charges all count."""
+    return sum((_COUNTS[e.event] * e.rho for e in entries), Fraction(0))
+
+
+def canonical(value: Mapping[str, Any]) -> str:
+    """JSON with sorted keys and no spaces; ValueError for NaN and infinities."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def entry_hash(row: Mapping[str, Any], dataset: Dataset) -> str:
+    """SHA-256 of an entry's row and of its data set's cap, as canonical JSON."""
+    rho = f"{dataset.rho.numerator}/{dataset.rho.denominator}"
+    cap = [dataset.cap.epsilon, dataset.cap.delta, rho, dataset.created]
+    return hashlib.sha256(canonical({**row, "cap": cap}).encode()).hexdigest()
+
+
+def audit(entries: Sequence[Entry], datasets: Mapping[str, Dataset], count: int, head: str) -> list[str]:
+    """Everything that is wrong with a history, in sentences; ``count`` and ``head`` are the ledger's own row."""
+    problems = _chain(entries, datasets)
+    if len(entries) != count or (entries[-1].hash if entries else GENESIS) != head:
+        problems.append(f"the ledger has {len(entries)} entries where its own count and last hash tell of {count}")
+    for name, dataset in datasets.items():
+        own = [e for e in entries if e.dataset == name]
+        problems += _order(own)
+        if spent_rho(own) > dataset.rho:
+            problems.append(f"{name!r} has spent more than its cap")
+        expected = rho_for(dataset.cap.epsilon, dataset.cap.delta, "tight")
+        if abs(dataset.rho - expected) > expected / 10**6:
+            problems.append(f"the cap of {name!r} is not what its epsilon and delta give")
+    return problems
+
+
+def _chain(entries: Sequence[Entry], datasets: Mapping[str, Dataset]) -> list[str]:
+    """Numbers, hashes and data sets of the whole ledger."""
+    problems, previous = [], GENESIS
+    for number, entry in enumerate(entries, 1):
+        if entry.id != number:
+            problems.append(f"entry {number} is missing: the next one is numbered {entry.id}")
+            break
+        if entry.dataset not in datasets:
+            problems.append(f"entry {number} is of a data set that is not registered")
+        elif entry.prev_hash != previous or entry.hash != entry_hash(entry.row(), datasets[entry.dataset]):
+            problems.append(f"entry {number} or its data set's cap was changed: the hash does not fit")
+        previous = entry.hash
+    return problems
+
+
+def _order(entries: Sequence[Entry]) -> list[str]:
+    """Whether each key of one data set goes reserve, then one of the three ends, at the same price."""
+    problems: list[str] = []
+    open_charges: dict[str, Entry] = {}
+    spent: set[str] = set()
+    for entry in entries:
+        if entry.event == "reserve":
+            wrong = entry.key in open_charges or entry.key in spent or entry.rho <= 0
+            open_charges[entry.key] = entry
+        else:
+            charge = open_charges.pop(entry.key, None)
+            wrong = charge is None or charge.rho != entry.rho
+            spent |= {entry.key} if entry.event == "spent" else set()
+        if wrong:
+            problems.append(f"entry {entry.id} ({entry.event}) does not follow from those before it")
+    return problems
