@@ -131,14 +131,16 @@ def _frictionless(content: Mapping[str, Any], name: str, table: str) -> Dictiona
             cure = "Give the schema's own file"
             raise RequestError(f"{name} does not hold the table's schema itself", cure, "--dictionary")
         content = schema
-    missing = content.get("missingValues")
-    texts = [_text(m.get("value") if isinstance(m, dict) else m) for m in missing] if isinstance(missing, list) else None
+    missing, texts = content.get("missingValues"), None
+    if isinstance(missing, list):
+        texts = [_text(m.get("value") if isinstance(m, dict) else m) for m in missing]
     return Dictionary(name, {_text(f["name"]): _frictionless_field(f) for f in content["fields"]}, texts)
 
 
 _FRICTIONLESS_KINDS = {
     "integer": "integer", "year": "integer", "number": "number", "boolean": "boolean", "string": "categorical",
-    "date": "datetime", "datetime": "datetime", "object": "drop", "array": "drop", "geojson": "drop",
+    "date": "datetime", "datetime": "datetime",
+    "object": "drop", "array": "drop", "geojson": "drop",
     "geopoint": "drop", "list": "drop",
 }
 
