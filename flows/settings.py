@@ -1,0 +1,53 @@
+"""Where things lie and how much of the machine to use: settings of the installation, not of a release.
+
+Belongs here: environment variables (PRIVSYN_...) and their defaults.  Does not belong here: anything
+that changes what is released (data_contracts/spec.py).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Settings from the environment; arguments override them."""
+
+    model_config = SettingsConfigDict(env_prefix="PRIVSYN_", env_ignore_empty=True, extra="ignore", frozen=True)
+
+    out: Path = Field(default=Path("privsyn-out"), description="Folder that holds both zones.")
+    released: Path | None = Field(default=None, description="Root of published runs; default: released/ in `out`.")
+    private: Path | None = Field(default=None, description="Root of private artifacts; default: private/ in `out`.")
+    ledger: str = Field(
+        default="",
+        description="PostgreSQL URL, SQLite URL or path.  Default: ledger.sqlite in the user's data folder, so that a "
+        "data set's cap does not depend on the output folder.",
+    )
+    threads: int = Field(default=0, ge=0, le=1024, description="Threads for counting and synthesis; 0: all cores.")
+
+    @property
+    def released_root(self) -> Path:
+        """Absolute path of the released root."""
+        return (self.released or self.out / "released").expanduser().absolute()
+
+    @property
+    def private_root(self) -> Path:
+        """Absolute path of the private root."""
+        return (self.private or self.out / "private").expanduser().absolute()
+
+    @property
+    def ledger_address(self) -> str:
+        """What Ledger() takes: a URL or a path."""
+        return self.ledger or str(Path(platformdirs.user_data_dir("privsyn")) / "ledger.sqlite")
+
+    @property
+    def thread_count(self) -> int:
+        """Number of threads, at least 1: this process's cores when ``threads`` is 0."""
+        if self.threads:
+            return self.threads
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        return cores or 1

@@ -1,0 +1,265 @@
+"""Artifacts on disk: two zones, whole files only, and an HMAC for each.
+
+Belongs here: where tables lie, writing and reading them, the fingerprints of private inputs, publishing
+a run, locks between processes.  Does not belong here: what a table must hold (data_contracts/tables.py
+and flows/checks.py), which step runs when (the flow).
+
+The private root holds every step's table, of either zone, under ``store/``, the HMAC key and the
+locks.  The released root holds published runs, one folder each, that appear whole or not at all.  A
+plain hash of private data would tell whoever guesses the data that the guess is right, so checks and
+fingerprints are HMAC-SHA256 under a key that never leaves the private root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import filelock
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from data_contracts.artifacts import ArtifactRef, Zone
+from flows.disk import in_words, replacing, sync
+from flows.errors import PrivsynError, RequestError
+
+SAFE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,80}")
+_RELEASED_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
+_KEY_BYTES = 32
+_BUFFER = 1 << 20
+
+
+class ZoneError(PermissionError):
+    """A private artifact was about to enter the released root."""
+
+
+class Store:
+    """The artifacts of one data set under a private and a released root, on the same file system or not."""
+
+    def __init__(self, private_root: Path, released_root: Path, dataset: str = "default") -> None:
+        """Creates the roots (private: mode 0700) and the key where missing; PrivsynError when that fails.
+
+        Raises RequestError when one root lies inside the other.
+        """
+        self.dataset = safe_name(dataset, "dataset")
+        self.private_root, self.released_root = Path(private_root).resolve(), Path(released_root).resolve()
+        if self.private_root in (self.released_root, *self.released_root.parents) or (
+            self.released_root in self.private_root.parents
+        ):
+            raise RequestError("the private and the released folder overlap", "Choose two separate folders", "private")
+        with in_words(self.private_root):
+            self.private_root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.private_root.chmod(0o700)
+            for folder in ("store", "locks"):
+                (self.private_root / folder).mkdir(mode=0o700, exist_ok=True)
+            with filelock.FileLock(self.private_root / "locks" / ".key.lock"):
+                self._key = _load_key(self.private_root / ".key")
+        with in_words(self.released_root):
+            self.released_root.mkdir(parents=True, exist_ok=True)
+
+    # fingerprints
+
+    def fingerprint(self, paths: Iterable[Path]) -> str:
+        """HMAC-SHA256 (hex) of files: names, lengths and contents, in the order of their sorted names.
+
+        Names are taken relative to the files' common folder, so that moving the data changes nothing.
+        """
+        files = sorted(Path(p).absolute() for p in paths)
+        base = Path(os.path.commonpath([f.parent for f in files])) if files else Path()
+        digest = hmac.new(self._key, b"fingerprint", hashlib.sha256)
+        for file in files:
+            with in_words(file):
+                name = file.relative_to(base).as_posix().encode()
+                digest.update(len(name).to_bytes(8, "big") + name + file.stat().st_size.to_bytes(8, "big"))
+                _feed(digest, file)
+        return digest.hexdigest()
+
+    def mac(self, path: Path) -> str:
+        """HMAC-SHA256 (hex) of one file's content."""
+        digest = hmac.new(self._key, b"artifact", hashlib.sha256)
+        with in_words(path):
+            _feed(digest, path)
+        return digest.hexdigest()
+
+    # tables
+
+    def write_table(
+        self, table: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema, name: str, step: str, key: str, zone: Zone,
+    ) -> ArtifactRef:
+        """Write a table (or a stream of batches) whole or not at all, and return its reference.
+
+        Columns must be the schema's, in order; the file carries no metadata but Parquet's own.  Raises
+        ValueError for another schema; PrivsynError, naming path and cure, when the disk refuses.  The
+        reference's ``check`` covers its zone, name, step and key as well as the file's content.
+        """
+        label = "-".join((safe_name(step, "step"), safe_name(key[:16], "key"), safe_name(name, "name")))
+        folder = self.private_root / "store" / self.dataset
+        target = folder / f"{label}.parquet"
+        with in_words(target):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            with replacing(target) as temporary:
+                _write_parquet(temporary, table, schema.remove_metadata())
+        unsigned = ArtifactRef(name=name, step=step, zone=zone, key=key, path=str(target), check="")
+        return unsigned.model_copy(update={"check": self._sign(unsigned)})
+
+    def read_table(self, ref: ArtifactRef) -> pa.Table:
+        """The whole table."""
+        with in_words(Path(ref.path)), pq.ParquetFile(ref.path) as file:
+            return file.read()
+
+    def read_batches(self, ref: ArtifactRef, rows: int = 1 << 16) -> Iterator[pa.RecordBatch]:
+        """The table in batches of at most ``rows`` rows: bounded memory for any number of rows."""
+        with in_words(Path(ref.path)), pq.ParquetFile(ref.path) as file:
+            yield from file.iter_batches(batch_size=rows)
+
+    def verify(self, ref: ArtifactRef) -> bool:
+        """Whether the file is there, in this store, byte for byte the one that was written, and the
+        reference (zone, name, step, key) the one that was given out for it."""
+        path = Path(ref.path)
+        if not path.is_file() or not path.resolve().is_relative_to(self.private_root):
+            return False
+        return hmac.compare_digest(self._sign(ref), ref.check)
+
+    def _sign(self, ref: ArtifactRef) -> str:
+        label = "\0".join(("reference", ref.zone, ref.name, ref.step, ref.key, self.mac(Path(ref.path))))
+        return hmac.new(self._key, label.encode(), hashlib.sha256).hexdigest()
+
+    # publishing
+
+    def publish(self, run: str, build: Callable[[Path], None], *, replace: bool = False) -> Path:
+        """Let ``build`` fill a folder, then make it ``released_root/run`` in one rename.
+
+        Leftovers of crashed attempts at the same run are removed first.  When ``build`` fails nothing is
+        released and what was published stays.  Raises RequestError when the run is published already
+        and ``replace`` is false; PrivsynError when the disk refuses.
+        """
+        target = self.released_root / safe_name(run, "run")
+        with in_words(target), filelock.FileLock(self.private_root / "locks" / f".publish-{run}.lock"):
+            self._inside_released(target)
+            self._clean(run, target)
+            if target.exists() and not replace:
+                raise RequestError(f"{target} is published already", "Choose another name, or ask to replace it", "run")
+            building = self.released_root / f".building-{run}-{secrets.token_hex(8)}"
+            building.mkdir(mode=0o755)
+            try:
+                build(building)
+                _seal(building)
+                self._swap(building, target, run)
+            except BaseException:
+                shutil.rmtree(building, ignore_errors=True)
+                raise
+        return target
+
+    def add_released(self, ref: ArtifactRef, folder: Path, name: str) -> Path:
+        """Copy a released table into a folder that is being built; ZoneError for a private one."""
+        if ref.zone is not Zone.RELEASED:
+            raise ZoneError(f"{ref.name} of step {ref.step} is private and cannot be released")
+        if not folder.name.startswith(".building-") or not _RELEASED_FILE.fullmatch(name):
+            raise ZoneError(f"{name} would not lie in a folder that is being built")
+        self._inside_released(folder)
+        if not self.verify(ref):
+            problem = f"{ref.name} of step {ref.step} is not the file that was written"
+            raise PrivsynError(problem, "Run the release again")
+        target = folder / name
+        with in_words(target):
+            shutil.copyfile(ref.path, target)
+            target.chmod(0o644)
+        return target
+
+    @contextlib.contextmanager
+    def lock(self, name: str, timeout: float = -1) -> Iterator[None]:
+        """Hold a lock between processes; the system releases it when the process dies.
+
+        ``timeout`` in seconds, negative: wait for ever.  Raises PrivsynError when it passes.
+        """
+        path = self.private_root / "locks" / f"{safe_name(name, 'lock')}.lock"
+        held = filelock.FileLock(path, timeout=timeout)
+        try:
+            with in_words(path):
+                held.acquire()
+        except filelock.Timeout as error:
+            raise PrivsynError(f"another process holds {path}", "Wait for it to end, then start again") from error
+        try:
+            yield
+        finally:
+            held.release()
+
+    def _inside_released(self, path: Path) -> None:
+        """Refuse a link, and a path that a link leads out of the released root."""
+        if path.is_symlink() or self.released_root not in path.resolve().parents:
+            raise ZoneError(f"{path} does not lie in the released folder itself")
+
+    def _clean(self, run: str, target: Path) -> None:
+        """Remove what crashed builds of this run left behind; put back what a crashed replacement took away."""
+        leftover = re.compile(rf"\.(building|replaced)-{re.escape(run)}-[0-9a-f]{{16}}")
+        for path in list(self.released_root.iterdir()):
+            found = leftover.fullmatch(path.name)
+            if not found or path.is_symlink():
+                continue
+            if found[1] == "replaced" and not target.exists():
+                path.rename(target)
+            else:
+                shutil.rmtree(path)
+
+    def _swap(self, building: Path, target: Path, run: str) -> None:
+        old = self.released_root / f".replaced-{run}-{secrets.token_hex(8)}"
+        if target.exists():
+            target.rename(old)
+        try:
+            building.rename(target)
+        except OSError:
+            if old.exists():
+                old.rename(target)
+            raise
+        sync(self.released_root)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def safe_name(name: str, field: str) -> str:
+    """``name`` if it is safe as part of a path: small letters, digits, - and _; RequestError otherwise."""
+    if not SAFE_NAME.fullmatch(name):
+        cure = "Use small letters, digits, - and _, at most 81, a letter or digit first"
+        raise RequestError(f"{name!r} is not a name for a file", cure, field)
+    return name
+
+
+def _load_key(path: Path) -> bytes:
+    """The HMAC key, made from the system's randomness the first time; the caller holds the key's lock."""
+    if not path.exists():
+        with replacing(path) as temporary:
+            temporary.write_bytes(secrets.token_bytes(_KEY_BYTES))
+    key = path.read_bytes()
+    if len(key) != _KEY_BYTES:
+        raise PrivsynError(f"{path} is not a whole key", "Restore it; without it no finished step can be reused")
+    return key
+
+
+def _write_parquet(path: Path, table: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+    batches = table.combine_chunks().to_batches() if isinstance(table, pa.Table) else table
+    with pq.ParquetWriter(path, schema, compression="zstd", store_schema=False) as writer:
+        for batch in batches:
+            if not batch.schema.equals(schema, check_metadata=False):
+                raise ValueError(f"the table's columns are not the schema's: {batch.schema.names} and {schema.names}")
+            writer.write_batch(batch.replace_schema_metadata(None))
+
+
+def _seal(folder: Path) -> None:
+    """Readable for everyone, plain files and folders only, on disk for good."""
+    for path in [*folder.rglob("*"), folder]:
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise ZoneError(f"{path.name} is neither a file nor a folder and cannot be released")
+        path.chmod(0o755 if path.is_dir() else 0o644)
+        sync(path)
+
+
+def _feed(digest: hmac.HMAC, path: Path) -> None:
+    with path.open("rb") as file:
+        while block := file.read(_BUFFER):
+            digest.update(block)

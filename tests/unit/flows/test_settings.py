@@ -1,0 +1,48 @@
+"""Settings: defaults, overrides, and a ledger that does not move with the output folder."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from flows.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch):
+    for name in ("OUT", "RELEASED", "PRIVATE", "LEDGER", "THREADS"):
+        monkeypatch.delenv(f"PRIVSYN_{name}", raising=False)
+
+
+def test_defaults(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    settings = Settings()
+    assert settings.released_root == tmp_path / "privsyn-out" / "released"
+    assert settings.private_root == tmp_path / "privsyn-out" / "private"
+    assert Path(settings.ledger_address).name == "ledger.sqlite"
+    assert settings.thread_count >= 1
+
+
+def test_the_environment_and_arguments_override(monkeypatch, tmp_path):
+    monkeypatch.setenv("PRIVSYN_OUT", str(tmp_path / "out"))
+    monkeypatch.setenv("PRIVSYN_PRIVATE", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("PRIVSYN_THREADS", "3")
+    settings = Settings(ledger="postgresql://server/ledger")
+    assert settings.released_root == tmp_path / "out" / "released"
+    assert settings.private_root == tmp_path / "elsewhere"
+    assert (settings.thread_count, settings.ledger_address) == (3, "postgresql://server/ledger")
+
+
+def test_the_ledger_stays_when_the_output_folder_moves(tmp_path):
+    assert Settings(out=tmp_path / "a").ledger_address == Settings(out=tmp_path / "b").ledger_address
+
+
+def test_an_empty_variable_is_no_setting(monkeypatch):
+    monkeypatch.setenv("PRIVSYN_LEDGER", "")
+    monkeypatch.setenv("PRIVSYN_THREADS", "")
+    assert Settings().ledger_address.endswith("ledger.sqlite")
+
+
+def test_negative_threads_are_refused():
+    with pytest.raises(ValidationError):
+        Settings(threads=-1)
