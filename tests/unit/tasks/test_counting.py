@@ -141,7 +141,7 @@ def test_tables_that_the_kernels_could_not_trust_are_refused() -> None:
         CodeTable(domain, (ones, ones[:2]))
     with pytest.raises(ValueError, match="contiguous"):
         CodeTable(domain, (ones[::2], ones[::2]))
-    with pytest.raises(ValueError, match="unsigned|uint8"):
+    with pytest.raises(ValueError, match="uint8"):
         CodeTable(domain, (ones.astype(np.int64), ones))
     with pytest.raises(ValueError, match="1 columns for 2"):
         CodeTable(domain, (ones,))

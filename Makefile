@@ -1,0 +1,51 @@
+# Two commands for a newcomer: `make demo` and `make test`.  Everything lives in .venv and demo/.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export DO_NOT_TRACK := 1
+
+.PHONY: help demo test test-all lint bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo      release a synthetic General Social Survey extract at epsilon 1 (about a minute, after setup)"
+	@echo "make test      lint, types, layers and the tests"
+	@echo "make test-all  the same with the slow tests"
+	@echo "make bench     the figures of benchmarks/README.md"
+	@echo "make clean     remove what these made"
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed; call: make PYTHON=python3.12 demo")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/pip install -q -c constraints.txt -e '.[example]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev,example,postgres]'
+	@touch $@
+
+demo: $(VENV)/.demo
+	@mkdir -p demo
+	@$(BIN)/python examples/make_gss.py demo/gss.parquet
+	PRIVSYN_LEDGER=demo/ledger.sqlite $(BIN)/privsyn release examples/gss.yaml --data demo/gss.parquet --out demo
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/pytest -q -n 2 -m "not slow"
+
+test-all: lint
+	$(BIN)/pytest -q -n 2
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.bench
+
+clean:
+	rm -rf $(VENV) demo build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,215 @@
+"""Codecs: every kind of column there and back, repairs, and the three announced extensions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from data_contracts.tables import ValueRange
+from tasks.codecs import CategoricalCodec, Codec, EncodingPlan, Fill, plan
+from tests.specs import make_spec
+
+RNG = np.random.default_rng(0)
+
+
+def codec(column: dict[str, Any]) -> Codec:
+    return plan(make_spec({"x": column})).codecs[0]
+
+
+def encode(column: dict[str, Any], values: pa.Array) -> tuple[list[int], dict[str, int]]:
+    codes, repairs = codec(column).encode({"x": values})
+    return codes.tolist(), dict(repairs)
+
+
+def there_and_back(column: dict[str, Any], values: pa.Array) -> list[Any]:
+    made = codec(column)
+    codes, _ = made.encode({"x": values})
+    return made.decode(codes, RNG)["x"].to_pylist()
+
+
+SMALL = {"kind": "integer", "min": 0, "max": 9}
+
+
+def test_integers_clamp_and_round_down() -> None:
+    codes, repairs = encode(SMALL, pa.array([-5, 0, 9, 10, None, 3]))
+    assert codes == [0, 0, 9, 9, 0, 3]
+    assert repairs == {"below min": 1, "above max": 1, "null": 1}
+    assert encode(SMALL, pa.array([3.9, np.nan, np.inf, -np.inf]))[0] == [3, 0, 9, 0]
+
+
+def test_integers_as_text_and_decimal() -> None:
+    assert encode(SMALL, pa.array(["7", " 7 ", "7.0", "x", "", None]))[0] == [7, 7, 7, 0, 0, 0]
+    assert encode(SMALL, pa.array([Decimal("4.00")], pa.decimal128(5, 2)))[0] == [4]
+
+
+def test_nullable_integers_have_a_null_code() -> None:
+    values = pa.array([1, None, 5])
+    assert there_and_back({**SMALL, "nullable": True}, values) == [1, None, 5]
+
+
+@pytest.mark.parametrize("storage", ["int8", "int32", "uint16", "int64"])
+def test_integer_storage(storage: str) -> None:
+    made = codec({**SMALL, "type": storage})
+    assert str(made.decode(np.array([3]), RNG)["x"].type) == storage
+    assert made.ranges()["x"].type == pa.type_for_alias(storage)
+
+
+def test_wide_integers_stay_inside_their_cell() -> None:
+    column = {"kind": "integer", "min": 18, "max": 89, "bins": 5}
+    made = codec(column)
+    values = pa.array(np.arange(18, 90))
+    codes, _ = made.encode({"x": values})
+    again, _ = made.encode(made.decode(codes, RNG))
+    assert again.tolist() == codes.tolist()
+    assert made.groups.tolist() == sorted(made.groups.tolist())
+    assert made.groups.max() == 4
+
+
+def test_numbers_keep_bounds_edges_and_decimals() -> None:
+    column = {"kind": "number", "min": 0, "max": 10, "edges": [0, 1, 10], "decimals": 1}
+    made = codec(column)
+    codes, repairs = made.encode({"x": pa.array([0.0, 0.99, 1.0, 10.0, 11.0, None])})
+    assert made.groups[codes].tolist() == [0, 0, 1, 1, 1, 0]
+    assert repairs == Counter({"above max": 1, "null": 1})
+    back = made.decode(np.repeat(codes, 100), RNG)["x"].to_numpy()
+    assert back.min() >= 0
+    assert back.max() <= 10
+    assert np.allclose(back, back.round(1))
+
+
+def test_float32_never_leaves_the_bounds() -> None:
+    made = codec({"kind": "number", "min": 0.1, "max": 0.3, "bins": 1, "type": "float32"})
+    back = made.decode(np.tile(np.arange(4), 5_000), RNG)["x"]
+    assert back.type == pa.float32()
+    assert np.float64(back.to_numpy().min()) >= 0.1
+    assert np.float64(back.to_numpy().max()) <= 0.3
+
+
+def test_moments_of_every_source_type() -> None:
+    column = {"kind": "datetime", "min": "2010-01-01", "max": "2020-01-01", "bins": 10, "nullable": True}
+    text = pa.array(["2015-06-01", "2015-06-01T12:00:00", "1999-01-01", "nonsense", None])
+    codes, repairs = encode(column, text)
+    assert repairs == {"below min": 1, "unparseable": 1}
+    made = codec(column)
+    assert codes[3] == codes[4] == made.size - 1
+    assert codes[2] == 0
+    days = pa.array(["2015-06-01", "2015-06-01", "1999-01-01", None, None]).cast(pa.date32())
+    assert encode(column, days)[0][::2] == codes[::2]
+    assert encode(column, days.cast(pa.timestamp("ns")))[0][::2] == codes[::2]
+    back = made.decode(np.array(codes), RNG)["x"]
+    assert back.type == pa.timestamp("us")
+    assert back.to_pylist()[0].year in (2015, 2014, 2016)
+    assert back.to_pylist()[3] is None
+
+
+def test_dates_are_released_as_dates() -> None:
+    column = {"kind": "datetime", "min": "2010-01-01", "max": "2010-01-05", "bins": 4, "type": "date"}
+    back = codec(column).decode(np.tile(np.arange(16), 50), RNG)["x"]
+    assert back.type == pa.date32()
+    assert str(min(back.to_pylist())) >= "2010-01-01"
+    assert str(max(back.to_pylist())) <= "2010-01-05"
+
+
+def test_categories_unlisted_and_null() -> None:
+    column = {"kind": "categorical", "values": ["a", "b"]}
+    assert encode(column, pa.array(["a", "zz", None, "b"])) == ([0, 2, 2, 1], {"unlisted": 1, "null": 1})
+    assert there_and_back(column, pa.array(["a", "zz", None])) == ["a", "other", "other"]
+    nullable = {**column, "nullable": True}
+    assert there_and_back(nullable, pa.array(["a", "zz", None])) == ["a", None, None]
+    both = {**nullable, "unlisted": "other"}
+    assert there_and_back(both, pa.array(["a", "zz", None])) == ["a", "other", None]
+    listed = {"kind": "categorical", "values": ["a", "other"], "unlisted": "other"}
+    assert there_and_back(listed, pa.array(["zz", "other"])) == ["other", "other"]
+    assert codec(listed).size == 2
+
+
+def test_number_categories_match_text_and_floats() -> None:
+    column = {"kind": "categorical", "values": [1994, 1996], "unlisted": None}
+    assert there_and_back(column, pa.array([1994.0, 1995.0, np.nan, 1994.5])) == [1994, None, None, None]
+    assert there_and_back(column, pa.array(["1996", "x"])) == [1996, None]
+    as_text = {"kind": "categorical", "values": ["1994", "1996"]}
+    assert there_and_back(as_text, pa.array([1994, 1996])) == ["1994", "1996"]
+    assert there_and_back(as_text, pa.array([1994.0, 1996.0])) == ["1994", "1996"]
+
+
+def test_booleans_of_every_source_type() -> None:
+    assert encode({"kind": "boolean"}, pa.array([True, False, None])) == ([1, 0, 0], {"null": 1})
+    assert encode({"kind": "boolean"}, pa.array(["TRUE", " no", "1", "maybe"])) == ([1, 0, 1, 0], {"unparseable": 1})
+    assert there_and_back({"kind": "boolean", "nullable": True}, pa.array([1, 0, 7, None])) == [True, False, None, None]
+
+
+def test_dictionary_encoded_and_chunked_sources() -> None:
+    values = pa.chunked_array([pa.array(["a", "b"]).dictionary_encode(), pa.array(["b"]).dictionary_encode()])
+    assert encode({"kind": "categorical", "values": ["a", "b"]}, values)[0] == [0, 1, 1]
+
+
+def test_a_category_of_60000_values() -> None:
+    names = [f"v{i}" for i in range(60_000)]
+    made = codec({"kind": "categorical", "values": names})
+    codes, _ = made.encode({"x": pa.array(names)})
+    assert codes.dtype == np.uint16
+    assert made.decode(codes, RNG)["x"].to_pylist() == names
+
+
+def test_labels_are_one_a_code() -> None:
+    for column in make_spec().released_columns:
+        made = next(c for c in plan(make_spec()).codecs if c.attribute == column)
+        assert len(made.labels()) == made.size
+
+
+class PairCodec(Codec):
+    """Extension 1: two columns recoded into one attribute of the pairs that can occur."""
+
+    def __init__(self, attribute: str, sources: tuple[str, str], possible: list[tuple[str, str]]) -> None:
+        self.attribute, self.sources, self._possible = attribute, sources, possible
+        self.groups = np.arange(len(possible), dtype=np.int32)
+
+    def encode(self, columns: Mapping[str, pa.Array]) -> tuple[np.ndarray, Counter[str]]:
+        pairs = zip(*(columns[s].to_pylist() for s in self.sources), strict=True)
+        return np.array([self._possible.index(p) if p in self._possible else 0 for p in pairs], np.uint8), Counter()
+
+    def decode(self, codes: np.ndarray, rng: np.random.Generator) -> dict[str, pa.Array]:
+        return {s: pa.array([self._possible[c][i] for c in codes]) for i, s in enumerate(self.sources)}
+
+    def labels(self) -> list[str]:
+        return [" / ".join(p) for p in self._possible]
+
+    def ranges(self) -> dict[str, ValueRange]:
+        return {s: ValueRange(pa.string(), False) for s in self.sources}
+
+
+class UpperFill(Fill):
+    """Extension 2: a column filled from another by a public mapping."""
+
+    targets = ("state_name",)
+
+    def fill(self, columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+        return {"state_name": pa.array([v.upper() for v in columns["state"].to_pylist()])}
+
+    def ranges(self) -> dict[str, ValueRange]:
+        return {"state_name": ValueRange(pa.string(), False)}
+
+
+def test_groups_of_columns_and_filled_columns_need_no_rewrite() -> None:
+    """The plan takes a codec of two columns and a fill as they are (extension 3, impossible
+    combinations, is the ``support`` of make_consistent)."""
+    from tasks.encode import Repairs, encode_batch
+
+    spec = make_spec({"sex": {"kind": "categorical", "values": ["f", "m"]}})
+    sex = plan(spec).codecs[0]
+    assert isinstance(sex, CategoricalCodec)
+    possible = [("bad", "ber"), ("bay", "mun")]
+    extended = EncodingPlan((PairCodec("place", ("state", "city"), possible), sex), (UpperFill(),))
+    table = pa.record_batch({"city": ["mun", "ber"], "sex": ["m", "f"], "state": ["bay", "bad"]})
+    codes = encode_batch(table, extended, Repairs())
+    back = extended.decode({n: np.asarray(codes.column(n)) for n in codes.schema.names}, RNG)
+    assert extended.domain.sizes == (2, 3)
+    assert {n: v.to_pylist() for n, v in back.items()} == {
+        "state": ["bay", "bad"], "city": ["mun", "ber"], "sex": ["m", "f"], "state_name": ["BAY", "BAD"],
+    }
