@@ -31,6 +31,9 @@ BATCH_ROWS = 131_072
 _CSV_BLOCK = 1 << 23
 """Bytes of CSV parsed at a time; also the most that one row may have."""
 
+_BROKEN = (OSError, EOFError, ValueError, KeyError, pa.ArrowException)
+"""What pyarrow raises on a file that is not what its name says."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -87,23 +90,28 @@ class Source:
             null_values=list(self.null_values), strings_can_be_null=True, check_utf8=True,
         )
         parse = pacsv.ParseOptions(delimiter=delimiter(file) or ",", newlines_in_values=True)
+        failure: RequestError | None = None
         try:
             with open_stream(file) as stream:
                 options = pacsv.ReadOptions(block_size=_CSV_BLOCK)
                 yield from pacsv.open_csv(stream, read_options=options, parse_options=parse, convert_options=convert)
-        except (OSError, EOFError, ValueError, KeyError, pa.ArrowException) as error:
-            if "Empty CSV file" in str(error)[:60]:  # a header line without an end, and nothing after it
-                return
-            raise _csv_error(file, str(error), len(self.columns)) from None
+        except _BROKEN as error:
+            if "Empty CSV file" not in str(error)[:60]:  # that is a header line without an end: no rows
+                failure = _csv_error(file, str(error), len(self.columns))
+        if failure is not None:  # raised here, so that the parser's error is not even its context
+            raise failure
 
     def _parquet(self, file: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        whole = False
         try:
             with pq.ParquetFile(file) as table:
                 for batch in table.iter_batches(batch_size=batch_rows, columns=list(self.read)):
                     yield batch.select(list(self.read))
-        except (OSError, EOFError, ValueError, KeyError, pa.ArrowException):
-            cure = "Write or copy the Parquet file again"
-            raise RequestError(f"{file} breaks off or is damaged", cure, "data") from None
+            whole = True
+        except _BROKEN:
+            pass
+        if not whole:
+            raise RequestError(f"{file} breaks off or is damaged", "Write or copy the Parquet file again", "data")
 
 
 def _csv_error(file: Path, words: str, fields: int) -> RequestError:

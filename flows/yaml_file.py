@@ -21,7 +21,8 @@ from flows.errors import RequestError
 
 MAX_BYTES = 20_000_000
 MAX_DEPTH = 20
-MAX_NODES = 4_000_000
+MAX_REPEATED = 300_000
+"""Values that aliases may repeat: enough to share a value list, too few for a bomb."""
 
 Path = tuple[str | int, ...]
 """Where a value stands in a document: mapping keys and list positions from the top."""
@@ -99,18 +100,19 @@ def _too_deep(name: str) -> RequestError:
 
 @dataclass
 class _Builder:
-    """Turns a node graph into plain values; aliases count each time they are used."""
+    """Turns a node graph into plain values; ``seen`` holds the ids of the nodes met so far."""
 
     yaml: YAML
     name: str
     lines: dict[Path, int] = field(default_factory=dict)
-    nodes: int = 0
+    seen: set[int] = field(default_factory=set)
+    repeated: int = 0
 
     def build(self, node: Node, path: Path) -> Any:
-        self.nodes += 1
-        if self.nodes > MAX_NODES:
-            cure = "Use fewer aliases or shorter lists"
-            raise RequestError(f"{self.name} holds more than {MAX_NODES:,} values", cure)
+        self.repeated += id(node) in self.seen
+        self.seen.add(id(node))
+        if self.repeated > MAX_REPEATED:
+            raise RequestError(f"{self.name} repeats more than {MAX_REPEATED:,} values by aliases", "Use fewer aliases")
         if len(path) > MAX_DEPTH:
             raise _too_deep(self.name)
         if isinstance(node, MappingNode) and node.tag == _TAG + "map":

@@ -15,7 +15,7 @@ from data_contracts.spec import ReleaseSpec
 from flows.errors import RequestError
 from flows.source import Source
 
-SECRET = "CANARY7391"
+CANARY = "CANARY7391"
 
 
 def spec_of(*names: str, drop: tuple[str, ...] = (), unit: dict[str, object] | None = None) -> ReleaseSpec:
@@ -44,8 +44,11 @@ def refused(path: Path, data: bytes | None = None, spec: ReleaseSpec = ABC) -> s
     with pytest.raises(RequestError) as caught:
         read(path, data, spec)
     message = str(caught.value)
-    assert SECRET not in message and "\n" not in message
-    assert caught.value.__cause__ is None and caught.value.__suppress_context__ or caught.value.__context__ is None
+    assert CANARY not in message and "\n" not in message
+    error: BaseException | None = caught.value
+    while error is not None:  # the parser's own words are not even in the chain of errors
+        assert CANARY not in str(error)
+        error = error.__context__
     return message
 
 
@@ -88,12 +91,12 @@ def test_no_rows(tmp_path: Path, data: bytes) -> None:
     (b"a,b,c,\n", ["without a name (number 4)"]),
     (b"a;b;c\n1;2;3\n", ["not separated by commas"]),
     ("a,b,c\n1,2,3\n".encode("utf-16"), ["not UTF-8"]),
-    (f"a,b,c\n1,2,{SECRET}\n1,{SECRET}\n".encode(), ["more or fewer fields than the 3"]),
-    (f"a,b,c\n1,2,3,{SECRET}\n".encode(), ["more or fewer fields than the 3"]),
-    (f"a,b,c\n1,{SECRET},2\n".encode() + b"\xff,\xfe,3\n", ["not UTF-8"]),
-    (f"{SECRET},2,3\n1,2,3\n".encode(), ["'a', 'b', 'c'", "does not have"]),
-    (f"{SECRET},{SECRET},3\n1,2,3\n".encode(), ["2 columns called number 1's name"]),
-])
+    (f"a,b,c\n1,2,{CANARY}\n1,{CANARY}\n".encode(), ["more or fewer fields than the 3"]),
+    (f"a,b,c\n1,2,3,{CANARY}\n".encode(), ["more or fewer fields than the 3"]),
+    (f"a,b,c\n1,{CANARY},2\n".encode() + b"\xff,\xfe,3\n", ["not UTF-8"]),
+    (f"{CANARY},2,3\n1,2,3\n".encode(), ["'a', 'b', 'c'", "does not have"]),
+    (f"{CANARY},{CANARY},3\n1,2,3\n".encode(), ["2 columns called number 1's name"]),
+], ids=range(14))
 def test_broken_csv(tmp_path: Path, data: bytes, words: list[str]) -> None:
     message = refused(tmp_path / "t.csv", data)
     for word in words:
@@ -101,13 +104,13 @@ def test_broken_csv(tmp_path: Path, data: bytes, words: list[str]) -> None:
 
 
 def test_broken_in_the_middle(tmp_path: Path) -> None:
-    message = refused(tmp_path / "t.csv", b"a,b,c\n" + b"1,2,3\n" * 1_500_000 + f"1,2,{SECRET},4\n".encode())
+    message = refused(tmp_path / "t.csv", b"a,b,c\n" + b"1,2,3\n" * 1_500_000 + f"1,2,{CANARY},4\n".encode())
     assert "t.csv" in message
     assert "t.csv.gz" in refused(tmp_path / "t.csv.gz", gzip.compress(b"a,b,c\n" + b"1,2,3\n" * 1000)[:-12])
 
 
 def test_an_open_quotation_mark(tmp_path: Path) -> None:
-    assert "quotation mark" in refused(tmp_path / "t.csv", b'a,b,c\n1,2,"' + f"{SECRET}\n".encode() * 900_000)
+    assert "quotation mark" in refused(tmp_path / "t.csv", b'a,b,c\n1,2,"' + f"{CANARY}\n".encode() * 2_000_000)
 
 
 def test_paths(tmp_path: Path) -> None:
@@ -129,19 +132,22 @@ def parquet(path: Path, **columns: object) -> Path:
 def test_parquet_types_survive(tmp_path: Path) -> None:
     moment = dt.datetime(2020, 1, 1, 12)
     arrays = {
-        "i8": pa.array([1, None], pa.int8()), "u64": pa.array([1, 2], pa.uint64()), "f": pa.array([1.5, None], pa.float32()),
+        "i8": pa.array([1, None], pa.int8()), "u64": pa.array([1, 2], pa.uint64()),
+        "f": pa.array([1.5, None], pa.float32()),
         "dec": pa.array([Decimal("1.50"), None], pa.decimal128(9, 2)), "s": pa.array(["a", None]),
         "ls": pa.array(["a", "b"], pa.large_string()), "d": pa.array(["a", "b"]).dictionary_encode(),
         "b": pa.array([True, None]), "d32": pa.array([moment.date(), None], pa.date32()),
-        "ts": pa.array([moment, None], pa.timestamp("us")), "tz": pa.array([moment, None], pa.timestamp("ms", "Europe/Rome")),
-        "t": pa.array([dt.time(1), None], pa.time64("us")), "null": pa.nulls(2), "a.b": pa.array([1, 2]), "a": pa.array([3, 4]),
+        "ts": pa.array([moment, None], pa.timestamp("us")),
+        "tz": pa.array([moment, None], pa.timestamp("ms", "Europe/Rome")),
+        "t": pa.array([dt.time(1), None], pa.time64("us")), "null": pa.nulls(2),
+        "a.b": pa.array([1, 2]), "a": pa.array([3, 4]),
     }
     path = parquet(tmp_path / "t.parquet", **arrays)
     source = Source.open(path, spec_of(*arrays))
     batches = list(source.batches())
     assert source.columns == tuple(arrays)
     assert batches[0].schema.names == list(arrays)
-    assert {n: t for n, t in zip(batches[0].schema.names, batches[0].schema.types, strict=True)} == {
+    assert dict(zip(batches[0].schema.names, batches[0].schema.types, strict=True)) == {
         n: a.type for n, a in arrays.items()
     }
 
@@ -156,7 +162,7 @@ def test_nested_types_only_dropped(tmp_path: Path, array: pa.Array) -> None:
 
 
 def test_damaged_parquet(tmp_path: Path) -> None:
-    path = parquet(tmp_path / "t.parquet", a=[SECRET * 50] * 100, b=[1.5] * 100, c=[1] * 100)
+    path = parquet(tmp_path / "t.parquet", a=[CANARY * 50] * 100, b=[1.5] * 100, c=[1] * 100)
     whole = path.read_bytes()
     assert "t.parquet" in refused(path, whole[:-20])
     assert "t.parquet" in refused(path, whole[:4] + b"\xff" * 200 + whole[204:])

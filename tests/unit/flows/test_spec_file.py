@@ -63,7 +63,8 @@ columns:
 
 
 def test_shared_values_by_anchor() -> None:
-    spec = parse_spec(HEAD + "columns:\n  a: {kind: categorical, values: &v [x, y]}\n  b: {kind: categorical, values: *v}\n")
+    columns = "columns:\n  a: {kind: categorical, values: &v [x, y]}\n  b: {kind: categorical, values: *v}\n"
+    spec = parse_spec(HEAD + columns)
     assert spec.columns["b"].values == ("x", "y")
 
 
@@ -88,7 +89,8 @@ def test_shared_values_by_anchor() -> None:
     (HEAD + "columns: {age: {kind: integer, min: 5, max: 3}}", ["columns.age", "`min` (5)", "Swap"]),
     (HEAD + "columns: {'a b': {kind: integer, min: 5, max: x}}", ['columns."a b".max']),
     (HEAD + "columns: {t: {kind: datetime, min: 2010, max: 2020-01-01}}", ["columns.t.min", "number"]),
-    (HEAD + "columns: {t: {kind: datetime, min: 2010-01-01, max: 2020-01-01T00:00:00Z}}", ["columns.t.max", "time zone"]),
+    (HEAD + "columns: {t: {kind: datetime, min: 2010-01-01, max: 2020-01-01T00:00:00Z}}",
+     ["columns.t.max", "time zone"]),
     (HEAD + "columns: {t: {kind: number, min: -1.0e308, max: 1.0e308}}", ["columns.t", "`edges`"]),
     (HEAD + "columns: {c: {kind: categorical, values: [a, 1]}}", ["columns.c.values", "one type"]),
     (HEAD + "columns: {c: {kind: categorical, values: [a, a]}}", ["columns.c.values", "'a' twice"]),
@@ -101,7 +103,8 @@ def test_shared_values_by_anchor() -> None:
     (HEAD + COLUMNS + "synthesis: {rows: many}", ["synthesis.rows (line 7)", "`many`", "`auto` or a whole number"]),
     (HEAD + COLUMNS + "accountant: pld", ["accountant (line 7)", "'tight', 'paper'"]),
     (HEAD.replace("demo", "My Data") + COLUMNS, ["dataset (line 1)", "small letters"]),
-    (HEAD.replace("{records_per_person: 1}", "{person_id: pid, max_records: 2}") + COLUMNS, ["unit.person_id", "'pid'"]),
+    (HEAD.replace("{records_per_person: 1}", "{person_id: pid, max_records: 2}") + COLUMNS,
+     ["unit.person_id", "'pid'"]),
     ("a: !!python/name:os.system x", ["line 1", "tag"]),
     ("<<: {a: 1}", ["merge"]),
     ("%YAML 1.1\n---\na: no", ["old YAML"]),
@@ -117,7 +120,7 @@ def test_paragraphs(text: str, words: list[str]) -> None:
 
 def test_alias_bomb() -> None:
     levels = "\n".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 10)}]" for i in range(1, 9))
-    assert "more than" in paragraph("l0: &l0 [a, a, a, a, a, a, a, a, a, a]\n" + levels)
+    assert "aliases" in paragraph("l0: &l0 [a, a, a, a, a, a, a, a, a, a]\n" + levels)
 
 
 def test_three_problems_and_a_count() -> None:
@@ -135,7 +138,8 @@ def test_load_reads_data_relative_to_the_spec(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [
-    lambda p: None, lambda p: p.mkdir(), lambda p: p.write_bytes(b"\xff\xfe\x00"), lambda p: p.write_bytes(b" " * 20_000_001),
+    lambda p: None, lambda p: p.mkdir(), lambda p: p.write_bytes(b"\xff\xfe\x00"),
+    lambda p: p.write_bytes(b" " * 20_000_001),
 ], ids=["missing", "folder", "not UTF-8", "huge"])
 def test_unreadable_files(tmp_path: Path, make) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "spec.yaml"
