@@ -100,27 +100,16 @@ class Ledger:
         the cap would be passed; LedgerError when the history does not add up, or when a known key
         comes with another price; ValueError for a price that is not positive.
         """
-        if any(line.rho <= 0 for line in lines):
-            raise ValueError("every line of a reservation has a positive rho")
         with self._database.write() as connection:
             known, entries = self._trusted(connection, dataset)
-            states = charge_states(entries)
-            new: dict[str, Line] = {}
-            for line in lines:
-                state = states.get(line.key)
-                price = state.rho if state and state.holds else new[line.key].rho if line.key in new else None
-                if price is None:
-                    new[line.key] = line
-                elif price != line.rho:
-                    raise LedgerError(
-                        f"the charge {line.key[:16]} of {dataset!r} is in the ledger at another price",
-                        "The lineage key must cover the step's budget; report this",
-                    )
-            asked, spent = sum((line.rho for line in new.values()), Fraction(0)), spent_rho(entries)
-            if spent + asked > known.rho:
-                raise _refusal(known, spent, asked, delta or known.cap.delta)
-            for line in new.values():
+            for line in _fitting(known, entries, lines, delta):
                 _append(connection, known, run, line, "reserve")
+
+    def check_room(self, dataset: str, lines: Sequence[Line], delta: float | None = None) -> None:
+        """Raise what :meth:`reserve` would raise for these lines now; write nothing."""
+        with self._database.read() as connection:
+            known, entries = self._trusted(connection, dataset)
+            _fitting(known, entries, lines, delta)
 
     def settle(self, dataset: str, key: str) -> None:
         """The noise of this charge was drawn and its table is kept: reserve -> spent.  Twice is once."""
@@ -192,6 +181,26 @@ class Ledger:
                     "Report this: a step closed a charge it does not hold",
                 )
             _append(connection, known, charge.run, Line(charge.step, key, charge.rho), event)
+
+
+def _fitting(dataset: Dataset, entries: Sequence[Entry], lines: Sequence[Line], delta: float | None) -> list[Line]:
+    """The lines that are new charges, once each; refuses when they would pass the cap."""
+    if any(line.rho <= 0 for line in lines):
+        raise ValueError("every line of a reservation has a positive rho")
+    held = {key: state.rho for key, state in charge_states(entries).items() if state.holds}
+    new: dict[str, Line] = {}
+    for line in lines:
+        if line.key not in held:
+            new[line.key], held[line.key] = line, line.rho
+        elif held[line.key] != line.rho:
+            raise LedgerError(
+                f"the charge {line.key[:16]} of {dataset.name!r} is in the ledger at another price",
+                "The lineage key must cover the step's budget; report this",
+            )
+    asked, spent = sum((line.rho for line in new.values()), Fraction(0)), spent_rho(entries)
+    if spent + asked > dataset.rho:
+        raise _refusal(dataset, spent, asked, delta or dataset.cap.delta)
+    return list(new.values())
 
 
 def _append(connection: Connection, dataset: Dataset, run: str, line: Line, event: Event) -> None:

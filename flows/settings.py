@@ -6,7 +6,6 @@ that changes what is released (data_contracts/spec.py).
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import platformdirs
@@ -23,7 +22,7 @@ class Settings(BaseSettings):
     released: Path | None = Field(default=None, description="Root of published runs; default: released/ in `out`.")
     private: Path | None = Field(default=None, description="Root of private artifacts; default: private/ in `out`.")
     ledger: str = Field(
-        default="",
+        default_factory=lambda: str(Path(platformdirs.user_data_dir("privsyn")) / "ledger.sqlite"),
         description="PostgreSQL URL, SQLite URL or path.  Default: ledger.sqlite in the user's data folder, so that a "
         "data set's cap does not depend on the output folder.",
     )
@@ -38,16 +37,3 @@ class Settings(BaseSettings):
     def private_root(self) -> Path:
         """Absolute path of the private root."""
         return (self.private or self.out / "private").expanduser().absolute()
-
-    @property
-    def ledger_address(self) -> str:
-        """What Ledger() takes: a URL or a path."""
-        return self.ledger or str(Path(platformdirs.user_data_dir("privsyn")) / "ledger.sqlite")
-
-    @property
-    def thread_count(self) -> int:
-        """Number of threads, at least 1: this process's cores when ``threads`` is 0."""
-        if self.threads:
-            return self.threads
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        return cores or 1

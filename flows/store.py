@@ -158,20 +158,36 @@ class Store:
         return target
 
     def add_released(self, ref: ArtifactRef, folder: Path, name: str) -> Path:
-        """Copy a released table into a folder that is being built; ZoneError for a private one."""
+        """Copy a released table into a folder that :meth:`publish` builds, or into one of the private root.
+
+        ``name`` may have folders in it.  Raises ZoneError for a private table and for a place elsewhere;
+        PrivsynError when the table is not the one that was written.
+        """
         if ref.zone is not Zone.RELEASED:
             raise ZoneError(f"{ref.name} of step {ref.step} is private and cannot be released")
-        if not folder.name.startswith(".building-") or not _RELEASED_FILE.fullmatch(name):
-            raise ZoneError(f"{name} would not lie in a folder that is being built")
-        self._inside_released(folder)
+        target = folder / name
+        self._check_place(target, name)
         if not self.verify(ref):
             problem = f"{ref.name} of step {ref.step} is not the file that was written"
             raise PrivsynError(problem, "Run the release again")
-        target = folder / name
         with in_words(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ref.path, target)
             target.chmod(0o644)
         return target
+
+    def _check_place(self, target: Path, name: str) -> None:
+        """ZoneError unless ``target`` really lies in a folder being built or in the private root."""
+        plain = all(_RELEASED_FILE.fullmatch(part) for part in name.split("/"))
+        place = target.resolve()
+        if plain and not target.is_symlink():
+            if self.private_root in place.parents:
+                return
+            if self.released_root in place.parents:
+                building = place.relative_to(self.released_root).parts[0]
+                if building.startswith(".building-"):
+                    return
+        raise ZoneError(f"{name} would not lie in a folder that is being built")
 
     @contextlib.contextmanager
     def lock(self, name: str, timeout: float = -1) -> Iterator[None]:

@@ -152,6 +152,16 @@ def test_refusal_writes_nothing_and_says_the_figures(ledger):
     ledger.reserve("people", "run-3", [Line("all", "d", rho_for(fits, CAP.delta))])
 
 
+def test_room_can_be_asked_for_without_writing(ledger):
+    ledger.check_room("people", [line("a", "7/10")])
+    ledger.reserve("people", "run-1", [line("a", "7/10")])
+    before = ledger.export()
+    ledger.check_room("people", [line("a", "7/10"), line("b", "3/10")])
+    with pytest.raises(BudgetRefusedError):
+        ledger.check_room("people", [line("b", "4/10")])
+    assert ledger.export() == before
+
+
 def test_the_cap_is_set_once_and_belongs_to_the_data_set(ledger):
     ledger.register("people", CAP)
     with pytest.raises(RequestError, match=r"^budget: the ledger holds epsilon 2, delta 1e-09 .* since 20"):

@@ -19,8 +19,8 @@ def test_defaults(monkeypatch, tmp_path):
     settings = Settings()
     assert settings.released_root == tmp_path / "privsyn-out" / "released"
     assert settings.private_root == tmp_path / "privsyn-out" / "private"
-    assert Path(settings.ledger_address).name == "ledger.sqlite"
-    assert settings.thread_count >= 1
+    assert Path(settings.ledger).name == "ledger.sqlite"
+    assert settings.threads == 0
 
 
 def test_the_environment_and_arguments_override(monkeypatch, tmp_path):
@@ -30,17 +30,17 @@ def test_the_environment_and_arguments_override(monkeypatch, tmp_path):
     settings = Settings(ledger="postgresql://server/ledger")
     assert settings.released_root == tmp_path / "out" / "released"
     assert settings.private_root == tmp_path / "elsewhere"
-    assert (settings.thread_count, settings.ledger_address) == (3, "postgresql://server/ledger")
+    assert (settings.threads, settings.ledger) == (3, "postgresql://server/ledger")
 
 
 def test_the_ledger_stays_when_the_output_folder_moves(tmp_path):
-    assert Settings(out=tmp_path / "a").ledger_address == Settings(out=tmp_path / "b").ledger_address
+    assert Settings(out=tmp_path / "a").ledger == Settings(out=tmp_path / "b").ledger
 
 
 def test_an_empty_variable_is_no_setting(monkeypatch):
     monkeypatch.setenv("PRIVSYN_LEDGER", "")
     monkeypatch.setenv("PRIVSYN_THREADS", "")
-    assert Settings().ledger_address.endswith("ledger.sqlite")
+    assert Settings().ledger.endswith("ledger.sqlite")
 
 
 def test_negative_threads_are_refused():

@@ -286,7 +286,17 @@ def test_a_changed_table_cannot_be_released(store):
         store.publish("run-1", lambda folder: store.add_released(ref, folder, "rows.parquet") and None)
 
 
-@pytest.mark.parametrize("name", ["../up", "/abs", "sub/dir", "..", ""])
+def test_released_tables_may_lie_in_folders_or_stay_private(store):
+    ref = write(store)
+    folder = store.publish("run-1", lambda folder: store.add_released(ref, folder, "marginals/one.parquet") and None)
+    assert files(folder) == {"marginals/one.parquet"}
+    assert stat.S_IMODE((folder / "marginals").stat().st_mode) == 0o755
+    store.add_released(ref, store.private_root / "runs" / "run-1", "one.parquet")  # a run that is not private
+    with pytest.raises(ZoneError):
+        store.add_released(ref, folder, "late.parquet")  # published already
+
+
+@pytest.mark.parametrize("name", ["../up", "/abs", "sub//dir", "sub/../dir", "..", "", ".hidden"])
 def test_released_names_stay_in_the_folder(store, name):
     with pytest.raises(ZoneError):
         store.publish("run-1", lambda folder: store.add_released(write(store), folder, name) and None)
