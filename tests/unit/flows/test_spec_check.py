@@ -1,0 +1,108 @@
+"""spec check: warnings, predicted noise, and the private fit."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from data_contracts.spec import ReleaseSpec
+from flows.source import Source
+from flows.spec_check import CheckReport, check, render
+
+COLUMNS: dict[str, Any] = {
+    "age": {"kind": "integer", "min": 0, "max": 99},
+    "state": {"kind": "categorical", "values": ["ny", "ma"]},
+    "seen": {"kind": "datetime", "min": "2000-01-01", "max": "2010-01-01"},
+    "ok": {"kind": "boolean", "nullable": True},
+    "pid": {"kind": "drop"},
+}
+ROWS = (
+    "age,state,seen,ok,pid\n5,ny,2001-01-01,yes,1\n120,[red]x,2020-01-01,,1\n"
+    "abc,,2001-01-01,maybe,2\n7,\x1b[31mz,,no,\n"
+)
+
+
+def spec_of(**changes: Any) -> ReleaseSpec:
+    promise = {"epsilon": 1, "delta": 1e-9}
+    return ReleaseSpec.model_validate({
+        "dataset": "t", "data": "t", "unit": {"person_id": "pid", "max_records": 1}, "privacy": promise,
+        "budget": promise, "columns": COLUMNS, **changes,
+    })
+
+
+def shown(report: CheckReport) -> str:
+    out = io.StringIO()
+    render(report, Console(file=out, width=200))
+    return out.getvalue()
+
+
+def test_public_report() -> None:
+    report = check(spec_of())
+    assert report.warnings == () and report.fit is None
+    assert [(c.column, c.kind) for c in report.columns] == [
+        ("age", "integer"), ("state", "categorical"), ("seen", "datetime"), ("ok", "boolean"),
+    ]
+    assert all(1 <= c.bins <= c.codes for c in report.columns)
+    text = shown(report)
+    assert "PRIVATE" not in text and "one-way marginals" in text
+
+
+def test_noise_follows_the_formula() -> None:
+    """sigma = k sqrt(d / (2 rho1)): twice the records a person, twice the noise; more budget, less."""
+    base = check(spec_of()).noise[0]
+    double = check(spec_of(unit={"person_id": "pid", "max_records": 2})).noise[0]
+    rich = check(spec_of(privacy={"epsilon": 4, "delta": 1e-9}, budget={"epsilon": 4, "delta": 1e-9})).noise[0]
+    assert base.queries == 4 and double.sigma == pytest.approx(2 * base.sigma) and rich.sigma < base.sigma / 2
+
+
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"privacy": {"epsilon": 11, "delta": 1e-9}, "budget": {"epsilon": 20, "delta": 1e-9}}, "protects little"),
+    ({"privacy": {"epsilon": 1, "delta": 1e-4}, "budget": {"epsilon": 1, "delta": 1e-4}}, "one over the number"),
+    ({"privacy": {"epsilon": 2, "delta": 1e-9}}, "refuse"),
+    ({"unit": {"records_per_person": 5}}, "5 times the noise"),
+    ({"unit": {"records_per_person": 1}}, "two rows"),
+    ({"synthesis": {"rows": 1000}}, "row count"),
+    ({"columns": {**COLUMNS, "zip": {"kind": "categorical", "values": [str(i) for i in range(20_000)]}}},
+     "20,001 codes"),
+])
+def test_warnings(changes: dict[str, Any], words: str) -> None:
+    report = check(spec_of(**changes))
+    assert len(report.warnings) == 1 and words in report.warnings[0]
+    assert words in shown(report)
+
+
+def test_fit_is_private_and_right(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(ROWS)
+    spec = spec_of()
+    before = sorted(tmp_path.iterdir())
+    report = check(spec, Source.open(path, spec))
+    assert report.fit is not None and report.fit.rows == 4 and report.fit.cut == 2
+    fits = {f.column: f for f in report.fit.columns}
+    assert fits["age"].repairs == {"above max": 1, "unparseable": 1} and fits["age"].examples == ["abc"]
+    assert fits["state"].repairs["unlisted"] == 2 and fits["state"].nulls == 1 and "[red]x" in fits["state"].examples
+    assert fits["ok"].repairs == {"unparseable": 1} and fits["ok"].nulls == 1
+    assert fits["seen"].repairs["above max"] == 1 and fits["seen"].stored == "text"
+    text = shown(report)
+    assert "PRIVATE - do not share" in text and "[red]x" in text and "\x1b[31m" not in text
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_at_most_five_examples(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a\n" + "\n".join(f"v{i}" * 30 for i in range(50)))
+    spec = spec_of(unit={"records_per_person": 1}, columns={"a": {"kind": "categorical", "values": ["x"]}})
+    fit = check(spec, Source.open(path, spec)).fit
+    assert fit is not None and len(fit.columns[0].examples) == 5 and all(len(e) <= 40 for e in fit.columns[0].examples)
+
+
+def test_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(ROWS.partition("\n")[0])
+    spec = spec_of()
+    report = check(spec, Source.open(path, spec))
+    assert report.fit is not None and report.fit.rows == 0 and "none" in shown(report)

@@ -1,0 +1,145 @@
+"""Drafts: nothing read from rows, a TODO for whatever is not public, and YAML that loads back."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from flows.errors import RequestError
+from flows.spec_draft import draft, scalar
+from flows.spec_file import load_spec, parse_spec
+from flows.yaml_file import parse_yaml
+
+SHARED = Path("/work/shared/data")
+AWKWARD = [
+    "plain", "two words", "no", "NULL", "TODO", "true", "12", "1e5", "0x1F", "2010-01-01", "a: b", "a #b", "#x", "'q'",
+    '"q"',
+    "\\", "-", "- a", "? a", "[x]", "{x}", "*a", "&a", "!t", "%p", "@x", "`x`", "é ü", "名前", "😀", "a\nb", "a\tb",
+    " lead",
+    "trail ", "\u2028", "\x85", "\x7f", "~", "<<", "=", "a,b", "|", ">",
+    "x" * 1500, "a.b", "Outlying-US(Guam-USVI-etc)",
+]
+
+
+def table(path: Path, **columns: object) -> Path:
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def fill(text: str) -> str:
+    """The draft with every TODO replaced by some choice."""
+    for old, new in [
+        ("unit: TODO", "unit: {records_per_person: 1}"), ("budget: TODO", "budget: {epsilon: 9, delta: 1.0e-5}"),
+        ("nullable: TODO", "nullable: true"), ("values: TODO", "values: [a]"), ("kind: TODO", "kind: drop"),
+    ]:
+        text = text.replace(old, new)
+    return "\n".join(
+        line.replace("min: TODO", "min: 1").replace("max: TODO", "max: 9") for line in text.split("\n")
+    )
+
+
+def test_nothing_from_rows(tmp_path: Path) -> None:
+    schema = pa.schema([("n", pa.int32()), ("f", pa.float32()), ("s", pa.string()), ("b", pa.bool_())])
+    texts = set()
+    full = {"n": 777_123, "f": 8.5, "s": "CANARY", "b": True}
+    for rows in ([], [full] * 3, [dict.fromkeys(full)]):
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), tmp_path / "t.parquet")
+        texts.add(draft(tmp_path / "t.parquet"))
+    assert len(texts) == 1 and "CANARY" not in texts.pop()
+
+
+def test_csv_rows_do_not_matter(tmp_path: Path) -> None:
+    texts = set()
+    for body in ("", "1,x\n", "CANARY,2\nragged\n"):
+        (tmp_path / "t.csv").write_text("a,b\n" + body)
+        texts.add(draft(tmp_path / "t.csv"))
+    assert len(texts) == 1
+    text = texts.pop()
+    assert text.count("kind: TODO") == 2 and "min" not in text.partition("columns:")[2]
+
+
+def test_storage_types(tmp_path: Path) -> None:
+    path = table(
+        tmp_path / "My Table.parquet", i=pa.array([1], pa.int16()), u=pa.array([1], pa.uint64()),
+        f=pa.array([1.0], pa.float32()),
+        s=["x"], b=[True], d=[dt.date(2020, 1, 1)], t=[dt.datetime(2020, 1, 1)], n=[[1]], z=pa.nulls(1),
+        c=pa.array(["CANARY"]).dictionary_encode(),
+    )
+    text = draft(path)
+    content = parse_yaml(text, "draft").content
+    kinds = {name: c["kind"] for name, c in content["columns"].items()}
+    assert kinds == {"i": "integer", "u": "integer", "f": "number", "s": "categorical", "b": "boolean", "d": "datetime",
+                     "t": "datetime", "n": "drop", "z": "TODO", "c": "categorical"}
+    assert content["columns"]["i"]["type"] == "int16" and content["columns"]["d"]["type"] == "date"
+    assert content["dataset"] == "my_table" and content["data"] == str(path) and "CANARY" not in text
+    assert content["unit"] == content["budget"] == "TODO"
+
+
+def test_refused_until_no_todo_is_left(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.parquet", age=[1], state=["x"])
+    text = draft(path)
+    for todo, field in [("unit: TODO", "unit"), ("budget: TODO", "budget"), ("min: TODO", "columns.age.min"),
+                        ("values: TODO", "columns.state.values"), ("nullable: TODO", "columns.age.nullable")]:
+        rest = text.replace(todo, "\0", 1)
+        with pytest.raises(RequestError) as caught:
+            parse_spec(fill(rest).replace("\0", todo))
+        assert field in str(caught.value) and "TODO" in str(caught.value)
+    (tmp_path / "t.yaml").write_text(fill(text))
+    assert load_spec(tmp_path / "t.yaml").data == str(path)
+
+
+def test_dictionary_facts_and_remarks(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.parquet", age=[44], state=["ny"], pay=[7.5], extra=[1])
+    (tmp_path / "d.json").write_text(json.dumps({"columns": {
+        "age": {"kind": "numeric", "integer": True, "min": 0, "max": 120, "bounds_from": "codebook", "unit": "years"},
+        "state": {"kind": "categorical", "values": ["no", "ny", "1", "a: b"], "values_from": "codebook",
+                  "missing_means": "?"},
+        "pay": {"kind": "numeric", "min": 3, "max": 98765, "bounds_from": "observed", "missing": 54321},
+        "gone": {"kind": "categorical"},
+    }}))
+    text = draft(path, tmp_path / "d.json", dataset="people", folder=tmp_path)
+    columns = parse_yaml(text, "draft").content["columns"]
+    assert columns["age"] == {"kind": "integer", "min": 0, "max": 120, "nullable": "TODO", "unit": "years"}
+    assert columns["state"]["values"] == ["no", "ny", "1", "a: b"] and columns["state"]["nullable"] is True
+    assert columns["pay"]["min"] == columns["pay"]["max"] == "TODO"
+    assert "98765" not in text and "54321" not in text and "read off the data" in text
+    assert "the dictionary does not describe it" in text and "describes gone" in text
+    assert "dataset: people" in text and "\ndata: \"t.parquet\"\n" in text
+
+
+def test_awkward_names(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.Table.from_arrays([pa.array([1])] * len(AWKWARD), names=AWKWARD), path)
+    assert list(parse_spec(fill(draft(path))).columns) == AWKWARD
+
+
+@pytest.mark.parametrize("value", [*AWKWARD, 0, -5, 2**60, True, False, 1e-9, 1e16, 1e300, -0.5, 12345.678])
+def test_scalars_load_back(value: object) -> None:
+    loaded = parse_yaml(f"x: [{scalar(value)}]", "x").content["x"][0]  # type: ignore[arg-type]
+    assert loaded == value and type(loaded) is type(value)
+
+
+def test_frictionless_null_values(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a\n1\n")
+    content = {"fields": [{"name": "a", "type": "boolean"}], "missingValues": ["", "no"]}
+    (tmp_path / "d.json").write_text(json.dumps(content))
+    assert parse_spec(fill(draft(tmp_path / "t.csv", tmp_path / "d.json"))).null_values == ("", "no")
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared data sets are not here")
+@pytest.mark.parametrize("name", ["adult", "gss_happiness", "ma2019", "flights2013", "support2"])
+def test_shared_data_sets(name: str) -> None:
+    text = draft(SHARED / f"{name}.parquet", SHARED / f"{name}.json")
+    with pytest.raises(RequestError, match="TODO"):
+        parse_spec(text)
+    described = json.loads((SHARED / f"{name}.json").read_text())["columns"]
+    columns = parse_yaml(text, "draft").content["columns"]
+    assert list(columns) == list(described)
+    for column, entry in described.items():
+        if entry.get("bounds_from", "").startswith("observed"):
+            assert columns[column]["min"] == "TODO", column
