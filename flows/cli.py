@@ -26,7 +26,7 @@ from flows.errors import PrivsynError
 
 if TYPE_CHECKING:
     from data_contracts.spec import ReleaseSpec
-    from flows.release import ReleaseSummary
+    from flows.publish import ReleaseSummary
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Differentially private synthetic tables.")
 spec_app = typer.Typer(no_args_is_help=True, help="Write and check release specs.")

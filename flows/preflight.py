@@ -22,6 +22,7 @@ from pathlib import Path
 from data_contracts.spec import ReleaseSpec
 from flows.errors import RequestError
 from flows.ledger import Ledger, Line
+from flows.records import Records, write_json
 from flows.settings import Settings
 from flows.shell import ReportProgress, Shell, lineage_keys, stage_budgets
 from flows.source import Source
@@ -54,28 +55,33 @@ def open_run(
     result.  It is the operating system's, so a killed process leaves none behind; holding it, Prefect's own
     lock files can only be left-overs of a killed run and are removed.
     """
-    store = Store(settings.private_root, settings.released_root)
+    store = Store(settings.private_root, settings.released_root, spec.dataset)
+    records = Records(settings.private_root, spec.dataset)
     with store.lock(f"release-{spec.dataset}"):
         _clear_stale_locks(settings.private_root / "prefect" / "locks")
         ledger = Ledger(settings.ledger)
         ledger.register(spec.dataset, spec.budget)
         request_key = _request_key(spec)
-        seen = store.load_record(f"request-{request_key}") is not None
+        seen = records.load(f"request-{request_key}") is not None
         if fresh or not seen:
             _ask_room(ledger, spec)
         source = Source.open(spec.data, spec)
         request = Request(spec, _released_order(source, spec), partial(source.batches), settings.threads)
         fingerprint = store.fingerprint(list(source.files))
-        generation = _generation(store, request, fingerprint)
+        generation = _generation(records, request, fingerprint)
         number = generation.number + int(fresh)
         keys = lineage_keys(request, fingerprint, number)
-        shell = Shell(request, keys, _run_name(store, spec, keys), store, ledger, noise or OpenDPNoise(), report)
-        ledger.reserve(spec.dataset, shell.run, shell.missing_budget())
-        store.save_record(f"request-{request_key}", {"dataset": spec.dataset})
-        store.save_record(generation.record, {"generation": number})
+        shell = Shell(request, keys, _run_name(records, spec, keys), store, records, ledger, noise or OpenDPNoise(), report)
+        ledger.reserve(spec.dataset, shell.run, shell.missing_budget(), spec.privacy.delta)
+        records.save(f"request-{request_key}", {"dataset": spec.dataset})
+        records.save(generation.record, {"generation": number})
         opened = Opened(shell, settings.private_root, settings.released_root)
         _write_private_note(opened, source, fingerprint)
-        yield opened
+        try:
+            yield opened
+        except BaseException:
+            shell.give_back()
+            raise
 
 
 def _ask_room(ledger: Ledger, spec: ReleaseSpec) -> None:
@@ -105,18 +111,18 @@ class _Generation:
     number: int
 
 
-def _generation(store: Store, request: Request, fingerprint: str) -> _Generation:
+def _generation(records: Records, request: Request, fingerprint: str) -> _Generation:
     record = f"generation-{lineage_keys(request, fingerprint, 0)['measure_marginals']}"
-    return _Generation(record, int((store.load_record(record) or {"generation": 0})["generation"]))
+    return _Generation(record, int((records.load(record) or {"generation": 0})["generation"]))
 
 
-def _run_name(store: Store, spec: ReleaseSpec, keys: dict[str, str]) -> str:
+def _run_name(records: Records, spec: ReleaseSpec, keys: dict[str, str]) -> str:
     """The run's public name: random, so that it tells nothing of the data; kept so that a re-run finds it."""
     name = f"run-{keys['decode']}"
-    record = store.load_record(name)
+    record = records.load(name)
     if record is None:
         record = {"run": f"{spec.dataset}-{secrets.token_hex(4)}"}
-        store.save_record(name, record)
+        records.save(name, record)
     return str(record["run"])
 
 
@@ -128,7 +134,7 @@ def _write_private_note(opened: Opened, source: Source, fingerprint: str) -> Non
         "run": opened.shell.run, "data": opened.shell.request.spec.data, "fingerprint": fingerprint,
         "files": [str(f) for f in source.files], "keys": dict(opened.shell.keys),
     }
-    opened.shell.store.write_private_json(folder / "run.json", note)
+    write_json(folder / "run.json", note)
 
 
 def _clear_stale_locks(folder: Path) -> None:

@@ -11,17 +11,20 @@ import hashlib
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict
 
 from data_contracts.artifacts import ArtifactRef, Kind
 from data_contracts.certificate import Certificate, Manifest, ManifestFile, QueryGroup, StageCost, Total
 from data_contracts.receipts import Query, total_rho
 from flows.note import release_note
 from flows.preflight import Opened
+from flows.records import write_json
 from flows.shell import Shell, StepRefs
 from flows.steps import STEPS
 from flows.store import Store
@@ -48,6 +51,21 @@ COMPOSITION = (
 )
 
 PACKAGES = ("privsyn-flows", "prefect", "great-expectations", "pandas", "pyarrow", "numpy", "numba", "networkx", "opendp")
+
+
+class ReleaseSummary(BaseModel):
+    """What a run left behind; holds no private value."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run: str
+    released: str
+    private: str
+    rows: int
+    epsilon: float
+    delta: float
+    rho: float
+    drawn: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -86,9 +104,18 @@ def publish(run: Opened, refs: Mapping[str, StepRefs]) -> Published:
     else:
         folder = run.private_folder / "not-private"
         folder.mkdir(exist_ok=True)
-        (folder / "marginals").mkdir(exist_ok=True)
         build(folder)
     return Published(folder, rows, note, _cost_rows(certificate))
+
+
+def summarize(run: Opened, published: Published) -> ReleaseSummary:
+    """The figures that the command line and the flow return."""
+    request = run.shell.request
+    return ReleaseSummary(
+        run=run.shell.run, released=str(published.folder), private=str(run.private_folder), rows=published.rows,
+        epsilon=request.spec.privacy.epsilon, delta=request.spec.privacy.delta, rho=float(request.total_rho()),
+        drawn=tuple(run.shell.drawn),
+    )
 
 
 def is_whole(folder: Path) -> bool:
@@ -102,7 +129,6 @@ def is_whole(folder: Path) -> bool:
 
 def _add_tables(store: Store, refs: Mapping[str, StepRefs], synthetic: ArtifactRef, folder: Path) -> None:
     store.add_released(synthetic, folder, "synthetic.parquet")
-    (folder / "marginals").mkdir(exist_ok=True)
     for name, source in MARGINALS.items():
         step, table = source.split(".")
         store.add_released(refs[step].tables[table], folder, name)
@@ -112,13 +138,13 @@ def _publish_private(run: Opened, refs: Mapping[str, StepRefs]) -> None:
     """Repair counts as readable JSON beside run.json; the encoded rows stay in the private store."""
     table = run.shell.store.read_table(refs["encode"].tables["repairs"])
     where = {name: ref.path for r in refs.values() for name, ref in r.tables.items() if ref.zone == "private"}
-    run.shell.store.write_private_json(run.private_folder / "repairs.json", {"repairs": table.to_pylist(), "tables": where})
+    write_json(run.private_folder / "repairs.json", {"repairs": table.to_pylist(), "tables": where})
 
 
 def _certificate(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
     """The run's certificate; made once and kept, since the data set's total grows with later runs."""
     record = f"certificate-{shell.run}"
-    kept = shell.store.load_record(record)
+    kept = shell.records.load(record)
     if kept is not None:
         return Certificate.model_validate(kept)
     spec = shell.request.spec
@@ -135,7 +161,7 @@ def _certificate(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
             delta=summary.cap.delta, epsilon_cap=summary.cap.epsilon,
         ),
     )
-    shell.store.save_record(record, certificate.model_dump(mode="json"))
+    shell.records.save(record, certificate.model_dump(mode="json"))
     return certificate
 
 
@@ -182,8 +208,6 @@ def _files(folder: Path) -> dict[str, ManifestFile]:
 
 
 def _cost_rows(certificate: Certificate) -> list[dict[str, object]]:
-    from fractions import Fraction
-
     rows: list[dict[str, object]] = []
     for stage in certificate.stages:
         sigmas = [g.sigma for g in stage.groups]

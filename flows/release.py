@@ -1,7 +1,7 @@
 """The release flow: private table in, differentially private synthetic table out.
 
-Belongs here: the order of the steps, as a table of contents, and Prefect's part: tasks, caching, artifacts.
-Does not belong here: how a step is run (flows/shell.py), what it does (flows/steps.py), what is
+Belongs here: Prefect's part: the flow, a task a step, caching, artifacts.  Does not belong here: the order
+of the steps (flows/wiring.py), how one is run (flows/shell.py), what it does (flows/steps.py), what is
 published (flows/publish.py).
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,34 +20,18 @@ from prefect.cache_policies import CacheKeyFnPolicy
 from prefect.context import FlowRunContext
 from prefect.locking.filesystem import FileSystemLockManager
 from prefect.transactions import IsolationLevel
-from pydantic import BaseModel, ConfigDict
 
 from data_contracts.spec import ReleaseSpec
-from flows import steps
 from flows.errors import ContractError
 from flows.preflight import Opened, open_run
-from flows.publish import publish
+from flows.publish import ReleaseSummary, publish, summarize
 from flows.settings import Settings
 from flows.shell import ReportProgress, Shell, StepRefs
 from flows.steps import STEPS, Step
+from flows.wiring import release_steps
 
 _current: ContextVar[Shell] = ContextVar("privsyn_shell")
 _reporter: ContextVar[ReportProgress | None] = ContextVar("privsyn_reporter", default=None)
-
-
-class ReleaseSummary(BaseModel):
-    """What a run left behind; holds no private value."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    run: str
-    released: str
-    private: str
-    rows: int
-    epsilon: float
-    delta: float
-    rho: float
-    drawn: tuple[str, ...]
 
 
 @flow(name="release", description="Private table in, differentially private synthetic table out.", persist_result=False)
@@ -62,20 +47,10 @@ def release(spec: ReleaseSpec, fresh: bool = False) -> ReleaseSummary:
     ledger reserves that sum before anything is read.
     """
     with open_run(spec, Settings(), fresh=fresh, report=_report) as run:
-        rows = _step(run, steps.ENCODE)
-        one_way = _step(run, steps.ONE_WAY_MARGINALS, rows)
-        recode = _step(run, steps.COMPRESS_DOMAIN, one_way)
-        coarse = _step(run, steps.RECODE_ROWS, rows, recode)
-        scores = _step(run, steps.INDIF_SCORES, coarse, recode)
-        pairs = _step(run, steps.SELECT_PAIRS, scores, recode)
-        cliques = _step(run, steps.COMBINE_CLIQUES, pairs, recode)
-        measured = _step(run, steps.MEASURE_MARGINALS, coarse, recode, cliques)
-        consistent = _step(run, steps.MAKE_CONSISTENT, recode, measured)
-        core = _step(run, steps.SYNTHESIZE, consistent, recode)
-        codes = _step(run, steps.APPEND_ATTRIBUTES, core, consistent, recode)
-        table = _step(run, steps.DECODE, codes, recode)
-        done = (rows, one_way, recode, coarse, scores, pairs, cliques, measured, consistent, core, codes, table)
-        return _publish(run, {refs.step: refs for refs in done})
+        published = publish(run, release_steps(partial(_step, run)))
+        _show(lambda: create_markdown_artifact(markdown=published.note, key="release-note"))
+        _show(lambda: create_table_artifact(table=published.costs, key="certificate"))
+        return summarize(run, published)
 
 
 def _step(run: Opened, step: Step, *inputs: StepRefs) -> StepRefs:
@@ -115,18 +90,6 @@ def _policy(folder: Path) -> Any:
 
 def _cache_key(context: Any, parameters: dict[str, Any]) -> str:
     return f"{parameters['step']}-{parameters['key']}"
-
-
-def _publish(run: Opened, refs: dict[str, StepRefs]) -> ReleaseSummary:
-    published = publish(run, refs)
-    _show(lambda: create_markdown_artifact(markdown=published.note, key="release-note"))
-    _show(lambda: create_table_artifact(table=published.costs, key="certificate"))
-    privacy = run.shell.request.spec.privacy
-    return ReleaseSummary(
-        run=run.shell.run, released=str(published.folder), private=str(run.private_folder), rows=published.rows,
-        epsilon=privacy.epsilon, delta=privacy.delta, rho=float(run.shell.request.total_rho()),
-        drawn=tuple(run.shell.drawn),
-    )
 
 
 def _show(create: Callable[[], Any]) -> None:

@@ -29,6 +29,7 @@ from data_contracts.receipts import Query, total_rho
 from flows.checks import check_stage, check_table
 from flows.errors import LedgerError, PrivsynError, RequestError
 from flows.ledger import Ledger, Line
+from flows.records import Records
 from flows.steps import STEPS, Inputs, Output, ReleaseStep, Request, Step, Wide
 from flows.store import Store
 from tasks import noisy
@@ -76,6 +77,7 @@ class Shell:
     keys: Mapping[str, str]
     run: str
     store: Store
+    records: Records
     ledger: Ledger
     noise: NoiseSource
     report: ReportProgress = lambda step, done, total: None
@@ -153,7 +155,7 @@ class Shell:
             found = self._draw(step, inputs)
         if state == "reserved":
             self._settle(step, found)
-        self.store.discard_noise(key)
+        self.records.discard_noise(key)
         return found
 
     def _draw(self, step: ReleaseStep, inputs: Mapping[str, StepRefs]) -> StepRefs:
@@ -175,11 +177,11 @@ class Shell:
 
     def _noise(self, step: ReleaseStep, key: str, queries: list[Query]) -> noisy.Answers:
         """The noise of this charge: drawn once, kept privately until the charge is settled."""
-        kept = self.store.kept_noise(key)
+        kept = self.records.kept_noise(key)
         if kept is None:
             draws = [self.noise.draw(q.sigma, q.cells) for q in queries]
             kept = noisy.answers_to_table(draws)
-            self.store.keep_noise(key, kept)
+            self.records.keep_noise(key, kept)
         return noisy.answers_from_table(kept, queries)
 
     def _settle(self, step: ReleaseStep, refs: StepRefs) -> None:
@@ -191,6 +193,17 @@ class Shell:
             self.ledger.settle(self.dataset, self.keys[step.name])
         else:
             self.ledger.abandon(self.dataset, self.keys[step.name], touched=False)
+
+    def give_back(self) -> None:
+        """After a failure: cancel the reservations whose noise was not even drawn; nothing rests on them.
+
+        A reservation with kept noise stays, and the re-run draws on it.
+        """
+        for step in STEPS:
+            key = self.keys[step.name]
+            undrawn = isinstance(step, ReleaseStep) and self.records.kept_noise(key) is None and not self.is_whole(step)
+            if undrawn and self.ledger.state(self.dataset, key) == "reserved":
+                self.ledger.abandon(self.dataset, key, touched=False)
 
     def _inputs(self, step: Step, inputs: Mapping[str, StepRefs]) -> Inputs:
         read = {}
@@ -221,14 +234,14 @@ class Shell:
                 check_table(contract, output)
                 rows, schema = output, output.schema
             refs[name] = self.store.write_table(
-                rows, schema, name, step.name, self.keys[step.name], contract.zone, self.dataset
+                rows, schema, name, step.name, self.keys[step.name], contract.zone
             )
         done = StepRefs(step=step.name, key=self.keys[step.name], tables=refs)
-        self.store.save_record(f"step-{done.key}", done.model_dump(mode="json"))
+        self.records.save(f"step-{done.key}", done.model_dump(mode="json"))
         return done
 
     def _recorded(self, step: Step) -> StepRefs | None:
-        record = self.store.load_record(f"step-{self.keys[step.name]}")
+        record = self.records.load(f"step-{self.keys[step.name]}")
         if record is None:
             return None
         refs = StepRefs.model_validate(record)

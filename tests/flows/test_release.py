@@ -1,0 +1,268 @@
+"""The release as a whole, run directly: money, caching, files, refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from data_contracts.spec import ReleaseSpec
+from flows.direct import release_directly
+from flows.errors import BudgetRefusedError, RequestError
+from flows.ledger import Ledger
+from flows.publish import ReleaseSummary, is_whole
+from flows.settings import Settings
+from tasks.noisy import receipts_from_table
+from tasks.privacy.accountant import rho_for
+from tests.specs import make_spec, people
+
+Save = Callable[..., str]
+
+
+@pytest.fixture
+def spec(places: Path, save: Save) -> ReleaseSpec:
+    return make_spec(data=save(people(2_000)))
+
+
+def changed(spec: ReleaseSpec, **changes: Any) -> ReleaseSpec:
+    return ReleaseSpec.model_validate({**spec.model_dump(), **changes})
+
+
+def run(spec: ReleaseSpec, **how: Any) -> ReleaseSummary:
+    return release_directly(spec, Settings(), **how)
+
+
+def contents(folder: str) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(Path(folder).rglob("*")) if p.is_file()}
+
+
+def spent() -> Fraction:
+    return Ledger(Settings().ledger).summary("people")[0].rho
+
+
+STAGES = ("one_way_marginals", "indif_scores", "measure_marginals")
+
+
+def test_what_a_release_leaves(spec: ReleaseSpec) -> None:
+    summary = run(spec)
+    assert set(contents(summary.released)) == {
+        "README.md", "certificate.json", "manifest.json", "synthetic.parquet", "marginals/one_way.parquet",
+        "marginals/one_way_receipts.parquet", "marginals/recode.parquet", "marginals/scores.parquet",
+        "marginals/scores_receipts.parquet", "marginals/measured.parquet", "marginals/measured_receipts.parquet",
+        "marginals/consistent.parquet",
+    }
+    table = pq.read_table(Path(summary.released) / "synthetic.parquet")
+    assert table.column_names == ["age", "income", "region", "happy", "seen"]
+    assert [str(t) for t in table.schema.types] == ["int64", "double", "string", "bool", "timestamp[us]"]
+    assert table.num_rows == summary.rows
+    assert abs(summary.rows - 2_000) < 600
+    private = {p.name for p in Path(summary.private).iterdir()}
+    assert private == {"run.json", "repairs.json"}
+    assert summary.drawn == STAGES
+    assert is_whole(Path(summary.released))
+
+
+def test_the_manifest_names_every_file_and_no_path(spec: ReleaseSpec) -> None:
+    summary = run(spec)
+    text = (Path(summary.released) / "manifest.json").read_text()
+    assert str(Path(spec.data).parent) not in text
+    assert "data" not in json.loads(text)["spec"]
+    assert json.loads(text)["private"] is True
+    assert set(json.loads(text)["files"]) == set(contents(summary.released)) - {"manifest.json"}
+
+
+def test_receipts_ledger_and_certificate_agree_exactly(spec: ReleaseSpec) -> None:
+    summary = run(spec)
+    certificate = json.loads((Path(summary.released) / "certificate.json").read_text())
+    rho = rho_for(1.0, 1e-9, "tight")
+    receipts = [
+        receipts_from_table(pq.read_table(Path(summary.released) / f"marginals/{stage}_receipts.parquet"))
+        for stage in ("one_way", "scores", "measured")
+    ]
+    costs = [sum(q.rho for q in stage) for stage in receipts]
+    budgets = [rho / 10, rho / 10, rho * 8 / 10]
+    assert [Fraction(s["rho_spent"]) for s in certificate["stages"]] == costs
+    assert [Fraction(s["rho_budget"]) for s in certificate["stages"]] == budgets
+    for cost, budget in zip(costs, budgets, strict=True):
+        assert budget * Fraction(999_999, 10**6) < cost <= budget
+    assert spent() == rho == Fraction(certificate["rho_budget"]) == Fraction(certificate["dataset_total"]["rho"])
+    states = [Ledger(Settings().ledger).state("people", e.key) for e in Ledger(Settings().ledger).entries("people")]
+    assert set(states) == {"spent"}
+
+
+def test_the_same_again_draws_nothing_and_gives_the_same_bytes(spec: ReleaseSpec) -> None:
+    first = run(spec)
+    before, cost = contents(first.released), spent()
+    again = run(spec)
+    assert again.drawn == ()
+    assert again.run == first.run
+    assert contents(again.released) == before
+    assert spent() == cost
+
+
+def test_a_lost_released_folder_comes_back_byte_for_byte(spec: ReleaseSpec) -> None:
+    import shutil
+
+    first = run(spec)
+    before = contents(first.released)
+    shutil.rmtree(first.released)
+    assert contents(run(spec).released) == before
+
+
+def test_a_damaged_released_file_is_put_right(spec: ReleaseSpec) -> None:
+    first = run(spec)
+    before = contents(first.released)
+    (Path(first.released) / "synthetic.parquet").write_bytes(b"broken")
+    assert not is_whole(Path(first.released))
+    assert contents(run(spec).released) == before
+
+
+def test_fresh_draws_new_noise_and_costs_again(spec: ReleaseSpec) -> None:
+    first = run(spec)
+    fresh = run(spec, fresh=True)
+    assert fresh.drawn == STAGES
+    assert fresh.run != first.run
+    assert spent() == 2 * rho_for(1.0, 1e-9, "tight")
+    one, two = (pq.read_table(Path(s.released) / "marginals/one_way.parquet") for s in (first, fresh))
+    assert not one.equals(two)
+    after = run(spec)
+    assert after.run == fresh.run
+    assert after.drawn == ()
+
+
+def test_other_synthesis_settings_cost_nothing_and_other_gamma_costs_stage_three(spec: ReleaseSpec) -> None:
+    first = run(spec)
+    other = run(changed(spec, synthesis={"seed": 7, "iterations": 3}))
+    assert other.drawn == ()
+    assert other.run != first.run
+    cost = spent()
+    gamma = run(changed(spec, selection={"gamma": 4_999}))
+    rho = rho_for(1.0, 1e-9, "tight")
+    if gamma.drawn:
+        assert gamma.drawn == ("measure_marginals",)
+        assert spent() == cost + rho * 8 / 10
+
+
+def test_other_words_in_the_spec_cost_nothing(spec: ReleaseSpec) -> None:
+    run(spec)
+    columns = spec.model_dump()["columns"]
+    columns["age"]["description"] = "age at last birthday"
+    assert run(changed(spec, columns=columns)).drawn == ()
+
+
+def test_changed_data_costs_again(spec: ReleaseSpec, save: Save) -> None:
+    run(spec)
+    save(people(2_001))
+    assert run(spec).drawn == STAGES
+
+
+def test_a_release_above_the_cap_is_refused_before_the_data_is_opened(places: Path) -> None:
+    spec = make_spec(data=str(places / "does-not-exist.parquet"), budget={"epsilon": 0.5, "delta": 1e-8})
+    with pytest.raises(BudgetRefusedError, match="cap"):
+        run(spec)
+    assert spent() == 0
+
+
+def test_schedules_stop_at_the_cap_and_the_refused_run_leaves_nothing(spec: ReleaseSpec) -> None:
+    tight = changed(spec, budget={"epsilon": 1.3, "delta": 1e-9})
+    run(tight)
+    cost = spent()
+    with pytest.raises(BudgetRefusedError):
+        run(tight, fresh=True)
+    assert spent() == cost
+    assert run(tight).drawn == ()
+    assert len(list(Settings().released_root.iterdir())) == 1
+
+
+def test_a_structural_error_gives_the_reservation_back(places: Path) -> None:
+    """A ragged CSV row shows only while reading: nothing was drawn, so nothing stays charged."""
+    (places / "ragged.csv").write_text("a,b\n1,2\n3\n")
+    columns = {"a": {"kind": "integer", "min": 0, "max": 9}, "b": {"kind": "integer", "min": 0, "max": 9}}
+    with pytest.raises(RequestError):
+        run(make_spec(columns, data=str(places / "ragged.csv")))
+    assert spent() == 0
+
+
+def test_a_changed_cap_is_refused(spec: ReleaseSpec) -> None:
+    run(spec)
+    with pytest.raises(RequestError, match="budget"):
+        run(changed(spec, budget={"epsilon": 20.0, "delta": 1e-8}))
+
+
+def test_lost_noisy_tables_are_never_drawn_anew_in_silence(spec: ReleaseSpec) -> None:
+    run(spec)
+    for path in Settings().private_root.glob("store/people/measure_marginals-*-noisy.parquet"):
+        path.write_bytes(b"")
+    with pytest.raises(RequestError, match="--fresh"):
+        run(spec)
+    assert run(spec, fresh=True).drawn == STAGES
+
+
+def test_a_damaged_postprocessed_table_is_made_again(spec: ReleaseSpec) -> None:
+    first = run(spec)
+    before = contents(first.released)
+    for path in Settings().private_root.glob("store/people/make_consistent-*.parquet"):
+        path.write_bytes(b"")
+    again = run(spec)
+    assert again.drawn == ()
+    assert contents(again.released) == before
+
+
+def test_the_two_roots_may_lie_apart(spec: ReleaseSpec, places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRIVSYN_PRIVATE", str(places / "safe" / "room"))
+    monkeypatch.setenv("PRIVSYN_RELEASED", str(places / "shop" / "window"))
+    summary = run(spec)
+    assert Path(summary.released).parent == places / "shop" / "window"
+    assert Path(summary.private).is_relative_to(places / "safe" / "room")
+    assert (places / "safe" / "room").stat().st_mode & 0o077 == 0
+
+
+def test_rows_can_be_asked_for(spec: ReleaseSpec) -> None:
+    assert run(changed(spec, synthesis={"rows": 123})).rows == 123
+
+
+def test_noise_is_deleted_once_settled(spec: ReleaseSpec) -> None:
+    run(spec)
+    assert not list(Settings().private_root.glob("noise/**/*.parquet"))
+
+
+def test_three_records_a_person_triple_every_sigma(spec: ReleaseSpec) -> None:
+    one = run(spec)
+    three = run(changed(spec, unit={"records_per_person": 3}))
+    sigmas = [
+        pq.read_table(Path(s.released) / "marginals/one_way_receipts.parquet")["sigma"].to_numpy() for s in (one, three)
+    ]
+    assert sigmas[1] == pytest.approx(3 * sigmas[0])
+
+
+def test_the_paper_accountant_spends_less_rho(spec: ReleaseSpec) -> None:
+    run(changed(spec, accountant="paper"))
+    assert spent() == rho_for(1.0, 1e-9, "paper") < rho_for(1.0, 1e-9, "tight")
+
+
+def test_a_folder_of_parquet_files_with_differing_row_groups(spec: ReleaseSpec, places: Path) -> None:
+    table = people(2_000)
+    folder = places / "parts"
+    folder.mkdir()
+    pq.write_table(table.slice(0, 700), folder / "a.parquet", row_group_size=64)
+    pq.write_table(table.slice(700).select(list(reversed(table.column_names))), folder / "b.parquet", row_group_size=999)
+    summary = run(changed(spec, data=str(folder)))
+    assert pq.read_table(Path(summary.released) / "synthetic.parquet").column_names == [
+        c for c in table.column_names if c != "caseid"
+    ]
+
+
+def test_released_parquet_carries_no_metadata_of_the_source(places: Path) -> None:
+    table = people(300).to_pandas()
+    table.to_parquet(places / "pandas.parquet")
+    summary = run(make_spec(data=str(places / "pandas.parquet")))
+    for file in Path(summary.released).rglob("*.parquet"):
+        metadata = pq.ParquetFile(file)
+        assert not metadata.schema_arrow.metadata
+        assert isinstance(metadata.schema_arrow, pa.Schema)
