@@ -37,7 +37,7 @@ def census_like(rows: int = ROWS, attributes: int = ATTRIBUTES, seed: int = 1) -
     for i, size in enumerate(domain.sizes):
         parent = latent[int(rng.integers(i))] if i else types
         own = rng.random(rows, dtype=np.float32)
-        weights = rng.dirichlet([2.0, 1.0, 1.5]).astype(np.float32)
+        weights = rng.dirichlet([1.5, 0.5, 3.0]).astype(np.float32)
         score = weights[0] * parent + weights[1] * types + weights[2] * own
         latent.append(_ranks(score))
         marks = np.cumsum(rng.permutation(_skewed(size, rng.uniform(0.5, 1.5))))[:-1]

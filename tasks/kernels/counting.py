@@ -169,7 +169,8 @@ def checked_cells(shape: Sequence[int], clique: Clique) -> int:
     """Number of cells of ``shape``; ValueError if the cell numbers would not fit."""
     cells = prod(shape)
     if cells > MAX_CELLS:
-        raise ValueError(f"the marginal of {', '.join(clique)} has {cells:,} cells; at most {MAX_CELLS:,} can be counted")
+        names = ", ".join(clique)
+        raise ValueError(f"the marginal of {names} has {cells:,} cells; at most {MAX_CELLS:,} can be counted")
     return cells
 
 

@@ -1,0 +1,71 @@
+"""A marginal: non-negative counts on a clique, and its form as an Arrow table.
+
+Belongs here: the value that post-processing steps pass on, and its two conversions.  Does not belong
+here: noise, consistency (tasks/make_consistent.py), exact counts of private rows (tasks/kernels/counting.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from data_contracts.domain import Clique, Domain
+from data_contracts.tables import MARGINALS
+
+
+@dataclass(frozen=True, eq=False)
+class Marginal:
+    """Counts on the attributes of one clique: float64, one axis an attribute, in the clique's order."""
+
+    attributes: Clique
+    counts: np.ndarray
+
+    def __post_init__(self) -> None:
+        """Refuse counts that do not have one axis an attribute (ValueError)."""
+        if self.counts.ndim != len(self.attributes):
+            raise ValueError(f"counts of shape {self.counts.shape} for the attributes {self.attributes}")
+
+    def project(self, attributes: Iterable[str]) -> Marginal:
+        """The marginal on some of its attributes, kept in its own order; the others are summed out."""
+        kept = set(attributes)
+        gone = tuple(i for i, a in enumerate(self.attributes) if a not in kept)
+        return Marginal(tuple(a for a in self.attributes if a in kept), self.counts.sum(axis=gone))
+
+
+def to_table(marginals: Sequence[Marginal]) -> pa.Table:
+    """The marginals as a table of the MARGINALS contract, numbered from 0 in the given order."""
+    sizes = [m.counts.size for m in marginals]
+    flat = np.concatenate([m.counts.ravel() for m in marginals] or [np.zeros(0)]).astype(np.float64, copy=False)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    counts = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(flat))
+    attributes = pa.array([list(m.attributes) for m in marginals], pa.list_(pa.string()))
+    return pa.Table.from_arrays([pa.array(range(len(marginals)), pa.int32()), attributes, counts], schema=MARGINALS.schema)
+
+
+def from_table(table: pa.Table, domain: Domain) -> list[Marginal]:
+    """The marginals of a MARGINALS table, in its order, shaped by ``domain``.
+
+    Raises ValueError when a row's counts do not fill its attributes' cells; KeyError for an unknown attribute.
+    """
+    marginals = []
+    for batch in table.select(["attributes", "counts"]).to_batches():
+        starts = batch.column("counts").offsets.to_numpy()
+        flat = batch.column("counts").values.to_numpy(zero_copy_only=False)
+        for i, names in enumerate(batch.column("attributes").to_pylist()):
+            counts = flat[starts[i] : starts[i + 1]]
+            if counts.size != domain.cells(names):
+                raise ValueError(f"{', '.join(names)}: {counts.size} counts for {domain.cells(names)} cells")
+            marginals.append(Marginal(tuple(names), counts.reshape(domain.shape(names))))
+    return marginals
+
+
+def one_ways(marginals: Iterable[Marginal], domain: Domain) -> dict[str, np.ndarray]:
+    """The one-way counts of every attribute of the domain; ValueError names those that are missing."""
+    found = {m.attributes[0]: m.counts for m in marginals if len(m.attributes) == 1}
+    missing = [a for a in domain.attributes if a not in found]
+    if missing:
+        raise ValueError(f"no one-way marginal of {', '.join(missing)}")
+    return {a: found[a] for a in domain.attributes}
