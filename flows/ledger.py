@@ -162,16 +162,19 @@ class Ledger:
                 f"the ledger {self.name} does not add up: {problems[0]}{more}",
                 "Restore it from a backup; nothing was read from the data",
             )
+        return self._known(connection, dataset), [e for e in entries if e.dataset == dataset]
+
+    def _known(self, connection: Connection, dataset: str) -> Dataset:
         known = _datasets(connection).get(dataset)
         if known is None:
             cure = "Register the data set with its cap first"
             raise LedgerError(f"the ledger {self.name} does not know {dataset!r}", cure)
-        return known, [e for e in entries if e.dataset == dataset]
+        return known
 
     def _close(self, dataset: str, key: str, event: Event) -> None:
         with self._database.write() as connection:
-            known, entries = self._trusted(connection, dataset)
-            charge = charge_states(entries).get(key)
+            known = self._known(connection, dataset)  # no audit: reserve had one, and this adds no charge
+            charge = charge_states(_entries(connection, dataset)).get(key)
             if charge is not None and charge.event == event:
                 return
             if charge is None or charge.event != "reserve":
