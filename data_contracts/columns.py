@@ -211,6 +211,8 @@ class CategoricalColumn(_Nullable):
         kinds = {type(v) for v in values}
         if len(kinds) > 1 and kinds != {int, float}:
             raise ValueError("`values` must all be of one type; put quotation marks around those meant as text")
+        if any(type(v) is int and abs(v) > 2**53 for v in values):
+            raise ValueError("numbers in `values` must lie within 2**53 of zero; put quotation marks around codes")
         if kinds == {int, float}:
             values = tuple(float(v) for v in values)
         if len(set(values)) != len(values):

@@ -20,7 +20,9 @@ import pyarrow as pa
 from data_contracts.columns import INTEGER_TYPES
 from flows.dictionaries import Dictionary, Facts, Scalar, read_dictionary
 from flows.source import readable
+from flows.spec_file import todos
 from flows.table_files import Layout, read_layout
+from flows.yaml_file import parse_yaml
 
 TODO = "TODO"
 _PLAIN = re.compile(r"[^\W\d_][\w-]*( [\w-]+)*")
@@ -49,6 +51,11 @@ def draft(
         for name in sorted(set(known.columns) - set(layout.columns)):
             lines.append(f"  # the dictionary also describes {_comment(name)}, which the table does not have")
     return "\n".join(lines) + "\n"
+
+
+def open_todos(text: str) -> int:
+    """How many fields of a draft's ``text`` still say TODO."""
+    return len(list(todos(parse_yaml(text, "the draft").content)))
 
 
 class _Everything:

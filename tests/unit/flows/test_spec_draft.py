@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.errors import RequestError
-from flows.spec_draft import draft, scalar
+from flows.spec_draft import draft, open_todos, scalar
 from flows.spec_file import load_spec, parse_spec
 from flows.yaml_file import parse_yaml
 
@@ -83,6 +83,7 @@ def test_storage_types(tmp_path: Path) -> None:
 def test_refused_until_no_todo_is_left(tmp_path: Path) -> None:
     path = table(tmp_path / "t.parquet", age=[1], state=["x"])
     text = draft(path)
+    assert open_todos(text) == 7 and open_todos(fill(text)) == 0
     for todo, field in [("unit: TODO", "unit"), ("budget: TODO", "budget"), ("min: TODO", "columns.age.min"),
                         ("values: TODO", "columns.state.values"), ("nullable: TODO", "columns.age.nullable")]:
         rest = text.replace(todo, "\0", 1)

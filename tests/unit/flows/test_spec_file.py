@@ -95,6 +95,7 @@ def test_shared_values_by_anchor() -> None:
     (HEAD + "columns: {c: {kind: categorical, values: [a, 1]}}", ["columns.c.values", "one type"]),
     (HEAD + "columns: {c: {kind: categorical, values: [a, a]}}", ["columns.c.values", "'a' twice"]),
     (HEAD + "columns: {c: {kind: categorical, values: [2010-01-01]}}", ["columns.c.values[0]", "quotation marks"]),
+    (HEAD + f"columns: {{c: {{kind: categorical, values: [{10**400}, 1.5]}}}}", ["columns.c.values", "2**53"]),
     (HEAD + "columns: {c: {kind: categorical, values: [02134]}}", ["line 6", "leading zero"]),
     (HEAD + "columns: {c: {kind: datetime, min: 2010-13-40, max: 2020-01-01}}", ["line 6", "2010-13-40"]),
     (HEAD + "columns: {c: {kind: drop}}", ["columns", "at least one column"]),
