@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +43,8 @@ def to_table(marginals: Sequence[Marginal]) -> pa.Table:
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     counts = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(flat))
     attributes = pa.array([list(m.attributes) for m in marginals], pa.list_(pa.string()))
-    return pa.Table.from_arrays([pa.array(range(len(marginals)), pa.int32()), attributes, counts], schema=MARGINALS.schema)
+    numbers = pa.array(range(len(marginals)), pa.int32())
+    return pa.Table.from_arrays([numbers, attributes, counts], schema=MARGINALS.schema)
 
 
 def from_table(table: pa.Table, domain: Domain) -> list[Marginal]:
@@ -52,9 +54,10 @@ def from_table(table: pa.Table, domain: Domain) -> list[Marginal]:
     """
     marginals = []
     for batch in table.select(["attributes", "counts"]).to_batches():
-        starts = batch.column("counts").offsets.to_numpy()
-        flat = batch.column("counts").values.to_numpy(zero_copy_only=False)
-        for i, names in enumerate(batch.column("attributes").to_pylist()):
+        lists: Any = batch.column("counts")
+        starts, flat = lists.offsets.to_numpy(), lists.values.to_numpy(zero_copy_only=False)
+        cliques: list[Any] = batch.column("attributes").to_pylist()
+        for i, names in enumerate(cliques):
             counts = flat[starts[i] : starts[i + 1]]
             if counts.size != domain.cells(names):
                 raise ValueError(f"{', '.join(names)}: {counts.size} counts for {domain.cells(names)} cells")

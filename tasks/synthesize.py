@@ -67,12 +67,22 @@ def synthesize(
     return CodeTable(domain, tuple(columns))
 
 
+def output_rows(marginals: Sequence[Marginal], settings: Synthesis) -> int:
+    """Number of rows to make: the setting, or the common total of the noisy marginals, rounded.
+
+    The exact number of private records is private and takes no part.
+    """
+    if settings.rows != "auto":
+        return settings.rows
+    return max(0, round(float(marginals[0].counts.sum()))) if marginals else 0
+
+
 def components(cliques: Sequence[Clique], domain: Domain) -> list[Clique]:
     """The connected components of the attributes under the cliques, each and all in domain order.
 
     Separate and join (section 5.3): components share no marginal, so each is synthesized on its own.
     """
-    graph = nx.Graph()
+    graph: nx.Graph = nx.Graph()
     graph.add_nodes_from(domain.attributes)
     for clique in cliques:
         nx.add_path(graph, clique)

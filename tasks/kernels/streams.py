@@ -39,6 +39,14 @@ def uniform(start: np.uint64, index: int = 0) -> float:
     return (_mix((int(start) + (index + 1) * int(GAMMA)) & _MASK) >> 11) * 2.0**-53
 
 
+def uniforms(start: np.uint64, number: int) -> np.ndarray:
+    """The first ``number`` draws of a stream as :func:`uniform` gives them; float64."""
+    words = start + np.arange(1, number + 1, dtype=np.uint64) * GAMMA
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((words ^ (words >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+
+
 @njit(nogil=True, cache=True, inline="always")
 def mix(z):  # type: ignore[no-untyped-def]
     """The splitmix64 finaliser: uint64 -> uint64."""
@@ -89,5 +97,6 @@ def systematic(weights: np.ndarray, totals: np.ndarray | int, offsets: np.ndarra
     weights = np.asarray(weights, dtype=np.float64)
     empty = weights.sum(axis=-1, keepdims=True) <= 0
     marks = np.cumsum(np.where(empty, 1.0, weights), axis=-1)
-    marks = marks / marks[..., -1:] * np.asarray(totals)[..., None] + np.asarray(offsets)[..., None]
-    return np.diff(np.floor(marks).astype(np.int64), axis=-1, prepend=0)
+    totals = np.asarray(totals)[..., None]
+    marks = np.floor(marks / marks[..., -1:] * totals + np.asarray(offsets)[..., None])
+    return np.diff(np.minimum(marks, totals).astype(np.int64), axis=-1, prepend=0)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from math import gcd, prod
 
 import numpy as np
@@ -93,7 +94,7 @@ class Updater:
         A span is handled by few long kernel calls: each call must take Python's lock twice.
         """
         marks = np.unique(np.linspace(0, blocks, self._threads + 1).astype(int))
-        others = [self._pool.submit(work, int(a), int(b)) for a, b in zip(marks[1:-1], marks[2:], strict=True)]
+        others = [self._pool.submit(work, int(a), int(b)) for a, b in pairwise(marks[1:])]
         work(int(marks[0]), int(marks[1]))
         for other in others:
             other.result()

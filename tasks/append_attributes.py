@@ -1,0 +1,125 @@
+"""Append attributes: those in at most one marginal are drawn after GUM (paper, section 5.3).
+
+Belongs here: which attributes are left out of GUM, what GUM gets instead, and drawing them afterwards.
+Does not belong here: GUM itself (tasks/synthesize.py).
+
+Post-processing of released counts: costs no budget.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from data_contracts.domain import Clique, Domain, code_dtype
+from tasks.kernels.counting import CodeTable, count, fill_keys
+from tasks.kernels.gum import index_rows
+from tasks.kernels.streams import shuffle_segments, stream, systematic, uniforms
+from tasks.marginals import Marginal, one_ways
+
+_APPEND = 100  # purpose of the random streams; no other step's
+
+
+@dataclass(frozen=True)
+class Core:
+    """What GUM gets: the marginals on the core attributes, one-ways first, and their domain."""
+
+    marginals: list[Marginal]
+    domain: Domain
+
+
+def split_appended(
+    cliques: Sequence[Clique], domain: Domain
+) -> tuple[list[Clique], list[tuple[str, Clique | None]]]:
+    """The cliques that GUM works on, and the attributes that are appended, in the order of drawing.
+
+    An attribute in exactly one clique of two or more attributes is drawn given the clique's others; the
+    second item is that clique, less its attributes that are drawn later.  An attribute in none comes
+    with None.  Where all attributes of a clique are in no other, the first stays in the core, as does
+    the first attribute of a domain without any other core attribute.
+    The core cliques are what the appended attributes leave of the given ones: a clique of three or more
+    keeps the joint of its core attributes.  Single attributes and repetitions are left out.
+    """
+    larger = [domain.ordered(clique) for clique in cliques if len(clique) > 1]
+    degree = Counter(a for clique in larger for a in clique)
+    appended: list[tuple[str, Clique | None]] = [(a, None) for a in domain.attributes if degree[a] == 0]
+    core: dict[Clique, None] = {}
+    for clique in larger:
+        leaves = [a for a in clique if degree[a] == 1]
+        if len(leaves) == len(clique):
+            leaves = leaves[1:]
+        known = [a for a in clique if a not in leaves]
+        if len(known) > 1:
+            core[tuple(known)] = None
+        for leaf in leaves:
+            known.append(leaf)
+            appended.append((leaf, domain.ordered(known)))
+    if len(appended) == len(domain.attributes) and appended:
+        appended = appended[1:]
+    return list(core), appended
+
+
+def core_marginals(marginals: Sequence[Marginal], domain: Domain) -> Core:
+    """The marginals and the domain that are left for GUM; see :func:`split_appended`."""
+    cliques, appended = split_appended([m.attributes for m in marginals], domain)
+    left_out = {attribute for attribute, _ in appended}
+    core = Domain.of({a: domain.size(a) for a in domain.attributes if a not in left_out})
+    ones = one_ways(marginals, domain)
+    kept = [Marginal((a,), ones[a]) for a in core.attributes]
+    return Core([*kept, *(_on(clique, marginals, domain) for clique in cliques)], core)
+
+
+def append_attributes(core: CodeTable, marginals: Sequence[Marginal], domain: Domain, seed: int) -> CodeTable:
+    """Draw the attributes that ``core`` lacks; returns all attributes of ``domain``, in its order.
+
+    core: rows over ``core_marginals(marginals, domain).domain`` (ValueError otherwise); marginals: all
+    marginals, the one-way of every attribute among them.  Within the rows that share the conditioning
+    attributes' values, the new codes have exactly the conditional shares, up to rounding, in random
+    order.  Values that the marginal has never seen fall back on the one-way.
+    """
+    _, appended = split_appended([m.attributes for m in marginals], domain)
+    drawn = {attribute for attribute, _ in appended}
+    if core.domain.attributes != tuple(a for a in domain.attributes if a not in drawn):
+        raise ValueError("the table's attributes are not the core attributes of these marginals")
+    ones = one_ways(marginals, domain)
+    columns = dict(zip(core.domain.attributes, core.columns, strict=True))
+    for attribute, clique in appended:
+        given = tuple(a for a in clique or () if a != attribute)
+        joint = ones[attribute][None, :]
+        if clique is not None:
+            counts = _on(clique, marginals, domain).counts
+            joint = np.moveaxis(counts, clique.index(attribute), -1).reshape(-1, domain.size(attribute))
+        known = CodeTable(Domain.of({a: domain.size(a) for a in given}), tuple(columns[a] for a in given))
+        address = stream(seed, _APPEND, domain.index(attribute))
+        columns[attribute] = _draw(known, core.rows, joint, ones[attribute], address)
+    return CodeTable(domain, tuple(columns[a] for a in domain.attributes))
+
+
+def _on(clique: Clique, marginals: Sequence[Marginal], domain: Domain) -> Marginal:
+    """The first marginal that covers ``clique``, summed down to it, with the axes in the clique's order."""
+    covering = [m for m in marginals if len(m.attributes) > 1 and set(clique) <= set(m.attributes)]
+    found = min(covering, key=lambda m: len(m.attributes)).project(clique)
+    return Marginal(clique, found.counts.transpose([found.attributes.index(a) for a in clique]))
+
+
+def _draw(known: CodeTable, rows: int, joint: np.ndarray, one_way: np.ndarray, address: np.uint64) -> np.ndarray:
+    """Codes for ``rows`` rows given their cell of ``known``; joint: float64 (cells of known, codes)."""
+    cells, size = joint.shape
+    here = count(known, known.domain.attributes).reshape(-1) if known.columns else np.array([rows])
+    edges = np.concatenate([[0], np.cumsum(here)])
+    weights = np.where(joint.sum(axis=1, keepdims=True) > 0, joint, one_way)
+    quotas = systematic(weights, here, uniforms(address, cells))
+    values = np.repeat(np.tile(np.arange(size, dtype=code_dtype(size)), cells), quotas.ravel())
+    shuffle_segments(values, edges, stream(int(address), 1))
+    if not known.columns:
+        return values
+    keys, places = np.zeros(rows, np.uint32), edges[None, :-1].copy()
+    fill_keys(keys, known.columns, known.domain.sizes)
+    index = np.empty(rows, np.uint32)
+    index_rows(keys, np.array([0, rows]), places, 0, 1, index)
+    column = np.empty_like(values)
+    column[index] = values
+    return column
