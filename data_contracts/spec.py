@@ -142,8 +142,8 @@ class ReleaseSpec(FrozenModel):
     """Everything a release depends on, except the private table itself."""
 
     dataset: str = Field(
-        pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
-        description="The ledger's name for the private data set: small letters, digits, - and _.",
+        pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$",
+        description="The ledger's name for the private data set: small letters, digits, - and _, at most 48.",
     )
     data: str = Field(min_length=1, description="CSV or Parquet: a file, or a folder of files with the same columns.")
     unit: Unit = Field(description="The unit of protection.")

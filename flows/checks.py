@@ -77,9 +77,9 @@ def _run(name: str, expectations: Iterable[Expectation], table: pa.Table) -> lis
 @lru_cache(maxsize=1)
 def _gx() -> Any:
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
-    logging.getLogger("great_expectations").setLevel(logging.ERROR)
     import great_expectations
 
+    logging.getLogger("great_expectations").setLevel(logging.ERROR)
     return great_expectations
 
 

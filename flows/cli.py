@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.errors import PrivsynError
+from flows.settings import Settings
 
 if TYPE_CHECKING:
     from data_contracts.spec import ReleaseSpec
@@ -113,6 +114,8 @@ def release_command(
 
 def _run_release(request: ReleaseSpec, *, fresh: bool) -> ReleaseSummary:
     people.print("Starting Prefect ...", style="dim")
+    results = Settings().private_root / "prefect" / "results"  # references only; Prefect reads this when it is imported
+    os.environ.setdefault("PREFECT_LOCAL_STORAGE_PATH", str(results))
     from flows.release import release, reporting
 
     with _progress_bars() as report, reporting(report):
@@ -148,7 +151,6 @@ def _progress_bars() -> Iterator[Callable[[str, int, int], None]]:
 
 def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float) -> None:
     from flows.ledger import Ledger
-    from flows.settings import Settings
 
     state = Ledger(Settings().ledger).summary(request.dataset)[0]
     drawn = ", ".join(s.replace("_", " ") for s in summary.drawn)
@@ -225,8 +227,6 @@ def show_command(
     """Show what each data set has spent of its budget, and every charge."""
     with _errors_for_people(debug=debug):
         from flows.ledger_view import ledger_as_json, print_ledger
-        from flows.settings import Settings
-
         settings = Settings()
         if as_json:
             print(json.dumps(ledger_as_json(settings.ledger, dataset)))

@@ -78,9 +78,9 @@ def _domain(column: Any) -> str:
         case BooleanColumn():
             return "true, false"
         case CategoricalColumn():
-            shown = ", ".join(str(v) for v in column.values[:SHOWN_VALUES])
+            shown = ", ".join(f"`{v}`" for v in column.values[:SHOWN_VALUES])
             more = len(column.values) - SHOWN_VALUES
-            other = ", other" if column.goes_to == "other" and "other" not in column.values else ""
+            other = ", `other`" if column.goes_to == "other" and "other" not in column.values else ""
             return shown + (f" ... and {more:,} more" if more > 0 else "") + other
     return ""
 

@@ -7,6 +7,7 @@ published (flows/publish.py).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -59,7 +60,7 @@ def _step(run: Opened, step: Step, *inputs: StepRefs) -> StepRefs:
     prefect_task = Task(
         fn=_execute, name=step.title, task_run_name=step.title, tags=[f"kind:{step.kind}"],
         cache_policy=_policy(run.private / "prefect"), persist_result=True, result_serializer="json",
-        refresh_cache=not run.shell.is_whole(step), log_prints=False,
+        refresh_cache=not _reusable(run, step), log_prints=False,
     )
     token = _current.set(run.shell)
     try:
@@ -71,6 +72,16 @@ def _step(run: Opened, step: Step, *inputs: StepRefs) -> StepRefs:
         _current.reset(token)
     run.shell.report(step.name, 1, 1)
     return refs
+
+
+def _reusable(run: Opened, step: Step) -> bool:
+    """Whether a cached reference may be used: its files are whole, and Prefect still has its own result file."""
+    record = run.private / "prefect" / "records" / _record_name(step.name, run.shell.keys[step.name])
+    try:
+        there = Path(json.loads(record.read_text(encoding="utf-8"))["storage_key"]).is_file()
+    except (OSError, ValueError, KeyError, TypeError):
+        there = False
+    return there and run.shell.is_whole(step)
 
 
 def _execute(step: str, key: str, inputs: list[StepRefs]) -> StepRefs:
@@ -89,7 +100,11 @@ def _policy(folder: Path) -> Any:
 
 
 def _cache_key(context: Any, parameters: dict[str, Any]) -> str:
-    return f"{parameters['step']}-{parameters['key']}"
+    return _record_name(parameters["step"], parameters["key"])
+
+
+def _record_name(step: str, key: str) -> str:
+    return f"{step}-{key}"
 
 
 def _show(create: Callable[[], Any]) -> None:
