@@ -23,7 +23,9 @@ class Unit(FrozenModel):
     """The unit of protection: how many records one person can have.  Mandatory, no default."""
 
     records_per_person: int | None = Field(
-        default=None, ge=1, le=10_000,
+        default=None,
+        ge=1,
+        le=10_000,
         description="Public bound on the records one person has in the table; every sensitivity is multiplied by it.",
     )
     person_id: str | None = Field(
@@ -88,8 +90,11 @@ class Compression(FrozenModel):
 
     enabled: bool = Field(default=True, description="Whether low-count values are filtered and combined.")
     sigmas: float = Field(
-        default=3.0, ge=0, le=100,
-        description="A value is kept when its noisy count is at least this many standard deviations of its noise (paper: 3).",
+        default=3.0,
+        ge=0,
+        le=100,
+        description="A value is kept when its noisy count is at least this many standard deviations of its noise "
+        "(paper: 3).",
     )
 
 
@@ -97,9 +102,13 @@ class Selection(FrozenModel):
     """Which marginals are measured (paper, Algorithms 1 and 2)."""
 
     combine_cliques: bool = Field(default=True, description="Merge selected pairs into cliques (Algorithm 2).")
-    gamma: int = Field(default=5_000, ge=1, le=10**7, description="Largest number of cells of a combined clique (paper: 5,000).")
+    gamma: int = Field(
+        default=5_000, ge=1, le=10**7, description="Largest number of cells of a combined clique (paper: 5,000)."
+    )
     max_cells: int = Field(
-        default=2_000_000, ge=4, le=10**8,
+        default=2_000_000,
+        ge=4,
+        le=10**8,
         description="Pairs with more cells than this are never candidates: a public limit on memory, not in the paper.",
     )
 
@@ -107,27 +116,36 @@ class Selection(FrozenModel):
 class Consistency(FrozenModel):
     """Post-processing of the noisy marginals (paper, section 4.3)."""
 
-    rounds: int = Field(default=10, ge=0, le=1_000, description="Rounds of averaging and projection; 10 is always enough.")
+    rounds: int = Field(
+        default=10, ge=0, le=1_000, description="Rounds of averaging and projection; 10 is always enough."
+    )
 
 
 class Synthesis(FrozenModel):
     """The Gradually Update Method (paper, section 5) and the size of the output."""
 
     rows: Literal["auto"] | int = Field(
-        default="auto", description="Rows to make: `auto` (the consistent noisy total, never the exact count) or a number."
+        default="auto",
+        description="Rows to make: `auto` (the consistent noisy total, never the exact count), or a number.",
     )
-    seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the post-processing. It never reaches release noise.")
+    seed: int = Field(
+        default=0, ge=0, lt=2**63, description="Seed of the post-processing. It never reaches release noise."
+    )
     iterations: int = Field(default=50, ge=0, le=10_000, description="GUM iterations at most.")
     alpha: float = Field(default=1.0, gt=0, le=10, description="Initial update rate alpha_0.")
     decay: Literal["step", "exponential", "linear", "square_root"] = Field(
         default="step", description="How alpha falls with the iterations (paper: step)."
     )
-    decay_rate: float = Field(default=0.84, gt=0, le=10, description="k of the decay: the factor of `step`, the rate of the others.")
+    decay_rate: float = Field(
+        default=0.84, gt=0, le=10, description="k of the decay: the factor of `step`, the rate of the others."
+    )
     decay_every: int = Field(default=20, ge=1, description="s of step decay: iterations between two factors.")
     duplicate_share: float = Field(
-        default=0.0, ge=0, le=1,
-        description="Share of growing records made by copying a whole record; the rest replaces the marginal's attributes only. "
-        "The paper mixes both; here 0, because copying thins out distinct records (see docs/algorithm.md).",
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Share of growing records made by copying a whole record; the rest replaces the "
+        "marginal's attributes only. The paper mixes both; here 0, because copying thins out distinct records (see docs/algorithm.md).",
     )
 
     @field_validator("rows")
@@ -177,7 +195,10 @@ class ReleaseSpec(FrozenModel):
     def _person_id_is_a_column(self) -> ReleaseSpec:
         pid = self.unit.person_id
         if pid is not None and not isinstance(self.columns.get(pid), DropColumn):
-            raise ValueError(f"unit.person_id: list the column {pid!r} under `columns` as {{kind: drop}}: an identifier is never released")
+            raise ValueError(
+                f"unit.person_id: list the column {pid!r} under `columns` as {{kind: drop}}: "
+                "an identifier is never released"
+            )
         return self
 
     @property

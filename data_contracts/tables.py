@@ -57,13 +57,15 @@ class TableContract:
         return self.schema is None
 
 
-PROFILE_SCHEMA = pa.schema([
-    ("column", pa.string()),
-    ("rows", pa.int64()),
-    ("unwanted_nulls", pa.int64()),
-    ("outside", pa.int64()),
-    ("type_matches", pa.bool_()),
-])
+PROFILE_SCHEMA = pa.schema(
+    [
+        ("column", pa.string()),
+        ("rows", pa.int64()),
+        ("unwanted_nulls", pa.int64()),
+        ("outside", pa.int64()),
+        ("type_matches", pa.bool_()),
+    ]
+)
 
 PROFILE_EXPECTATIONS = (
     *_not_null("column", "outside"),
@@ -73,7 +75,9 @@ PROFILE_EXPECTATIONS = (
 )
 
 
-def _long(name: str, zone: Zone, fields: Sequence[tuple[str, pa.DataType]], *expectations: Expectation) -> TableContract:
+def _long(
+    name: str, zone: Zone, fields: Sequence[tuple[str, pa.DataType]], *expectations: Expectation
+) -> TableContract:
     schema = pa.schema(fields)
     return TableContract(name, zone, schema, (*_not_null(*schema.names), *expectations))
 
@@ -89,13 +93,17 @@ RECODED_ROWS = _wide("recoded_rows", Zone.PRIVATE)
 """Private rows as coarse codes; the code ``size`` (one past the end) marks a filtered value."""
 
 REPAIRS = _long(
-    "repairs", Zone.PRIVATE, [("column", pa.string()), ("repair", pa.string()), ("rows", pa.int64())],
+    "repairs",
+    Zone.PRIVATE,
+    [("column", pa.string()), ("repair", pa.string()), ("rows", pa.int64())],
     _expect("expect_column_values_to_be_between", column="rows", min_value=0),
 )
 """How many values each repair touched while encoding; shown in the private zone only."""
 
 NOISY = _long(
-    "noisy", Zone.RELEASED, [("query", pa.int32()), ("cell", pa.int64()), ("count", pa.int64())],
+    "noisy",
+    Zone.RELEASED,
+    [("query", pa.int32()), ("cell", pa.int64()), ("count", pa.int64())],
     _expect("expect_column_values_to_be_between", column="query", min_value=0),
     _expect("expect_column_values_to_be_between", column="cell", min_value=0),
     _expect("expect_compound_columns_to_be_unique", column_list=["query", "cell"]),
@@ -103,10 +111,15 @@ NOISY = _long(
 """Noisy integer answers of one release step, cell by cell in row-major order of the query's attributes."""
 
 RECEIPTS = _long(
-    "receipts", Zone.RELEASED,
+    "receipts",
+    Zone.RELEASED,
     [
-        ("query", pa.int32()), ("attributes", pa.list_(pa.string())), ("cells", pa.int64()),
-        ("sensitivity", pa.int64()), ("sigma", pa.float64()), ("rho", pa.string()),
+        ("query", pa.int32()),
+        ("attributes", pa.list_(pa.string())),
+        ("cells", pa.int64()),
+        ("sensitivity", pa.int64()),
+        ("sigma", pa.float64()),
+        ("rho", pa.string()),
     ],
     _expect("expect_column_values_to_be_unique", column="query"),
     _expect("expect_column_values_to_be_between", column="cells", min_value=1),
@@ -116,10 +129,16 @@ RECEIPTS = _long(
 """One line a query: what was asked, the noise that was drawn, and its exact price (a fraction, as text)."""
 
 RECODE = _long(
-    "recode", Zone.RELEASED,
+    "recode",
+    Zone.RELEASED,
     [
-        ("attribute", pa.string()), ("code", pa.int32()), ("coarse", pa.int32()), ("kept", pa.bool_()),
-        ("weight", pa.float64()), ("estimate", pa.float64()), ("variance", pa.float64()),
+        ("attribute", pa.string()),
+        ("code", pa.int32()),
+        ("coarse", pa.int32()),
+        ("kept", pa.bool_()),
+        ("weight", pa.float64()),
+        ("estimate", pa.float64()),
+        ("variance", pa.float64()),
     ],
     _expect("expect_compound_columns_to_be_unique", column_list=["attribute", "code"]),
     _expect("expect_column_values_to_be_between", column="coarse", min_value=0),
@@ -131,8 +150,16 @@ draws the fine code inside its coarse code; ``estimate`` and ``variance`` are th
 its noise variance.  Where ``kept`` is false, ``coarse`` is the size of the coarse domain."""
 
 PAIRS = _long(
-    "pairs", Zone.RELEASED,
-    [("order", pa.int32()), ("a", pa.string()), ("b", pa.string()), ("score", pa.float64()), ("cells", pa.int64()), ("error", pa.float64())],
+    "pairs",
+    Zone.RELEASED,
+    [
+        ("order", pa.int32()),
+        ("a", pa.string()),
+        ("b", pa.string()),
+        ("score", pa.float64()),
+        ("cells", pa.int64()),
+        ("error", pa.float64()),
+    ],
     _expect("expect_column_values_to_be_unique", column="order"),
     _expect("expect_compound_columns_to_be_unique", column_list=["a", "b"]),
     _expect("expect_column_values_to_be_between", column="cells", min_value=1),
@@ -140,7 +167,8 @@ PAIRS = _long(
 """Pairs that DenseMarg selected, in the order of selection, with the total error after each."""
 
 CLIQUES = _long(
-    "cliques", Zone.RELEASED,
+    "cliques",
+    Zone.RELEASED,
     [("clique", pa.int32()), ("attributes", pa.list_(pa.string())), ("cells", pa.int64())],
     _expect("expect_column_values_to_be_unique", column="clique"),
     _expect("expect_column_values_to_be_between", column="cells", min_value=1),
@@ -148,7 +176,8 @@ CLIQUES = _long(
 """Attribute sets of marginals, numbered from 0."""
 
 MARGINALS = _long(
-    "marginals", Zone.RELEASED,
+    "marginals",
+    Zone.RELEASED,
     [("clique", pa.int32()), ("attributes", pa.list_(pa.string())), ("counts", pa.list_(pa.float64()))],
     _expect("expect_column_values_to_be_unique", column="clique"),
 )
@@ -162,7 +191,8 @@ SYNTHETIC = _wide("synthetic", Zone.RELEASED)
 """Synthetic rows in the source's column order, names and types."""
 
 STAGES = _long(
-    "stages", Zone.RELEASED,
+    "stages",
+    Zone.RELEASED,
     [("stage", pa.string()), ("queries", pa.int64()), ("within_budget", pa.bool_()), ("budget_used", pa.bool_())],
     _expect("expect_column_values_to_be_in_set", column="within_budget", value_set=[True]),
     _expect("expect_column_values_to_be_in_set", column="budget_used", value_set=[True]),
@@ -173,16 +203,21 @@ and, if it asks anything, no less than all of it but for rounding."""
 
 def code_schema(domain: Domain, *, padded: bool = False) -> pa.Schema:
     """Arrow schema of a table of codes; ``padded`` leaves room for the code ``size`` of filtered values."""
-    return pa.schema([
-        pa.field(a, pa.from_numpy_dtype(code_dtype(s + int(padded))), nullable=False)
-        for a, s in zip(domain.attributes, domain.sizes, strict=True)
-    ])
+    return pa.schema(
+        [
+            pa.field(a, pa.from_numpy_dtype(code_dtype(s + int(padded))), nullable=False)
+            for a, s in zip(domain.attributes, domain.sizes, strict=True)
+        ]
+    )
 
 
 def _profile_row(column: str, array: Any, outside: int, *, nullable: bool, type_matches: bool) -> dict[str, Any]:
     return {
-        "column": column, "rows": len(array), "unwanted_nulls": 0 if nullable else array.null_count,
-        "outside": outside, "type_matches": type_matches,
+        "column": column,
+        "rows": len(array),
+        "unwanted_nulls": 0 if nullable else array.null_count,
+        "outside": outside,
+        "type_matches": type_matches,
     }
 
 
@@ -228,7 +263,9 @@ def profile_values(batches: Iterable[pa.RecordBatch], ranges: Mapping[str, Value
             expected = ranges.get(name)
             matches = names_match and expected is not None and array.type == expected.type
             outside = _outside(array, expected) if matches and expected is not None else 0
-            rows.append(_profile_row(name, array, outside, nullable=bool(expected and expected.nullable), type_matches=matches))
+            rows.append(
+                _profile_row(name, array, outside, nullable=bool(expected and expected.nullable), type_matches=matches)
+            )
     return pa.Table.from_pylist(rows, schema=PROFILE_SCHEMA)
 
 

@@ -35,7 +35,8 @@ def check_table(contract: TableContract, table: pa.Table) -> None:
     if failures:
         what = "; ".join(f"{f['column']}: {f['expectation']}" for f in failures[:5])
         raise ContractError(
-            f"the table {contract.name!r} breaks its contract ({what})", failures,
+            f"the table {contract.name!r} breaks its contract ({what})",
+            failures,
             "This is a fault of the program or of a file changed from outside; nothing was released from it",
         )
 
@@ -45,7 +46,9 @@ def check_stage(stage: str, queries: Iterable[Query], budget: Fraction) -> None:
     planned = list(queries)
     spent = total_rho(planned)
     row = {
-        "stage": stage, "queries": len(planned), "within_budget": spent <= budget,
+        "stage": stage,
+        "queries": len(planned),
+        "within_budget": spent <= budget,
         "budget_used": not planned or spent >= budget * USED_UP,
     }
     check_table(STAGES, pa.Table.from_pylist([row], schema=STAGES.schema))
@@ -61,8 +64,10 @@ def _schema_failures(contract: TableContract, table: pa.Table, expected: pa.Sche
 
 def _run(name: str, expectations: Iterable[Expectation], table: pa.Table) -> list[Failure]:
     frame = table.to_pandas()
-    result = _batch_definition().get_batch(batch_parameters={"dataframe": frame}).validate(
-        _suite(name, tuple(expectations)), result_format="BOOLEAN_ONLY"
+    result = (
+        _batch_definition()
+        .get_batch(batch_parameters={"dataframe": frame})
+        .validate(_suite(name, tuple(expectations)), result_format="BOOLEAN_ONLY")
     )
     failures = []
     for outcome in result.results:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,7 +28,9 @@ if TYPE_CHECKING:
     from data_contracts.spec import ReleaseSpec
     from flows.publish import ReleaseSummary
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Differentially private synthetic tables.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Differentially private synthetic tables."
+)
 spec_app = typer.Typer(no_args_is_help=True, help="Write and check release specs.")
 ledger_app = typer.Typer(no_args_is_help=True, help="Look into the privacy ledger.")
 app.add_typer(spec_app, name="spec")
@@ -87,7 +88,9 @@ def release_command(
     epsilon: Annotated[float | None, typer.Option(help="Epsilon instead of the spec's.")] = None,
     delta: Annotated[float | None, typer.Option(help="Delta instead of the spec's.")] = None,
     seed_synthesis: Annotated[int | None, typer.Option(help="Seed of the post-processing (never of noise).")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Draw new noise although a release exists; costs budget.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Draw new noise although a release exists; costs budget.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -124,18 +127,21 @@ def _run_release(request: ReleaseSpec, *, fresh: bool) -> ReleaseSummary:
 
 @contextmanager
 def _progress_bars() -> Iterator[Callable[[str, int, int], None]]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
     from flows.steps import STEPS
 
     titles = {s.name: f"{s.title}" for s in STEPS}
     kinds = {s.name: str(s.kind) for s in STEPS}
     columns = (
-        TextColumn("{task.description:<18}"), TextColumn("[dim]{task.fields[kind]:<11}"), BarColumn(bar_width=28),
-        MofNCompleteColumn(), TimeElapsedColumn(),
+        TextColumn("{task.description:<18}"),
+        TextColumn("[dim]{task.fields[kind]:<11}"),
+        BarColumn(bar_width=28),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
     )
     with Progress(*columns, console=people, disable=not people.is_terminal) as progress:
-        bars: dict[str, int] = {}
+        bars: dict[str, TaskID] = {}
 
         def report(step: str, done: int, total: int) -> None:
             if step not in bars:
@@ -160,7 +166,8 @@ def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float
     grid.add_column(overflow="fold")
     columns = len(request.released_columns)
     grid.add_row("Released", f"{summary.rows:,} synthetic rows, {columns} columns, run {summary.run}")
-    grid.add_row("Promise", f"({summary.epsilon:g}, {summary.delta:g})-differential privacy for adding or removing {request.unit.describe()}")
+    promise = f"({summary.epsilon:g}, {summary.delta:g})-differential privacy"
+    grid.add_row("Promise", f"{promise} for adding or removing {request.unit.describe()}")
     grid.add_row("This run cost", cost)
     grid.add_row("Budget", _budget_bar(state.epsilon, state.cap.epsilon, state.cap.delta))
     grid.add_row("Files", f"{summary.released}  (give away)")
@@ -175,30 +182,35 @@ def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float
 
 def _budget_bar(spent: float, cap: float, delta: float, width: int = 24) -> str:
     full = min(width, round(width * spent / cap))
-    return f"{'█' * full}{'░' * (width - full)} epsilon {spent:.3g} of {cap:g} used in this data set's life (delta {delta:g})"
+    bar = "█" * full + "░" * (width - full)
+    return f"{bar} epsilon {spent:.3g} of {cap:g} used in this data set's life (delta {delta:g})"
 
 
 @spec_app.command("draft")
 def draft_command(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet file or folder; only names and types are read.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet; only names and types are read.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the draft.")],
-    dictionary: Annotated[Path | None, typer.Option(help="Public dictionary: Frictionless, SDV metadata, or data-set JSON.")] = None,
+    dictionary: Annotated[
+        Path | None, typer.Option(help="Public dictionary (Frictionless, SDV, data-set JSON).")
+    ] = None,
     dataset: Annotated[str | None, typer.Option(help="The ledger's name for the data set.")] = None,
     debug: Debug = False,
 ) -> None:
     """Draft a spec from the data's column names and a public dictionary; unknowns become TODOs."""
     with _errors_for_people(debug=debug):
         from flows.errors import RequestError
-        from flows.spec_draft import draft
+        from flows.spec_draft import draft, open_todos
 
         if out.exists():
             raise RequestError(f"{out} exists already", "Choose another name, or move the file away", "--out")
-        text = draft(data, dictionary, dataset)
+        text = draft(data, dictionary, dataset, folder=out.parent)
         try:
             out.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise RequestError(f"cannot write {out}: {error.strerror}", "Choose a folder that exists and is writable", "--out") from None
-        people.print(f"Wrote {out}: {text.count('TODO')} TODOs left. Fill them from public sources, then: privsyn spec check {out}")
+            problem = f"cannot write {out}: {error.strerror}"
+            raise RequestError(problem, "Choose a folder that exists and is writable", "--out") from None
+        people.print(f"Wrote {out}: {open_todos(text)} TODOs left.", soft_wrap=True)
+        people.print(f"Fill them from public sources, then: privsyn spec check {out}", soft_wrap=True)
 
 
 @spec_app.command("check")
@@ -227,6 +239,7 @@ def show_command(
     """Show what each data set has spent of its budget, and every charge."""
     with _errors_for_people(debug=debug):
         from flows.ledger_view import ledger_as_json, print_ledger
+
         settings = Settings()
         if as_json:
             print(json.dumps(ledger_as_json(settings.ledger, dataset)))
@@ -235,4 +248,4 @@ def show_command(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -17,7 +17,11 @@ from tasks.privacy.noise import NoiseSource
 
 
 def release_directly(
-    spec: ReleaseSpec, settings: Settings, *, fresh: bool = False, noise: NoiseSource | None = None,
+    spec: ReleaseSpec,
+    settings: Settings,
+    *,
+    fresh: bool = False,
+    noise: NoiseSource | None = None,
     report: ReportProgress = lambda step, done, total: None,
 ) -> ReleaseSummary:
     """Run a release; ``noise`` other than the release source marks the run not private and keeps it private.

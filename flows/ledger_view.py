@@ -28,7 +28,8 @@ def ledger_as_json(url: str, dataset: str | None) -> list[dict[str, Any]]:
     ledger, summaries = _summaries(url, dataset)
     return [
         {
-            "dataset": s.dataset, "created": s.created,
+            "dataset": s.dataset,
+            "created": s.created,
             "cap": {"epsilon": s.cap.epsilon, "delta": s.cap.delta, "rho": str(s.cap_rho)},
             "spent": {"epsilon": s.epsilon, "rho": str(s.rho)},
             "left": {"epsilon": s.remaining_epsilon, "rho": str(s.remaining_rho)},
@@ -44,11 +45,18 @@ def print_ledger(url: str, dataset: str | None, console: Console) -> None:
     if not summaries:
         console.print(f"The ledger {ledger.name} is empty: no data set has been released yet.", soft_wrap=True)
         return
-    table = Table("data set", "epsilon used", "of cap", "epsilon left", "at delta", "rho used", "entries", title="Privacy ledger")
+    table = Table(
+        "data set", "epsilon used", "of cap", "epsilon left", "at delta", "rho used", "entries", title="Privacy ledger"
+    )
     for s in summaries:
         table.add_row(
-            s.dataset, f"{s.epsilon:.4g}", f"{s.cap.epsilon:g}", f"{s.remaining_epsilon:.4g}", f"{s.cap.delta:g}",
-            f"{float(s.rho):.6g} of {float(s.cap_rho):.6g}", str(s.entries),
+            s.dataset,
+            f"{s.epsilon:.4g}",
+            f"{s.cap.epsilon:g}",
+            f"{s.remaining_epsilon:.4g}",
+            f"{s.cap.delta:g}",
+            f"{float(s.rho):.6g} of {float(s.cap_rho):.6g}",
+            str(s.entries),
         )
     console.print(table)
     if dataset is not None:
@@ -64,6 +72,7 @@ def _entries(ledger: Ledger, dataset: str) -> Table:
     for row in ledger.export(dataset):
         step, moment = str(row["step"]).replace("_", " "), str(row["created"])[:19].replace("T", " ")
         numerator, denominator = map(int, str(row["rho"]).split("/"))
-        table.add_row(str(row["id"]), moment, str(row["run"]), step, str(row["event"]), f"{numerator / denominator:.6g}")
+        table.add_row(
+            str(row["id"]), moment, str(row["run"]), step, str(row["event"]), f"{numerator / denominator:.6g}"
+        )
     return table
-

@@ -32,8 +32,12 @@ STAGE_WORDS = {
 def release_note(request: Request, certificate: Certificate, rows: int, *, private: bool) -> str:
     """Markdown: what the table is, what is promised, its columns, its cost, how to use it and how not."""
     parts = [
-        _heading(certificate, rows, private=private), _promise(certificate), _schema(request), _cost(certificate),
-        _files(), _limits(),
+        _heading(certificate, rows, private=private),
+        _promise(certificate),
+        _schema(request),
+        _cost(certificate),
+        _files(),
+        _limits(),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -64,7 +68,13 @@ def _schema(request: Request) -> str:
     ranges = request.encoding.ranges()
     for name in request.column_order:
         column = request.spec.columns[name]
-        cells = (name, str(ranges[name].type), _domain(column), "yes" if ranges[name].nullable else "no", column.description)
+        cells = (
+            name,
+            str(ranges[name].type),
+            _domain(column),
+            "yes" if ranges[name].nullable else "no",
+            column.description,
+        )
         lines.append("| " + " | ".join(_cell(c) for c in cells) + " |")
     return "\n".join(lines)
 
@@ -91,12 +101,14 @@ def _cell(text: str) -> str:
 
 def _cost(c: Certificate) -> str:
     lines = [
-        "## What it cost", "",
-        "| look at the private table | queries | rho (zCDP) | noise: standard deviation of a count |", "|---|---|---|---|",
+        "## What it cost",
+        "",
+        "| look at the private table | queries | rho (zCDP) | noise: standard deviation of a count |",
+        "|---|---|---|---|",
     ]
     for stage in c.stages:
         sigmas = [g.sigma for g in stage.groups]
-        span = "none asked" if not sigmas else f"{min(sigmas):,.1f}" + (f" to {max(sigmas):,.1f}" if len(set(sigmas)) > 1 else "")
+        span = " to ".join(f"{s:,.1f}" for s in sorted({min(sigmas), max(sigmas)})) if sigmas else "none asked"
         queries = sum(g.queries for g in stage.groups)
         lines.append(f"| {STAGE_WORDS[stage.step]} | {queries:,} | {float(Fraction(stage.rho_spent)):.6g} | {span} |")
     lines += ["", "`certificate.json` holds the exact figures and the argument from them to the promise."]

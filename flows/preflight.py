@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,7 +70,9 @@ def open_run(
         generation = _generation(records, request, fingerprint)
         number = generation.number + int(fresh)
         keys = lineage_keys(request, fingerprint, number)
-        shell = Shell(request, keys, _run_name(records, spec, keys), store, records, ledger, noise or OpenDPNoise(), report)
+        shell = Shell(
+            request, keys, _run_name(records, spec, keys), store, records, ledger, noise or OpenDPNoise(), report
+        )
         ledger.reserve(spec.dataset, shell.run, shell.missing_budget(), spec.privacy.delta)
         records.save(f"request-{request_key}", {"dataset": spec.dataset})
         records.save(generation.record, {"generation": number})
@@ -131,8 +132,11 @@ def _write_private_note(opened: Opened, source: Source, fingerprint: str) -> Non
     folder = opened.private_folder
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     note = {
-        "run": opened.shell.run, "data": opened.shell.request.spec.data, "fingerprint": fingerprint,
-        "files": [str(f) for f in source.files], "keys": dict(opened.shell.keys),
+        "run": opened.shell.run,
+        "data": opened.shell.request.spec.data,
+        "fingerprint": fingerprint,
+        "files": [str(f) for f in source.files],
+        "keys": dict(opened.shell.keys),
     }
     write_json(folder / "run.json", note)
 
@@ -142,6 +146,6 @@ def _clear_stale_locks(folder: Path) -> None:
         return
     for left_over in folder.glob("*.lock"):
         try:
-            os.unlink(left_over)
+            left_over.unlink()
         except OSError as error:
             raise RequestError(f"cannot remove the stale lock {left_over}", "Check the folder's permissions") from error

@@ -50,7 +50,17 @@ COMPOSITION = (
     "(epsilon, delta) by the accountant named here, 'tight' being Canonne, Kamath and Steinke 2020, Corollary 13"
 )
 
-PACKAGES = ("privsyn-flows", "prefect", "great-expectations", "pandas", "pyarrow", "numpy", "numba", "networkx", "opendp")
+PACKAGES = (
+    "privsyn-flows",
+    "prefect",
+    "great-expectations",
+    "pandas",
+    "pyarrow",
+    "numpy",
+    "numba",
+    "networkx",
+    "opendp",
+)
 
 
 class ReleaseSummary(BaseModel):
@@ -112,8 +122,13 @@ def summarize(run: Opened, published: Published) -> ReleaseSummary:
     """The figures that the command line and the flow return."""
     request = run.shell.request
     return ReleaseSummary(
-        run=run.shell.run, released=str(published.folder), private=str(run.private_folder), rows=published.rows,
-        epsilon=request.spec.privacy.epsilon, delta=request.spec.privacy.delta, rho=float(request.total_rho()),
+        run=run.shell.run,
+        released=str(published.folder),
+        private=str(run.private_folder),
+        rows=published.rows,
+        epsilon=request.spec.privacy.epsilon,
+        delta=request.spec.privacy.delta,
+        rho=float(request.total_rho()),
         drawn=tuple(run.shell.drawn),
     )
 
@@ -152,13 +167,23 @@ def _certificate(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
     spent = sum((total_rho(queries) for _, queries in stages), start=total_rho([]))
     summary = shell.ledger.summary(spec.dataset)[0]
     certificate = Certificate(
-        run=shell.run, dataset=spec.dataset, epsilon=spec.privacy.epsilon, delta=spec.privacy.delta,
-        unit_of_protection=spec.unit.describe(), records_per_person=spec.unit.records, composition=COMPOSITION,
-        accountant=spec.accountant, rho_budget=str(shell.request.total_rho()), rho_spent=str(spent),
+        run=shell.run,
+        dataset=spec.dataset,
+        epsilon=spec.privacy.epsilon,
+        delta=spec.privacy.delta,
+        unit_of_protection=spec.unit.describe(),
+        records_per_person=spec.unit.records,
+        composition=COMPOSITION,
+        accountant=spec.accountant,
+        rho_budget=str(shell.request.total_rho()),
+        rho_spent=str(spent),
         stages=[cost for cost, _ in stages],
         dataset_total=Total(
-            rho=str(summary.rho), rho_cap=str(summary.cap_rho), epsilon=summary.epsilon,
-            delta=summary.cap.delta, epsilon_cap=summary.cap.epsilon,
+            rho=str(summary.rho),
+            rho_cap=str(summary.cap_rho),
+            epsilon=summary.epsilon,
+            delta=summary.cap.delta,
+            epsilon_cap=summary.cap.epsilon,
         ),
     )
     shell.records.save(record, certificate.model_dump(mode="json"))
@@ -167,9 +192,7 @@ def _certificate(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
 
 def _stage(shell: Shell, step: str, refs: Mapping[str, StepRefs]) -> tuple[StageCost, list[Query]]:
     queries = receipts_from_table(shell.store.read_table(refs[step].tables["receipts"]))
-    groups = [
-        _group(list(members)) for _, members in groupby(queries, key=lambda q: (q.sensitivity, q.sigma))
-    ]
+    groups = [_group(list(members)) for _, members in groupby(queries, key=lambda q: (q.sensitivity, q.sigma))]
     cost = StageCost(
         step=step, rho_budget=str(shell.request.stage_rho(step)), rho_spent=str(total_rho(queries)), groups=groups
     )
@@ -180,15 +203,23 @@ def _group(queries: list[Query]) -> QueryGroup:
     first = queries[0]
     names = [list(q.attributes) for q in queries] if len(queries) <= LISTED_QUERIES else None
     return QueryGroup(
-        queries=len(queries), cells=sum(q.cells for q in queries), sensitivity=first.sensitivity,
-        sigma=first.sigma, rho_each=str(first.rho), attributes=names,
+        queries=len(queries),
+        cells=sum(q.cells for q in queries),
+        sensitivity=first.sensitivity,
+        sigma=first.sigma,
+        rho_each=str(first.rho),
+        attributes=names,
     )
 
 
 def _manifest(shell: Shell, folder: Path, rows: int) -> Manifest:
     return Manifest(
-        run=shell.run, private=shell.noise.private, rows=rows, spec=shell.request.spec.public(),
-        column_order=list(shell.request.column_order), seeds={"synthesis": shell.request.spec.synthesis.seed},
+        run=shell.run,
+        private=shell.noise.private,
+        rows=rows,
+        spec=shell.request.spec.public(),
+        column_order=list(shell.request.column_order),
+        seeds={"synthesis": shell.request.spec.synthesis.seed},
         versions={"python": platform.python_version(), **{p: version(p) for p in PACKAGES}},
         steps=[{"step": s.name, "kind": str(s.kind), "version": s.version} for s in STEPS],
         files=_files(folder),
@@ -212,8 +243,12 @@ def _cost_rows(certificate: Certificate) -> list[dict[str, object]]:
     for stage in certificate.stages:
         sigmas = [g.sigma for g in stage.groups]
         span = f"{min(sigmas):.1f} to {max(sigmas):.1f}" if sigmas else "none"
-        rows.append({
-            "step": stage.step, "queries": sum(g.queries for g in stage.groups),
-            "rho": float(Fraction(stage.rho_spent)), "sigma": span,
-        })
+        rows.append(
+            {
+                "step": stage.step,
+                "queries": sum(g.queries for g in stage.groups),
+                "rho": float(Fraction(stage.rho_spent)),
+                "sigma": span,
+            }
+        )
     return rows

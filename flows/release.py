@@ -58,15 +58,22 @@ def _step(run: Opened, step: Step, *inputs: StepRefs) -> StepRefs:
     """Run one step as a Prefect task of its name; whole cached outputs are shown as Cached."""
     run.shell.report(step.name, 0, 1)
     prefect_task = Task(
-        fn=_execute, name=step.title, task_run_name=step.title, tags=[f"kind:{step.kind}"],
-        cache_policy=_policy(run.private / "prefect"), persist_result=True, result_serializer="json",
-        refresh_cache=not _reusable(run, step), log_prints=False,
+        fn=_execute,
+        name=step.title,
+        task_run_name=step.title,
+        tags=[f"kind:{step.kind}"],
+        cache_policy=_policy(run.private / "prefect"),
+        persist_result=True,
+        result_serializer="json",
+        refresh_cache=not _reusable(run, step),
+        log_prints=False,
     )
     token = _current.set(run.shell)
     try:
         refs = prefect_task(step=step.name, key=run.shell.keys[step.name], inputs=list(inputs))
     except ContractError as error:
-        _show(lambda: create_table_artifact(table=error.failures, key="contract-failures", description=str(error)))
+        failures, words = error.failures, str(error)
+        _show(lambda: create_table_artifact(table=failures, key="contract-failures", description=words))
         raise
     finally:
         _current.reset(token)

@@ -116,9 +116,13 @@ class Shell:
     def _ledger_detail(self, step: Step) -> dict[str, str]:
         privacy = self.request.spec.privacy
         return {
-            "neighbours": "add or remove one person", "unit": self.request.spec.unit.describe(),
-            "release_epsilon": repr(privacy.epsilon), "release_delta": repr(privacy.delta),
-            "accountant": self.request.spec.accountant, "mechanism": "discrete Gaussian", "title": step.title,
+            "neighbours": "add or remove one person",
+            "unit": self.request.spec.unit.describe(),
+            "release_epsilon": repr(privacy.epsilon),
+            "release_delta": repr(privacy.delta),
+            "accountant": self.request.spec.accountant,
+            "mechanism": "discrete Gaussian",
+            "title": step.title,
         }
 
     def execute(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
@@ -168,7 +172,9 @@ class Shell:
         if queries:
             rows = step.read_rows(self.request, tables_in)
             total = len(queries)
-            for i, (counts, draw) in enumerate(zip(step.exact(rows, queries, self.request.threads), noise, strict=True)):
+            for i, (counts, draw) in enumerate(
+                zip(step.exact(rows, queries, self.request.threads), noise, strict=True)
+            ):
                 answers.append(counts + draw)
                 self.report(step.name, i + 1, total)
         self.drawn.append(step.name)
@@ -233,9 +239,7 @@ class Shell:
             else:
                 check_table(contract, output)
                 rows, schema = output, output.schema
-            refs[name] = self.store.write_table(
-                rows, schema, name, step.name, self.keys[step.name], contract.zone
-            )
+            refs[name] = self.store.write_table(rows, schema, name, step.name, self.keys[step.name], contract.zone)
         done = StepRefs(step=step.name, key=self.keys[step.name], tables=refs)
         self.records.save(f"step-{done.key}", done.model_dump(mode="json"))
         return done

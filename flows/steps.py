@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -57,7 +57,7 @@ class Wide:
     profile: Callable[[Batches], pa.Table]
 
 
-Output = pa.Table | Wide | Callable[[], pa.Table]
+Output: TypeAlias = pa.Table | Wide | Callable[[], pa.Table]
 """What a step makes: a long table, a wide one, or a table known only after the wide one has streamed."""
 
 
@@ -197,8 +197,12 @@ def _select(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     pairs = [(q.attributes[0], q.attributes[1]) for q in queries]
     rho = float(request.stage_rho("measure_marginals"))
     chosen = select_pairs.select_pairs(
-        pairs, [float(a[0]) for a in answers], [domain.cells(p) for p in pairs],
-        rho, request.records, request.spec.selection.max_cells,
+        pairs,
+        [float(a[0]) for a in answers],
+        [domain.cells(p) for p in pairs],
+        rho,
+        request.records,
+        request.spec.selection.max_cells,
     )
     return {"pairs": chosen}
 
@@ -270,72 +274,142 @@ _RELEASED = {"noisy": tables.NOISY, "receipts": tables.RECEIPTS}
 _RECODE = "compress_domain.recode"
 
 ENCODE = Step(
-    "encode", "Encode", Kind.TRANSFORM, (), {"encoded_rows": tables.ENCODED_ROWS, "repairs": tables.REPAIRS},
+    "encode",
+    "Encode",
+    Kind.TRANSFORM,
+    (),
+    {"encoded_rows": tables.ENCODED_ROWS, "repairs": tables.REPAIRS},
     lambda r: {
-        "columns": _columns(r), "unit": r.spec.unit.model_dump(), "null_values": r.spec.null_values,
+        "columns": _columns(r),
+        "unit": r.spec.unit.model_dump(),
+        "null_values": r.spec.null_values,
         "order": r.column_order,
     },
     _encode,
 )
 ONE_WAY_MARGINALS = ReleaseStep(
-    "one_way_marginals", "One-way marginals", Kind.RELEASE, ("encode.encoded_rows",), _RELEASED,
+    "one_way_marginals",
+    "One-way marginals",
+    Kind.RELEASE,
+    ("encode.encoded_rows",),
+    _RELEASED,
     lambda r: _stage(r, "one_way_marginals"),
-    plan=_plan_one_way, exact=one_way_marginals.exact, rows="encode.encoded_rows",
+    plan=_plan_one_way,
+    exact=one_way_marginals.exact,
+    rows="encode.encoded_rows",
     rows_domain=lambda r, i: r.encoding.domain,
 )
 COMPRESS_DOMAIN = Step(
-    "compress_domain", "Compress domain", Kind.POSTPROCESS,
-    ("one_way_marginals.noisy", "one_way_marginals.receipts"), {"recode": tables.RECODE},
-    lambda r: r.spec.compression.model_dump(), _compress,
+    "compress_domain",
+    "Compress domain",
+    Kind.POSTPROCESS,
+    ("one_way_marginals.noisy", "one_way_marginals.receipts"),
+    {"recode": tables.RECODE},
+    lambda r: r.spec.compression.model_dump(),
+    _compress,
 )
 RECODE_ROWS = Step(
-    "recode_rows", "Recode rows", Kind.TRANSFORM, ("encode.encoded_rows", _RECODE),
-    {"recoded_rows": tables.RECODED_ROWS}, lambda r: None, _recode,
+    "recode_rows",
+    "Recode rows",
+    Kind.TRANSFORM,
+    ("encode.encoded_rows", _RECODE),
+    {"recoded_rows": tables.RECODED_ROWS},
+    lambda r: None,
+    _recode,
 )
 INDIF_SCORES = ReleaseStep(
-    "indif_scores", "InDif scores", Kind.RELEASE, ("recode_rows.recoded_rows", _RECODE), _RELEASED,
+    "indif_scores",
+    "InDif scores",
+    Kind.RELEASE,
+    ("recode_rows.recoded_rows", _RECODE),
+    _RELEASED,
     lambda r: _stage(r, "indif_scores"),
-    plan=_plan_indif, exact=indif_scores.exact, rows="recode_rows.recoded_rows",
-    rows_domain=lambda r, i: i.domain(), padded=True,
+    plan=_plan_indif,
+    exact=indif_scores.exact,
+    rows="recode_rows.recoded_rows",
+    rows_domain=lambda r, i: i.domain(),
+    padded=True,
 )
 SELECT_PAIRS = Step(
-    "select_pairs", "Select pairs", Kind.POSTPROCESS,
-    ("indif_scores.noisy", "indif_scores.receipts", _RECODE), {"pairs": tables.PAIRS},
-    lambda r: {**_stage(r, "measure_marginals"), "max_cells": r.spec.selection.max_cells}, _select,
+    "select_pairs",
+    "Select pairs",
+    Kind.POSTPROCESS,
+    ("indif_scores.noisy", "indif_scores.receipts", _RECODE),
+    {"pairs": tables.PAIRS},
+    lambda r: {**_stage(r, "measure_marginals"), "max_cells": r.spec.selection.max_cells},
+    _select,
 )
 COMBINE_CLIQUES = Step(
-    "combine_cliques", "Combine cliques", Kind.POSTPROCESS, ("select_pairs.pairs", _RECODE),
+    "combine_cliques",
+    "Combine cliques",
+    Kind.POSTPROCESS,
+    ("select_pairs.pairs", _RECODE),
     {"cliques": tables.CLIQUES},
-    lambda r: {"gamma": r.spec.selection.gamma, "combine": r.spec.selection.combine_cliques}, _combine,
+    lambda r: {"gamma": r.spec.selection.gamma, "combine": r.spec.selection.combine_cliques},
+    _combine,
 )
 MEASURE_MARGINALS = ReleaseStep(
-    "measure_marginals", "Measure marginals", Kind.RELEASE,
-    ("recode_rows.recoded_rows", _RECODE, "combine_cliques.cliques"), _RELEASED,
+    "measure_marginals",
+    "Measure marginals",
+    Kind.RELEASE,
+    ("recode_rows.recoded_rows", _RECODE, "combine_cliques.cliques"),
+    _RELEASED,
     lambda r: _stage(r, "measure_marginals"),
-    plan=_plan_measure, exact=measure_marginals.exact, rows="recode_rows.recoded_rows",
-    rows_domain=lambda r, i: i.domain(), padded=True,
+    plan=_plan_measure,
+    exact=measure_marginals.exact,
+    rows="recode_rows.recoded_rows",
+    rows_domain=lambda r, i: i.domain(),
+    padded=True,
 )
 MAKE_CONSISTENT = Step(
-    "make_consistent", "Make consistent", Kind.POSTPROCESS,
-    (_RECODE, "measure_marginals.noisy", "measure_marginals.receipts"), {"marginals": tables.MARGINALS},
-    lambda r: r.spec.consistency.model_dump(), _consistent,
+    "make_consistent",
+    "Make consistent",
+    Kind.POSTPROCESS,
+    (_RECODE, "measure_marginals.noisy", "measure_marginals.receipts"),
+    {"marginals": tables.MARGINALS},
+    lambda r: r.spec.consistency.model_dump(),
+    _consistent,
 )
 SYNTHESIZE = Step(
-    "synthesize", "Synthesize (GUM)", Kind.POSTPROCESS, ("make_consistent.marginals", _RECODE),
-    {"core_codes": tables.SYNTHETIC_CODES}, lambda r: r.spec.synthesis.model_dump(), _synthesize,
+    "synthesize",
+    "Synthesize (GUM)",
+    Kind.POSTPROCESS,
+    ("make_consistent.marginals", _RECODE),
+    {"core_codes": tables.SYNTHETIC_CODES},
+    lambda r: r.spec.synthesis.model_dump(),
+    _synthesize,
 )
 APPEND_ATTRIBUTES = Step(
-    "append_attributes", "Append attributes", Kind.POSTPROCESS,
-    ("synthesize.core_codes", "make_consistent.marginals", _RECODE), {"codes": tables.SYNTHETIC_CODES},
-    lambda r: r.spec.synthesis.seed, _append,
+    "append_attributes",
+    "Append attributes",
+    Kind.POSTPROCESS,
+    ("synthesize.core_codes", "make_consistent.marginals", _RECODE),
+    {"codes": tables.SYNTHETIC_CODES},
+    lambda r: r.spec.synthesis.seed,
+    _append,
 )
 DECODE = Step(
-    "decode", "Decode", Kind.POSTPROCESS, ("append_attributes.codes", _RECODE), {"synthetic": tables.SYNTHETIC},
-    lambda r: {"seed": r.spec.synthesis.seed, "order": r.column_order, "columns": _columns(r)}, _decode,
+    "decode",
+    "Decode",
+    Kind.POSTPROCESS,
+    ("append_attributes.codes", _RECODE),
+    {"synthetic": tables.SYNTHETIC},
+    lambda r: {"seed": r.spec.synthesis.seed, "order": r.column_order, "columns": _columns(r)},
+    _decode,
 )
 
 STEPS = (
-    ENCODE, ONE_WAY_MARGINALS, COMPRESS_DOMAIN, RECODE_ROWS, INDIF_SCORES, SELECT_PAIRS, COMBINE_CLIQUES,
-    MEASURE_MARGINALS, MAKE_CONSISTENT, SYNTHESIZE, APPEND_ATTRIBUTES, DECODE,
+    ENCODE,
+    ONE_WAY_MARGINALS,
+    COMPRESS_DOMAIN,
+    RECODE_ROWS,
+    INDIF_SCORES,
+    SELECT_PAIRS,
+    COMBINE_CLIQUES,
+    MEASURE_MARGINALS,
+    MAKE_CONSISTENT,
+    SYNTHESIZE,
+    APPEND_ATTRIBUTES,
+    DECODE,
 )
 """Every step, in the paper's order; each step's inputs are outputs of earlier ones."""

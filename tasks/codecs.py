@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -164,7 +165,7 @@ def _fine_edges(edges: tuple[float, ...], whole: bool) -> tuple[NDArray[np.float
     """Cut each bin into at most FINE_CELLS cells (whole numbers stay whole); edges and bin of each cell."""
     fine: list[float] = []
     groups: list[int] = []
-    for i, (low, high) in enumerate(zip(edges, edges[1:], strict=False)):
+    for i, (low, high) in enumerate(pairwise(edges)):
         cells = min(FINE_CELLS, int(high - low)) if whole else FINE_CELLS
         for j in range(cells):
             fine.append(low + (high - low) * j // cells if whole else low + (high - low) * j / cells)
@@ -199,11 +200,13 @@ class OrderedCodec(Codec):
         numbers, is_null = self._numbers(columns[self.sources[0]])
         low, high = self._bounds()
         missing = np.isnan(numbers)
-        repairs = Counter({
-            "below min": int((numbers < low).sum()),
-            "above max": int((numbers > high).sum()),
-            "unparseable": int((missing & ~is_null).sum()),
-        })
+        repairs = Counter(
+            {
+                "below min": int((numbers < low).sum()),
+                "above max": int((numbers > high).sum()),
+                "unparseable": int((missing & ~is_null).sum()),
+            }
+        )
         cells = np.searchsorted(self._edges, np.where(missing, low, numbers), side="right") - 1
         codes = np.clip(cells, 0, self._cells - 1).astype(code_dtype(self.size))
         if self._nullable:
@@ -224,7 +227,7 @@ class OrderedCodec(Codec):
     def labels(self) -> list[str]:
         """Cells as intervals."""
         edges = [self._label(e) for e in self._edges]
-        cells = [f"[{a}, {b})" for a, b in zip(edges, edges[1:], strict=False)]
+        cells = [f"[{a}, {b})" for a, b in pairwise(edges)]
         return cells + ["(null)"] * int(self._nullable)
 
     def _label(self, edge: float) -> str:
@@ -251,7 +254,7 @@ class IntegerCodec(OrderedCodec):
 
     def labels(self) -> list[str]:
         """A cell of one integer is that integer."""
-        pairs = zip(self._edges, self._edges[1:], strict=False)
+        pairs = pairwise(self._edges)
         cells = [f"{a:.0f}" if b - a == 1 else f"{a:.0f}..{b - 1:.0f}" for a, b in pairs]
         return cells + ["(null)"] * int(self._nullable)
 
@@ -366,8 +369,10 @@ class EncodingPlan:
     def ranges(self) -> dict[str, ValueRange]:
         """Public domain of every released column."""
         found: dict[str, ValueRange] = {}
-        for part in (*self.codecs, *self.fills):
-            found.update(part.ranges())
+        for codec in self.codecs:
+            found.update(codec.ranges())
+        for fill in self.fills:
+            found.update(fill.ranges())
         return found
 
     def decode(self, codes: Mapping[str, Codes], rng: np.random.Generator) -> dict[str, pa.Array]:

@@ -47,7 +47,9 @@ def _by_size(pairs: Mapping[tuple[str, str], float], domain: Domain, gamma: int)
     graph.add_edges_from((*pair, {"score": score}) for pair, score in pairs.items())
     position = {a: i for i, a in enumerate(domain.attributes)}
     later = {a: {b for b in graph[a] if position[b] > position[a]} for a in graph}
-    level = [((a, b) if b in later[a] else (b, a), graph[a][b]["score"]) for a, b in graph.edges]
+    level: list[tuple[Clique, float]] = [
+        ((a, b) if b in later[a] else (b, a), graph[a][b]["score"]) for a, b in graph.edges
+    ]
     level = [(c, s) for c, s in level if domain.cells(c) <= gamma]
     found: list[list[Clique]] = []
     while level:

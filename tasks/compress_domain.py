@@ -47,7 +47,9 @@ Recode = dict[str, AttributeRecode]
 
 
 def compress_domain(
-    answers: Sequence[NDArray[np.int64]], queries: Sequence[Query], groups: Mapping[str, NDArray[np.int32]],
+    answers: Sequence[NDArray[np.int64]],
+    queries: Sequence[Query],
+    groups: Mapping[str, NDArray[np.int32]],
     settings: Compression,
 ) -> Recode:
     """Recode every attribute, given its noisy one-way and its public bins (``groups``)."""
@@ -128,14 +130,19 @@ def recode_to_table(recode: Recode) -> pa.Table:
     parts = [
         pa.table(
             [
-                pa.array([a] * len(r.coarse), pa.string()), np.arange(len(r.coarse), dtype=np.int32),
-                r.coarse, r.kept, r.weight, r.estimate, r.variance,
+                pa.array([a] * len(r.coarse), pa.string()),
+                np.arange(len(r.coarse), dtype=np.int32),
+                r.coarse,
+                r.kept,
+                r.weight,
+                r.estimate,
+                r.variance,
             ],
             schema=RECODE.schema,
         )
         for a, r in recode.items()
     ]
-    return pa.concat_tables(parts) if parts else RECODE.schema.empty_table()
+    return pa.concat_tables(parts)
 
 
 def recode_from_table(table: pa.Table) -> Recode:

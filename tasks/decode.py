@@ -33,7 +33,9 @@ def decode(codes: CodeTable, recode: Recode, plan: EncodingPlan, column_order: S
     return pa.table([columns[name] for name in column_order], schema=schema)
 
 
-def _fine_codes(coarse: NDArray[np.unsignedinteger], recode: AttributeRecode, rng: np.random.Generator) -> NDArray[np.int64]:
+def _fine_codes(
+    coarse: NDArray[np.unsignedinteger], recode: AttributeRecode, rng: np.random.Generator
+) -> NDArray[np.int64]:
     """One fine code a row, drawn inside its coarse code by the recode's weights (inverse transform)."""
     members = np.flatnonzero(recode.kept)
     members = members[np.argsort(recode.coarse[members], kind="stable")]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,8 +49,12 @@ class _Estimate:
 
 
 def make_consistent(
-    one_way: Sequence[Marginal], one_way_variance: Sequence[Floats], measured: Sequence[Marginal],
-    sigmas: Sequence[float], rounds: int, support: Mapping[Clique, NDArray[np.bool_]] | None = None,
+    one_way: Sequence[Marginal],
+    one_way_variance: Sequence[Floats],
+    measured: Sequence[Marginal],
+    sigmas: Sequence[float],
+    rounds: int,
+    support: Mapping[Clique, NDArray[np.bool_]] | None = None,
 ) -> list[Marginal]:
     """Consistent, non-negative marginals with one common total: the one-ways, then the measured cliques.
 
@@ -61,7 +64,9 @@ def make_consistent(
     rho_i / g_i for a marginal whose g_i cells are summed into one; then projects each marginal on the
     non-negative counts of the common total (norm-sub).  ``support`` masks impossible cells of a clique.
     """
-    estimates = [_Estimate(m.attributes, m.counts.astype(np.float64), v) for m, v in zip(one_way, one_way_variance, strict=True)]
+    estimates = [
+        _Estimate(m.attributes, m.counts.astype(np.float64), v) for m, v in zip(one_way, one_way_variance, strict=True)
+    ]
     estimates += [
         _Estimate(m.attributes, m.counts.astype(np.float64), np.full(m.counts.shape, s**2))
         for m, s in zip(measured, sigmas, strict=True)
@@ -108,8 +113,8 @@ def _average(members: Sequence[_Estimate], shared: Clique) -> None:
     """Move every member to the inverse-variance average of their estimates of ``shared``."""
     projections = [e.project(shared) for e in members]
     precision = [1.0 / e.variance.sum(axis=e.axes(shared)) for e in members]
-    weight = sum(precision[1:], precision[0])
-    mean = sum((p * w for p, w in zip(projections[1:], precision[1:], strict=True)), projections[0] * precision[0]) / weight
+    weighted = [p * w for p, w in zip(projections, precision, strict=True)]
+    mean = np.sum(weighted, axis=0) / np.sum(precision, axis=0)
     for e, p in zip(members, projections, strict=True):
         e.shift(shared, mean - p)
 
@@ -148,18 +153,15 @@ def coarse_one_ways(recode: Recode) -> tuple[list[Marginal], list[Floats]]:
     for attribute, r in recode.items():
         code = r.coarse[r.kept]
         marginals.append(Marginal((attribute,), np.bincount(code, weights=r.estimate[r.kept], minlength=r.size)))
-        variances.append(np.bincount(code, weights=r.variance[r.kept], minlength=r.size))
+        variances.append(np.bincount(code, weights=r.variance[r.kept], minlength=r.size).astype(np.float64))
     return marginals, variances
 
 
-def measured_marginals(queries: Sequence[Query], answers: Sequence[NDArray[np.int64]], domain: Domain) -> list[Marginal]:
+def measured_marginals(
+    queries: Sequence[Query], answers: Sequence[NDArray[np.int64]], domain: Domain
+) -> list[Marginal]:
     """The measured cliques with their shapes."""
     return [
         Marginal(q.attributes, y.astype(np.float64).reshape(domain.shape(q.attributes)))
         for q, y in zip(queries, answers, strict=True)
     ]
-
-
-def pairs_of(cliques: Sequence[Clique]) -> set[tuple[str, str]]:
-    """All attribute pairs that some clique holds."""
-    return {pair for c in cliques for pair in combinations(c, 2)}

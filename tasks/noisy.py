@@ -35,7 +35,9 @@ def answers_from_table(table: pa.Table, queries: Sequence[Query]) -> Answers:
     """Flat answers in the queries' order; ValueError if the table is not exactly theirs."""
     cells = np.array([q.cells for q in queries], dtype=np.int64)
     count = table["count"].to_numpy()
-    if len(count) != cells.sum() or not np.array_equal(table["query"].to_numpy(), np.repeat(np.arange(len(cells)), cells)):
+    if len(count) != cells.sum() or not np.array_equal(
+        table["query"].to_numpy(), np.repeat(np.arange(len(cells)), cells)
+    ):
         raise ValueError("the noisy table does not hold exactly the cells of its receipts, in order")
     return [np.ascontiguousarray(part) for part in np.split(count, np.cumsum(cells)[:-1])] if len(cells) else []
 
@@ -44,8 +46,12 @@ def receipts_to_table(queries: Sequence[Query]) -> pa.Table:
     """The contract RECEIPTS: what each query asked and cost, exactly."""
     rows = [
         {
-            "query": i, "attributes": list(q.attributes), "cells": q.cells,
-            "sensitivity": q.sensitivity, "sigma": q.sigma, "rho": str(q.rho),
+            "query": i,
+            "attributes": list(q.attributes),
+            "cells": q.cells,
+            "sensitivity": q.sensitivity,
+            "sigma": q.sigma,
+            "rho": str(q.rho),
         }
         for i, q in enumerate(queries)
     ]

@@ -53,8 +53,12 @@ def dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float, record
 
 
 def select_pairs(
-    pairs: Sequence[tuple[str, str]], scores: Sequence[float], cells: Sequence[int],
-    rho: float, records: int, max_cells: int,
+    pairs: Sequence[tuple[str, str]],
+    scores: Sequence[float],
+    cells: Sequence[int],
+    rho: float,
+    records: int,
+    max_cells: int,
 ) -> pa.Table:
     """The contract PAIRS: what DenseMarg takes among pairs of at most ``max_cells`` cells, in its order."""
     candidates = [i for i, c in enumerate(cells) if c <= max_cells]
@@ -63,5 +67,7 @@ def select_pairs(
     for order, choice in enumerate(chosen):
         i = candidates[choice.index]
         a, b = pairs[i]
-        rows.append({"order": order, "a": a, "b": b, "score": float(scores[i]), "cells": cells[i], "error": choice.error})
+        rows.append(
+            {"order": order, "a": a, "b": b, "score": float(scores[i]), "cells": cells[i], "error": choice.error}
+        )
     return pa.Table.from_pylist(rows, schema=PAIRS.schema)

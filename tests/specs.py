@@ -24,8 +24,11 @@ COLUMNS: dict[str, Any] = {
 def make_spec(columns: dict[str, Any] | None = None, **changes: Any) -> ReleaseSpec:
     """A valid spec; keyword arguments replace top-level fields."""
     content: dict[str, Any] = {
-        "dataset": "people", "data": "people.parquet", "unit": {"records_per_person": 1},
-        "privacy": {"epsilon": 1.0, "delta": 1e-9}, "budget": {"epsilon": 10.0, "delta": 1e-8},
+        "dataset": "people",
+        "data": "people.parquet",
+        "unit": {"records_per_person": 1},
+        "privacy": {"epsilon": 1.0, "delta": 1e-9},
+        "budget": {"epsilon": 10.0, "delta": 1e-8},
         "columns": columns or COLUMNS,
     }
     return ReleaseSpec.model_validate({**content, **changes})
@@ -38,16 +41,19 @@ def people(rows: int, seed: int = 0) -> pa.Table:
     income = np.maximum(0, (age - 15) * 900 + rng.normal(0, 9_000, rows))
     region = np.where(age > 50, "north", np.where(rng.random(rows) < 0.5, "south", "west"))
     seen = [dt.datetime(2009, 6, 1) + dt.timedelta(days=int(d)) for d in rng.integers(0, 4_000, rows)]
-    return pa.table({
-        "age": pa.array(age, mask=rng.random(rows) < 0.1), "income": income, "region": region,
-        "happy": income > 30_000, "seen": pa.array(seen, pa.timestamp("us")),
-        "caseid": [f"case-{i}" for i in range(rows)],
-    })
+    return pa.table(
+        {
+            "age": pa.array(age, mask=rng.random(rows) < 0.1),
+            "income": income,
+            "region": region,
+            "happy": income > 30_000,
+            "seen": pa.array(seen, pa.timestamp("us")),
+            "caseid": [f"case-{i}" for i in range(rows)],
+        }
+    )
 
 
-names = st.text(
-    alphabet=st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=12
-)
+names = st.text(alphabet=st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=12)
 
 
 @st.composite
@@ -56,7 +62,7 @@ def columns(draw: st.DrawFn) -> dict[str, Any]:
     kind = draw(st.sampled_from(["integer", "number", "categorical", "boolean", "datetime"]))
     column: dict[str, Any] = {"kind": kind, "nullable": draw(st.booleans())}
     if kind == "integer":
-        column["min"] = draw(st.integers(-10**6, 10**6))
+        column["min"] = draw(st.integers(-(10**6), 10**6))
         column["max"] = column["min"] + draw(st.integers(0, 10**4))
         column["bins"] = draw(st.none() | st.integers(1, 50))
     elif kind == "number":

@@ -52,9 +52,17 @@ STAGES = ("one_way_marginals", "indif_scores", "measure_marginals")
 def test_what_a_release_leaves(spec: ReleaseSpec) -> None:
     summary = run(spec)
     assert set(contents(summary.released)) == {
-        "README.md", "certificate.json", "manifest.json", "synthetic.parquet", "marginals/one_way.parquet",
-        "marginals/one_way_receipts.parquet", "marginals/recode.parquet", "marginals/scores.parquet",
-        "marginals/scores_receipts.parquet", "marginals/measured.parquet", "marginals/measured_receipts.parquet",
+        "README.md",
+        "certificate.json",
+        "manifest.json",
+        "synthetic.parquet",
+        "marginals/one_way.parquet",
+        "marginals/one_way_receipts.parquet",
+        "marginals/recode.parquet",
+        "marginals/scores.parquet",
+        "marginals/scores_receipts.parquet",
+        "marginals/measured.parquet",
+        "marginals/measured_receipts.parquet",
         "marginals/consistent.parquet",
     }
     table = pq.read_table(Path(summary.released) / "synthetic.parquet")
@@ -251,7 +259,9 @@ def test_a_folder_of_parquet_files_with_differing_row_groups(spec: ReleaseSpec, 
     folder = places / "parts"
     folder.mkdir()
     pq.write_table(table.slice(0, 700), folder / "a.parquet", row_group_size=64)
-    pq.write_table(table.slice(700).select(list(reversed(table.column_names))), folder / "b.parquet", row_group_size=999)
+    pq.write_table(
+        table.slice(700).select(list(reversed(table.column_names))), folder / "b.parquet", row_group_size=999
+    )
     summary = run(changed(spec, data=str(folder)))
     assert pq.read_table(Path(summary.released) / "synthetic.parquet").column_names == [
         c for c in table.column_names if c != "caseid"

@@ -83,7 +83,8 @@ def test_noise_levels_price_what_is_declared() -> None:
     for epsilon in (0.1, 1.0, 10.0):
         rho = Fraction(epsilon) / 7
         for plan in (
-            one_way_marginals.plan(DOMAIN, rho, 2), indif_scores.plan(DOMAIN, rho, 2),
+            one_way_marginals.plan(DOMAIN, rho, 2),
+            indif_scores.plan(DOMAIN, rho, 2),
             measure_marginals.plan([("a",), ("a", "b")], DOMAIN, rho, 2),
         ):
             spent = sum(Fraction(q.sensitivity) ** 2 / (2 * Fraction(q.sigma) ** 2) for q in plan)

@@ -211,5 +211,8 @@ def test_groups_of_columns_and_filled_columns_need_no_rewrite() -> None:
     back = extended.decode({n: np.asarray(codes.column(n)) for n in codes.schema.names}, RNG)
     assert extended.domain.sizes == (2, 3)
     assert {n: v.to_pylist() for n, v in back.items()} == {
-        "state": ["bay", "bad"], "city": ["mun", "ber"], "sex": ["m", "f"], "state_name": ["BAY", "BAD"],
+        "state": ["bay", "bad"],
+        "city": ["mun", "ber"],
+        "sex": ["m", "f"],
+        "state_name": ["BAY", "BAD"],
     }

@@ -23,7 +23,7 @@ def test_a_tree_stays_pairs() -> None:
 
 
 def test_gamma_bounds_the_cells_and_smaller_cliques_inside_are_found() -> None:
-    square = {p: 1.0 for p in combinations("abcd", 2)}
+    square = dict.fromkeys(combinations("abcd", 2), 1.0)
     assert combine_cliques(square, DOMAIN, 4 * 5 * 3 * 2)[0] == ("a", "b", "c", "d")
     smaller = combine_cliques(square, DOMAIN, 4 * 5 * 3 * 2 - 1)
     assert all(DOMAIN.cells(c) < 120 for c in smaller)
@@ -33,7 +33,7 @@ def test_gamma_bounds_the_cells_and_smaller_cliques_inside_are_found() -> None:
 
 
 def test_overlap_of_more_than_two_attributes_is_refused() -> None:
-    both = {p: 1.0 for p in (*combinations("abcd", 2), *combinations("abce", 2))}
+    both = dict.fromkeys((*combinations("abcd", 2), *combinations("abce", 2)), 1.0)
     taken = [c for c in combine_cliques(both, DOMAIN, 10_000) if len(c) > 2]
     assert taken == [("a", "b", "c", "d"), ("a", "b", "e")]  # abce shares a, b, c; abe only a, b
     covered = {frozenset(p) for c in combine_cliques(both, DOMAIN, 10_000) for p in combinations(c, 2)}
@@ -59,7 +59,7 @@ def test_a_dense_graph_of_binaries_ends() -> None:
     """60 binary attributes, all pairs selected: 2^60 cliques, of which the public limits look at few."""
     names = tuple(f"x{i:02d}" for i in range(60))
     domain = Domain(names, (2,) * 60)
-    taken = combine_cliques({p: 1.0 for p in combinations(names, 2)}, domain, 64)
+    taken = combine_cliques(dict.fromkeys(combinations(names, 2), 1.0), domain, 64)
     assert max(len(c) for c in taken) == 6
     assert len({frozenset(p) for c in taken for p in combinations(c, 2)}) == 60 * 59 // 2
 

@@ -9,8 +9,8 @@ import pytest
 from scipy.optimize import minimize
 
 from data_contracts.domain import Domain
-from tasks.compress_domain import compress_attribute
 from data_contracts.spec import Compression
+from tasks.compress_domain import compress_attribute
 from tasks.make_consistent import coarse_one_ways, make_consistent, norm_sub
 from tasks.marginals import Marginal
 
@@ -20,8 +20,10 @@ DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 def truth_and_noise(seed: int, sigma: float) -> tuple[list[Marginal], list[np.ndarray], list[Marginal], np.ndarray]:
     rng = np.random.default_rng(seed)
     joint = rng.multinomial(20_000, rng.dirichlet(np.ones(24))).reshape(2, 3, 4).astype(float)
-    one = [Marginal((x,), joint.sum(axis=tuple(j for j in range(3) if j != i)) + rng.normal(0, sigma, DOMAIN.sizes[i]))
-           for i, x in enumerate("abc")]
+    one = [
+        Marginal((x,), joint.sum(axis=tuple(j for j in range(3) if j != i)) + rng.normal(0, sigma, DOMAIN.sizes[i]))
+        for i, x in enumerate("abc")
+    ]
     variance = [np.full(s, sigma**2) for s in DOMAIN.sizes]
     two = []
     for i, j in combinations(range(3), 2):
@@ -96,7 +98,9 @@ def test_norm_sub_is_the_euclidean_projection(seed: int) -> None:
     x = rng.normal(1, 5, 6)
     total = 10.0
     sum_is = {"type": "eq", "fun": lambda v: v.sum() - total}
-    best = minimize(lambda v: ((v - x) ** 2).sum(), np.full(6, total / 6), bounds=[(0, None)] * 6, constraints=[sum_is], tol=1e-12).x
+    best = minimize(
+        lambda v: ((v - x) ** 2).sum(), np.full(6, total / 6), bounds=[(0, None)] * 6, constraints=[sum_is], tol=1e-12
+    ).x
     assert norm_sub(x, total) == pytest.approx(best, abs=1e-3)
 
 
@@ -110,8 +114,12 @@ def test_impossible_cells_stay_empty() -> None:
     mask = np.array([[True, False], [True, True]])
     counts = np.array([[10.0, 30.0], [20.0, 40.0]])
     found = make_consistent(
-        [Marginal(("a",), counts.sum(1)), Marginal(("b",), counts.sum(0))], [np.ones(2)] * 2,
-        [Marginal(("a", "b"), counts)], [1.0], 5, support={("a", "b"): mask},
+        [Marginal(("a",), counts.sum(1)), Marginal(("b",), counts.sum(0))],
+        [np.ones(2)] * 2,
+        [Marginal(("a", "b"), counts)],
+        [1.0],
+        5,
+        support={("a", "b"): mask},
     )
     assert found[2].counts[0, 1] == 0
     assert found[2].counts.sum() == pytest.approx(100)
