@@ -1,0 +1,188 @@
+"""Speed as ratios measured in one run: ``python -m benchmarks.bench [--quick]``.
+
+Belongs here: what is timed against what, and the table in benchmarks/README.md.  Does not belong here:
+the generator (census_like.py), the yardstick (numpy_gum.py), accuracy.
+
+Each pair of figures comes from the same process, minutes apart at most; the ratio is what counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import numpy_gum
+from benchmarks.census_like import ATTRIBUTES, ROWS, census_like
+from data_contracts.domain import Clique
+from data_contracts.spec import Synthesis
+from tasks.kernels.counting import CodeTable, count, count_all, thread_count
+from tasks.marginals import Marginal
+from tasks.synthesize import synthesize
+
+README = Path(__file__).with_name("README.md")
+BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+MARGINALS = 680
+REQUIRED = {"count": 5.0, "gum": 20.0}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table; seconds, and the ratio that is required (None: nothing is required)."""
+
+    what: str
+    ours: float
+    yardstick: str
+    theirs: float
+    required: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        """How many times faster than the yardstick."""
+        return self.theirs / self.ours
+
+    def markdown(self) -> str:
+        """The line in Markdown."""
+        required = f"{self.required:.0f}×" if self.required else ""
+        return (
+            f"| {self.what} | {self.ours:.2f} s | {self.yardstick} | {self.theirs:.1f} s "
+            f"| **{self.ratio:.1f}×** | {required} |"
+        )
+
+
+def timed(work: Callable[[], object], repeats: int = 1) -> float:
+    """Seconds of the fastest of ``repeats`` calls."""
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def bench_counting(table: CodeTable, threads: int, sample: int) -> Line:
+    """All pairs against np.bincount on every so-manieth pair, scaled up by the number of pairs."""
+    pairs = list(itertools.combinations(table.domain.attributes, 2))
+    some = pairs[:: max(1, len(pairs) // sample)]
+
+    def ours() -> None:
+        for _ in count_all(table, pairs, threads=threads):
+            pass
+
+    def theirs() -> None:
+        for a, b in some:
+            keys = table.column(a).astype(np.int64) * table.domain.size(b) + table.column(b)
+            np.bincount(keys, minlength=table.domain.cells((a, b)))
+
+    for pair in pairs:  # compiles, and warms the caches for both
+        if not _same(table, pair):
+            raise RuntimeError(f"the two counts of {pair} differ")
+        if pair[0] != pairs[0][0]:
+            break
+    scaled = timed(theirs, 3) * len(pairs) / len(some)
+    return Line(
+        f"counting all {len(pairs):,} pairs", timed(ours, 3), f"np.bincount, {len(some)} pairs, scaled", scaled,
+        REQUIRED["count"],
+    )
+
+
+def _same(table: CodeTable, pair: Clique) -> bool:
+    keys = table.column(pair[0]).astype(np.int64) * table.domain.size(pair[1]) + table.column(pair[1])
+    return bool((np.bincount(keys, minlength=table.domain.cells(pair)) == count(table, pair).ravel()).all())
+
+
+def chosen_marginals(table: CodeTable, number: int, seed: int = 0) -> list[Marginal]:
+    """All one-ways and ``number`` pairs at random, each attribute in at least one, as exact counts."""
+    names = table.domain.attributes
+    pairs = list(itertools.combinations(names, 2))
+    np.random.default_rng(seed).shuffle(pairs)
+    chain = list(itertools.pairwise(names))
+    kept = list(dict.fromkeys([*chain, *map(tuple, pairs)]))[:number]
+    cliques: list[Clique] = [*((a,) for a in names), *kept]
+    return [Marginal(c, n.astype(float)) for c, n in zip(cliques, count_all(table, cliques), strict=True)]
+
+
+def bench_gum(table: CodeTable, threads: int, number: int, sample: int) -> Line:
+    """One iteration (replace only) against numpy on a sample of the marginals, scaled.
+
+    Ours is the difference of three iterations and one, halved: without the start, which is common.
+    The yardstick visits its sample from the same kind of start: independent one-ways.
+    """
+    marginals = chosen_marginals(table, number)
+    domain, rows = table.domain, table.rows
+
+    def ours(iterations: int) -> CodeTable:
+        return synthesize(marginals, domain, Synthesis(iterations=iterations), rows, threads)
+
+    start = ours(0)
+    ours(1)
+    mine = (timed(lambda: ours(3), 2) - timed(lambda: ours(1), 2)) / 2
+    larger = [m for m in marginals if len(m.attributes) > 1]
+    some = larger[:: max(1, len(larger) // sample)]
+    columns = {a: start.column(a).copy() for a in domain.attributes}
+    rng = np.random.default_rng(0)
+
+    def theirs() -> None:
+        for m in some:
+            numpy_gum.visit([columns[a] for a in m.attributes], m.counts.shape, m.counts.ravel(), 1.0, rng)
+
+    scaled = timed(theirs) * len(larger) / len(some)
+    return Line(
+        f"one GUM iteration, {len(larger)} marginals", mine, f"numpy GUM, {len(some)} marginals, scaled", scaled,
+        REQUIRED["gum"],
+    )
+
+
+def whole_release(*, quick: bool, threads: int) -> str:
+    """Markdown on whole releases (time and peak memory); empty until there is something to say."""
+    return ""
+
+
+def report(lines: Sequence[Line], table: CodeTable, threads: int, extra: str) -> str:
+    """The text between the markers of the README."""
+    smallest, largest = min(table.domain.sizes), max(table.domain.sizes)
+    head = (
+        f"{table.rows:,} rows × {len(table.columns)} attributes (domains {smallest}–{largest}), "
+        f"{threads} threads, Python {platform.python_version()}, numpy {np.__version__}.\n\n"
+        "| what | here | against | takes | ratio | required |\n|---|---|---|---|---|---|\n"
+    )
+    return "\n".join([head + "\n".join(line.markdown() for line in lines), *([extra] if extra else [])])
+
+
+def write_readme(text: str) -> None:
+    """Put ``text`` between the markers of benchmarks/README.md."""
+    whole = README.read_text(encoding="utf-8")
+    before, rest = whole.split(BEGIN)
+    after = rest.split(END)[1]
+    README.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+
+
+def main() -> int:
+    """Run, print and write the table; 1 when a required ratio is missed (not judged with --quick)."""
+    parser = argparse.ArgumentParser(description="Speed as ratios measured in one run.")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the rows; prints, and writes nothing")
+    parser.add_argument("--threads", type=int, default=0, help="0: all cores")
+    arguments = parser.parse_args()
+    threads, quick = thread_count(arguments.threads), arguments.quick
+    table = census_like(ROWS // 10 if quick else ROWS, ATTRIBUTES)
+    lines = [
+        bench_counting(table, threads, sample=50 if quick else 200),
+        bench_gum(table, threads, MARGINALS, sample=10 if quick else 30),
+    ]
+    text = report(lines, table, threads, whole_release(quick=quick, threads=threads))
+    print(f"{text}\n\nload average {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else text)
+    if quick:
+        return 0
+    write_readme(text)
+    return int(any(line.required and line.ratio < line.required for line in lines))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
