@@ -159,9 +159,9 @@ def _push_digit(keys, codes, width):  # type: ignore[no-untyped-def]
 
 
 def fill_keys(keys: np.ndarray, columns: Sequence[np.ndarray], shape: Sequence[int]) -> None:
-    """Write the row-major cell number of every row into ``keys`` (uint32, as long as the columns)."""
-    keys.fill(0)
-    for codes, width in zip(columns, shape, strict=True):
+    """Write the row-major cell number of every row into ``keys`` (uint32, as long as the columns, one or more)."""
+    np.copyto(keys, columns[0])
+    for codes, width in zip(columns[1:], shape[1:], strict=True):
         _push_digit(keys, codes, np.uint32(width))
 
 

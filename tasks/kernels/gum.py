@@ -149,18 +149,24 @@ def _draw_candidates(keys, bounds, word, candidates):  # type: ignore[no-untyped
     candidates: uint32, written with ascending positions.
     """
     low, high = np.uint32(word & _LOW), np.uint32(word >> _HALF)
-    flags = np.empty(_CHUNK, np.uint8)
+    flags = np.zeros(_CHUNK, np.uint8)
+    words, limits = flags.view(np.uint64), np.empty(_CHUNK, np.uint32)
     rows, chunk, found = np.uint64(keys.shape[0]), np.uint64(_CHUNK), np.uint64(0)
     for first in range(np.uint64(0), rows, chunk):
         here = keys[first : min(first + chunk, rows)]
+        for i in range(np.uint64(here.shape[0])):  # apart, so that the next loop runs on vectors
+            limits[i] = bounds[here[i]]
         for i in range(np.uint64(here.shape[0])):
             x = np.uint32(np.uint32(np.uint32(first + i) + low) * np.uint32(0x9E3779B9))
             x = np.uint32(np.uint32((x ^ (x >> np.uint32(16))) + high) * np.uint32(0x7FEB352D))
             x = np.uint32((x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B))
-            flags[i] = np.uint32(x ^ (x >> np.uint32(16))) <= bounds[here[i]]
-        for i in range(np.uint64(here.shape[0])):
-            candidates[found] = np.uint32(first + i)
-            found += np.uint64(flags[i])
+            flags[i] = np.uint32(x ^ (x >> np.uint32(16))) <= limits[i]
+        flags[here.shape[0] :] = 0
+        for w in range(np.uint64(words.shape[0])):
+            if words[w] != np.uint64(0):
+                for i in range(w * np.uint64(8), (w + np.uint64(1)) * np.uint64(8)):
+                    candidates[found] = np.uint32(first + i)
+                    found += np.uint64(flags[i])
     return found
 
 
@@ -200,7 +206,7 @@ def choose_rows(keys, edges, ends, by_block, losses, starts, first, last, chosen
         for c in range(cells):
             bounds[c] = 0
             if losses[b, c] > 0:
-                share = (losses[b, c] + 6 * np.sqrt(losses[b, c]) + 6) / by_block[b, c]
+                share = (losses[b, c] + 4 * np.sqrt(losses[b, c]) + 4) / by_block[b, c]
                 bounds[c] = np.uint32(min(share, 1.0) * 4294967295.0)
         short = True
         while short:

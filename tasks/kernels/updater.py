@@ -21,7 +21,7 @@ from tasks.kernels import gum
 from tasks.kernels.counting import fill_keys
 from tasks.kernels.streams import stream, uniform
 
-_SMALLEST_BLOCK, _MOST_BLOCKS = 1 << 15, 32
+_SMALLEST_BLOCK, _MOST_BLOCKS = 1 << 16, 32
 _GOLDEN = 0.6180339887498949
 
 

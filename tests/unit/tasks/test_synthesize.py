@@ -142,7 +142,7 @@ def test_the_start_is_in_random_order() -> None:
 
 @pytest.mark.parametrize("duplicate_share", [0.0, 0.4])
 def test_the_rows_do_not_depend_on_the_number_of_threads(duplicate_share: float) -> None:
-    true = true_table(170_000)
+    true = true_table(340_000)
     settings = Synthesis(iterations=2, duplicate_share=duplicate_share, seed=11)
     one, two, five = (
         synthesize(marginals_of(true, CLIQUES), DOMAIN, settings, true.rows, threads=t).to_arrow() for t in (1, 2, 5)
