@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import numpy_gum
+from benchmarks import numpy_gum, whole_release
 from benchmarks.census_like import ATTRIBUTES, ROWS, census_like
 from data_contracts.domain import Clique
 from data_contracts.spec import Synthesis
@@ -140,11 +140,6 @@ def bench_gum(table: CodeTable, threads: int, number: int, sample: int) -> Line:
     )
 
 
-def whole_release(*, quick: bool, threads: int) -> str:
-    """Markdown on whole releases (time and peak memory); empty until there is something to say."""
-    return ""
-
-
 def report(lines: Sequence[Line], table: CodeTable, threads: int, extra: str) -> str:
     """The text between the markers of the README."""
     smallest, largest = min(table.domain.sizes), max(table.domain.sizes)
@@ -176,7 +171,7 @@ def main() -> int:
         bench_counting(table, threads, sample=50 if quick else 200),
         bench_gum(table, threads, MARGINALS, sample=10 if quick else 30),
     ]
-    text = report(lines, table, threads, whole_release(quick=quick, threads=threads))
+    text = report(lines, table, threads, "" if quick else "\n" + whole_release.measure(ROWS))
     print(f"{text}\n\nload average {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else text)
     if quick:
         return 0

@@ -145,7 +145,8 @@ class Synthesis(FrozenModel):
         ge=0,
         le=1,
         description="Share of growing records made by copying a whole record; the rest replaces the "
-        "marginal's attributes only. The paper mixes both; here 0, because copying thins out distinct records (see docs/algorithm.md).",
+        "marginal's attributes only. The paper mixes both; here 0, because copying thins out distinct records "
+        "(docs/algorithm.md).",
     )
 
     @field_validator("rows")
