@@ -40,6 +40,13 @@ def replacing(target: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def remove_parts(folder: Path) -> None:
+    """Remove what killed writers left of files that never became whole; the caller holds the folder's lock."""
+    with in_words(folder):
+        for path in folder.glob(".*.part"):
+            path.unlink(missing_ok=True)
+
+
 def sync(path: Path) -> None:
     """Put a file's content, or a folder's list of names, on the disk for good."""
     handle = os.open(path, os.O_RDONLY)

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from data_contracts.spec import ReleaseSpec
+from flows.disk import remove_parts
 from flows.errors import RequestError
 from flows.ledger import Ledger, Line
 from flows.records import Records, write_json
@@ -57,6 +58,8 @@ def open_run(
     store = Store(settings.private_root, settings.released_root, spec.dataset)
     records = Records(settings.private_root, spec.dataset)
     with store.lock(f"release-{spec.dataset}"):
+        store.remove_leftovers()
+        records.remove_leftovers()
         _clear_stale_locks(settings.private_root / "prefect" / "locks")
         ledger = Ledger(settings.ledger)
         ledger.register(spec.dataset, spec.budget)
@@ -131,6 +134,7 @@ def _write_private_note(opened: Opened, source: Source, fingerprint: str) -> Non
     """The run's private folder: where the data came from and which stored tables belong to the run."""
     folder = opened.private_folder
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    remove_parts(folder)
     note = {
         "run": opened.shell.run,
         "data": opened.shell.request.spec.data,

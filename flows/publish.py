@@ -109,6 +109,7 @@ def publish(run: Opened, refs: Mapping[str, StepRefs]) -> Published:
 
     if shell.noise.private:
         folder = run.released / shell.run
+        shell.store.recover(shell.run)
         if not is_whole(folder):
             folder = shell.store.publish(shell.run, build, replace=True)
     else:

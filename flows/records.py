@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from data_contracts.tables import NOISY
-from flows.disk import in_words, replacing
+from flows.disk import in_words, remove_parts, replacing
 from flows.errors import PrivsynError
 from flows.store import safe_name
 
@@ -29,6 +29,11 @@ class Records:
         for folder in (self._folder, self._noise):
             with in_words(folder):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def remove_leftovers(self) -> None:
+        """Remove what killed runs left of records that never became whole; hold the data set's lock."""
+        for folder in (self._folder, self._noise):
+            remove_parts(folder)
 
     def save(self, name: str, content: dict[str, Any]) -> None:
         """Write the record whole or not at all."""

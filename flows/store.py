@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from data_contracts.artifacts import ArtifactRef, Zone
-from flows.disk import in_words, replacing, sync
+from flows.disk import in_words, remove_parts, replacing, sync
 from flows.errors import PrivsynError, RequestError
 
 SAFE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,80}")
@@ -131,6 +131,10 @@ class Store:
         label = "\0".join(("reference", ref.zone, ref.name, ref.step, ref.key, self.mac(Path(ref.path))))
         return hmac.new(self._key, label.encode(), hashlib.sha256).hexdigest()
 
+    def remove_leftovers(self) -> None:
+        """Remove what killed runs left of tables that never became whole; hold the data set's lock."""
+        remove_parts(self.private_root / "store" / self.dataset)
+
     # publishing
 
     def publish(self, run: str, build: Callable[[Path], None], *, replace: bool = False) -> Path:
@@ -141,9 +145,7 @@ class Store:
         and ``replace`` is false; PrivsynError when the disk refuses.
         """
         target = self.released_root / safe_name(run, "run")
-        with in_words(target), filelock.FileLock(self.private_root / "locks" / f".publish-{run}.lock"):
-            self._inside_released(target)
-            self._clean(run, target)
+        with self._publishing(run, target):
             if target.exists() and not replace:
                 raise RequestError(f"{target} is published already", "Choose another name, or ask to replace it", "run")
             building = self.released_root / f".building-{run}-{secrets.token_hex(8)}"
@@ -156,6 +158,19 @@ class Store:
                 shutil.rmtree(building, ignore_errors=True)
                 raise
         return target
+
+    def recover(self, run: str) -> None:
+        """Remove what killed attempts to publish this run left; put back what a killed replacement took away."""
+        with self._publishing(run, self.released_root / safe_name(run, "run")):
+            pass
+
+    @contextlib.contextmanager
+    def _publishing(self, run: str, target: Path) -> Iterator[None]:
+        """Hold the run's place in the released root, cleaned of leftovers."""
+        with in_words(target), filelock.FileLock(self.private_root / "locks" / f".publish-{run}.lock"):
+            self._inside_released(target)
+            self._clean(run, target)
+            yield
 
     def add_released(self, ref: ArtifactRef, folder: Path, name: str) -> Path:
         """Copy a released table into a folder that :meth:`publish` builds, or into one of the private root.
@@ -249,6 +264,7 @@ def safe_name(name: str, field: str) -> str:
 def _load_key(path: Path) -> bytes:
     """The HMAC key, made from the system's randomness the first time; the caller holds the key's lock."""
     if not path.exists():
+        remove_parts(path.parent)
         with replacing(path) as temporary:
             temporary.write_bytes(secrets.token_bytes(_KEY_BYTES))
     key = path.read_bytes()
