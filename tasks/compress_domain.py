@@ -64,18 +64,17 @@ def compress_attribute(
 ) -> AttributeRecode:
     """Keep, combine or filter each bin of one attribute.
 
-    A bin of m fine codes has noise of standard deviation sigma sqrt(m).  It is kept if its noisy count is
-    at least theta = ``settings.sigmas`` of those (paper: theta = 3 sigma with m = 1).  The others are summed:
-    if the sum is below its own theta they are filtered (their count is taken as 0), else they share one
-    combined code, the last.  At least one code always remains.
+    The threshold is theta = ``settings.sigmas`` x sigma, sigma being the noise of one fine count (paper:
+    3 sigma).  A bin (its fine codes summed) is kept if its noisy count reaches theta.  The others are summed:
+    if the sum is below theta they are filtered (their count is taken as 0), else they share one combined
+    code, the last.  At least one code always remains.
     """
     y = noisy.astype(np.float64)
     bins = int(groups.max()) + 1
-    members = np.bincount(groups, minlength=bins)
     total = np.bincount(groups, weights=y, minlength=bins)
-    low = (total < settings.sigmas * sigma * np.sqrt(members)) if settings.enabled else np.zeros(bins, dtype=bool)
-    threshold = settings.sigmas * sigma * np.sqrt(members[low].sum())
-    combine = bool(low.any()) and (bool(low.all()) or total[low].sum() >= threshold)
+    theta = settings.sigmas * sigma
+    low = total < theta if settings.enabled else np.zeros(bins, dtype=bool)
+    combine = bool(low.any()) and (bool(low.all()) or total[low].sum() >= theta)
     target = np.cumsum(~low) - 1
     kept_bins = int((~low).sum())
     target[low] = kept_bins

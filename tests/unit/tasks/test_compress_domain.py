@@ -25,13 +25,13 @@ EACH = np.arange(6, dtype=np.int32)
 
 def test_values_below_three_sigma_are_combined_when_their_sum_is_not() -> None:
     r = compress_attribute(np.array([500, 29, 400, 20, 25, 28]), 10.0, EACH, ON)
-    assert r.coarse.tolist() == [0, 2, 1, 2, 2, 2]  # theta = 30; 29+20+25+28 = 102 >= 30 sqrt(4)
+    assert r.coarse.tolist() == [0, 2, 1, 2, 2, 2]  # theta = 30; 29+20+25+28 = 102 >= 30
     assert r.kept.all()
     assert r.size == 3
 
 
 def test_values_below_three_sigma_are_filtered_when_their_sum_is_too() -> None:
-    r = compress_attribute(np.array([500, -5, 400, 10, 3, -20]), 10.0, EACH, ON)
+    r = compress_attribute(np.array([500, -5, 400, 20, 13, -20]), 10.0, EACH, ON)
     assert r.kept.tolist() == [True, False, True, False, False, False]
     assert r.size == 2
     assert (r.coarse[~r.kept] == 2).all()
@@ -49,11 +49,10 @@ def test_off_keeps_the_public_bins() -> None:
     assert r.coarse.tolist() == groups.tolist()
 
 
-def test_a_bins_threshold_grows_with_its_fine_codes() -> None:
-    """Four fine codes: noise sd 2 sigma, so theta = 6 sigma = 60."""
+def test_the_threshold_is_the_papers_for_bins_of_several_fine_codes_too() -> None:
     groups = np.array([0, 0, 0, 0, 1], dtype=np.int32)
-    below = compress_attribute(np.array([15, 15, 15, 14, 900]), 10.0, groups, ON)
-    above = compress_attribute(np.array([15, 15, 15, 16, 900]), 10.0, groups, ON)
+    below = compress_attribute(np.array([7, 8, 7, 7, 900]), 10.0, groups, ON)
+    above = compress_attribute(np.array([7, 8, 8, 7, 900]), 10.0, groups, ON)
     assert not below.kept[0]
     assert above.kept.all()
 
