@@ -20,7 +20,7 @@ from pathlib import Path
 
 from data_contracts.spec import ReleaseSpec
 from flows.disk import remove_parts
-from flows.errors import RequestError
+from flows.errors import PrivsynError, RequestError
 from flows.ledger import Ledger, Line
 from flows.records import Records, write_json
 from flows.settings import Settings
@@ -63,22 +63,36 @@ def open_run(
         _clear_stale_locks(settings.private_root / "prefect" / "locks")
         ledger = Ledger(settings.ledger)
         ledger.register(spec.dataset, spec.budget)
-        request_key = _request_key(spec)
-        seen = records.load(f"request-{request_key}") is not None
-        if fresh or not seen:
+        request_name = f"request-{_request_key(spec)}"
+        seen = records.load(request_name)
+        if seen is None or (fresh and seen["finished"]):
             _ask_room(ledger, spec)
         source = Source.open(spec.data, spec)
         request = Request(spec, _released_order(source, spec), partial(source.batches), settings.threads)
         fingerprint = store.fingerprint(list(source.files))
+        source_of_noise = noise or OpenDPNoise()
+
+        def shell_of(generation: _Generation) -> Shell:
+            keys = lineage_keys(request, fingerprint, generation.number)
+            run = _run_name(records, spec, keys)
+            return Shell(request, keys, run, store, records, ledger, source_of_noise, report)
+
+        def note(*, finished: bool) -> None:
+            records.save(generation.record, {"generation": generation.number, "finished": finished})
+            records.save(request_name, {"dataset": spec.dataset, "finished": finished})
+
         generation = _generation(records, request, fingerprint)
-        number = generation.number + int(fresh)
-        keys = lineage_keys(request, fingerprint, number)
-        shell = Shell(
-            request, keys, _run_name(records, spec, keys), store, records, ledger, noise or OpenDPNoise(), report
-        )
-        ledger.reserve(spec.dataset, shell.run, shell.missing_budget(), spec.privacy.delta)
-        records.save(f"request-{request_key}", {"dataset": spec.dataset})
-        records.save(generation.record, {"generation": number})
+        shell = shell_of(generation)
+        if fresh and (generation.finished or shell.lost_step()):
+            generation = _Generation(generation.record, generation.number + 1, finished=False)
+            shell = shell_of(generation)
+        records.save(request_name, {"dataset": spec.dataset, "finished": False})  # its room may be its own from here on
+        try:
+            ledger.reserve(spec.dataset, shell.run, shell.missing_budget(), spec.privacy.delta)
+        except PrivsynError:
+            records.save(request_name, {"dataset": spec.dataset, "finished": True})
+            raise
+        note(finished=generation.finished)
         opened = Opened(shell, settings.private_root, settings.released_root)
         _write_private_note(opened, source, fingerprint)
         try:
@@ -86,6 +100,7 @@ def open_run(
         except BaseException:
             shell.give_back()
             raise
+        note(finished=True)
 
 
 def _ask_room(ledger: Ledger, spec: ReleaseSpec) -> None:
@@ -109,15 +124,21 @@ def _released_order(source: Source, spec: ReleaseSpec) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Generation:
-    """Which noise of a request is the current one; raised by ``fresh``, saved once the ledger has reserved it."""
+    """Which noise of a request is the current one; raised by ``fresh``, saved once the ledger has reserved it.
+
+    ``finished``: a run with this noise was published.  ``fresh`` takes up noise that is not finished, so
+    that the same command again, after a crash, does not pay for another draw.
+    """
 
     record: str
     number: int
+    finished: bool
 
 
 def _generation(records: Records, request: Request, fingerprint: str) -> _Generation:
     record = f"generation-{lineage_keys(request, fingerprint, 0)['measure_marginals']}"
-    return _Generation(record, int((records.load(record) or {"generation": 0})["generation"]))
+    found = records.load(record) or {"generation": 0, "finished": False}
+    return _Generation(record, int(found["generation"]), bool(found["finished"]))
 
 
 def _run_name(records: Records, spec: ReleaseSpec, keys: dict[str, str]) -> str:

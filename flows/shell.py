@@ -98,20 +98,28 @@ class Shell:
         Raises RequestError where noise was paid for but its table is gone or changed: drawing again must
         be asked for.
         """
+        lost = self.lost_step()
+        if lost is not None:
+            raise RequestError(
+                f"the noisy table of the step {lost!r} was paid for but is missing or changed on disk",
+                "Restore the private folder from a backup, or run with --fresh to draw new noise at new cost",
+            )
         lines = []
         for step in STEPS:
             if not isinstance(step, ReleaseStep):
                 continue
             key = self.keys[step.name]
-            if self.ledger.state(self.dataset, key) == "spent":
-                if not self.is_whole(step):
-                    raise RequestError(
-                        f"the noisy table of the step {step.name!r} was paid for but is missing or changed on disk",
-                        "Restore the private folder from a backup, or run with --fresh to draw new noise at new cost",
-                    )
-                continue
-            lines.append(Line(step.name, key, self.request.stage_rho(step.name), self._ledger_detail(step)))
+            if self.ledger.state(self.dataset, key) != "spent":
+                lines.append(Line(step.name, key, self.request.stage_rho(step.name), self._ledger_detail(step)))
         return lines
+
+    def lost_step(self) -> str | None:
+        """The first release step whose noise was paid for but whose table is gone or changed."""
+        for step in STEPS:
+            paid = isinstance(step, ReleaseStep) and self.ledger.state(self.dataset, self.keys[step.name]) == "spent"
+            if paid and not self.is_whole(step):
+                return step.name
+        return None
 
     def _ledger_detail(self, step: Step) -> dict[str, str]:
         privacy = self.request.spec.privacy
