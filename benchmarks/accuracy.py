@@ -107,7 +107,10 @@ def main() -> None:
     parser.add_argument("--only", help="JSON of changes to measure instead, printed only")
     arguments = parser.parse_args()
     names = [n for n, (_, data) in TABLES.items() if data.exists()]
-    lines = ["| setting |" + "".join(f" {n}: 1-way | 2-way | 3-way |" for n in names), "|---|" + "---|---|---|" * len(names)]
+    lines = [
+        "| setting |" + "".join(f" {n}: 1-way | 2-way | 3-way |" for n in names),
+        "|---|" + "---|---|---|" * len(names),
+    ]
     chosen = {"given": json.loads(arguments.only)} if arguments.only else SETTINGS
     for label, changes in chosen.items():
         means = [errors(n, changes, arguments.seeds).mean(axis=0) for n in names]

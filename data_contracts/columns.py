@@ -1,7 +1,7 @@
 """The columns of a release spec: what is publicly known about each column of the private table.
 
 Belongs here: one frozen pydantic model a kind of column, its defaults and its own validation.
-Does not belong here: reading data (flows/source.py) and turning values into codes (tasks/codecs.py).
+Does not belong here: reading data (flows/source.py) and turning values into codes (tasks/codecs/).
 Every bound, value and bin comes from these models and never from the data: a domain read from the
 private table is itself a function of the private table.
 """

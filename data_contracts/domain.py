@@ -1,7 +1,7 @@
 """The domain: which attributes there are and how many codes each has.
 
 Belongs here: sizes, shapes and flat cell indices.  Does not belong here: where the codes come from
-(tasks/codecs.py) and any count.
+(tasks/codecs/) and any count.
 """
 
 from __future__ import annotations

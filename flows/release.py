@@ -65,6 +65,7 @@ def _step(run: Opened, step: Step, *inputs: StepRefs) -> StepRefs:
         cache_policy=_policy(run.private / "prefect"),
         persist_result=True,
         result_serializer="json",
+        result_storage=_results(run),
         refresh_cache=not _reusable(run, step),
         log_prints=False,
     )
@@ -85,10 +86,15 @@ def _reusable(run: Opened, step: Step) -> bool:
     """Whether a cached reference may be used: its files are whole, and Prefect still has its own result file."""
     record = run.private / "prefect" / "records" / _record_name(step.name, run.shell.keys[step.name])
     try:
-        there = Path(json.loads(record.read_text(encoding="utf-8"))["storage_key"]).is_file()
+        result = Path(json.loads(record.read_text(encoding="utf-8"))["storage_key"])
     except (OSError, ValueError, KeyError, TypeError):
-        there = False
-    return there and run.shell.is_whole(step)
+        return False
+    return result.is_file() and result.is_relative_to(_results(run).resolve()) and run.shell.is_whole(step)
+
+
+def _results(run: Opened) -> Path:
+    """Prefect's own results, references only: in the private zone, so that every runner finds those of the others."""
+    return run.private / "prefect" / "results"
 
 
 def _execute(step: str, key: str, inputs: list[StepRefs]) -> StepRefs:

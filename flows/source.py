@@ -1,14 +1,14 @@
 """The private table: checks its structure against the spec and streams its rows.
 
 Belongs here: the only reading of private rows, in bounded memory, as Arrow batches.  Does not belong
-here: meaning (tasks/codecs.py decides what a value is) and writing.  What can fail a release is
+here: meaning (tasks/codecs/ decides what a value is) and writing.  What can fail a release is
 structure only (a missing column, an unreadable file), and no message holds anything from a row: a
 parser's own words can contain the row, so they are never passed on.
 
 CSV columns are always text, because a type guessed from private values would depend on them; fields
 equal to one of the spec's ``null_values`` are null; wholly empty lines are left out.  Parquet columns
 keep their stored types, which may differ from file to file; a moment with a time zone is its UTC clock
-time once it is encoded (tasks/parsing.py).
+time once it is encoded (tasks/codecs/parsing.py).
 """
 
 from __future__ import annotations

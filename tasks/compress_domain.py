@@ -1,7 +1,7 @@
 """Step *compress domain* (postprocess): filter and combine low counts, from the noisy one-ways alone.
 
 Belongs here: which coarse code each fine code gets, the weights by which decode undoes it, and the
-recoding of the private rows (a transform).  Does not belong here: public bins (tasks/codecs.py).
+recoding of the private rows (a transform).  Does not belong here: public bins (tasks/codecs/).
 Paper: Algorithm 3 line 2 and section 5.3, "Filter and Combine Low-count Values".
 """
 

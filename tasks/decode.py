@@ -1,7 +1,7 @@
 """Step *decode* (postprocess): synthetic codes to rows with the source's names, types and values.
 
 Belongs here: drawing the fine code inside a coarse one, values inside a fine cell, and the random row
-order.  Does not belong here: the codecs (tasks/codecs.py), files.
+order.  Does not belong here: the codecs (tasks/codecs/), files.
 Paper: section 5.3 (a combined value is replaced by the values it represents, by the noisy one-way);
 bins as in DPSyn, section 5.4.
 """

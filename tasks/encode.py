@@ -1,7 +1,7 @@
 """Step *encode* (transform): private rows to fine integer codes, by the public spec alone.
 
 Belongs here: bounding the records a person contributes, encoding row by row, and counting repairs.
-Does not belong here: the codecs (tasks/codecs.py), reading files (flows/source.py), any released value.
+Does not belong here: the codecs (tasks/codecs/), reading files (flows/source.py), any released value.
 Paper: the binning of DPSyn, sections 5.3 and 5.4; Algorithm 3 starts from codes.
 """
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from data_contracts.spec import Unit
 from data_contracts.tables import REPAIRS, code_schema
 from tasks.codecs import EncodingPlan
-from tasks.parsing import to_keys
+from tasks.codecs.parsing import to_keys
 
 Batches = Callable[[], Iterable[pa.RecordBatch]]
 """Starts a fresh pass over the private rows."""

@@ -1,7 +1,7 @@
 """Total parsers: any Arrow array of a readable type to numbers, moments, booleans or category keys.
 
 Belongs here: value-by-value conversion that never raises on a value, whatever it is (an error that
-depends on private values is a leak).  Does not belong here: domains and codes (tasks/codecs.py).
+depends on private values is a leak).  Does not belong here: domains and codes (tasks/codecs/).
 Text is what CSV gives; Parquet gives typed arrays.
 """
 

@@ -1,0 +1,21 @@
+"""The bridge from a spec file to a deployment's parameters.
+
+Belongs here: the build step that deployments/prefect.yaml names, so that one YAML file serves the command
+line and the deployment.  Does not belong here: anything a run needs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from flows.spec_file import load_spec
+
+
+def read_spec(path: str) -> dict[str, Any]:
+    """Prefect build step: ``{"spec": ...}``, the release spec in the file ``path`` as JSON.
+
+    ``data`` becomes absolute.  Fields at their defaults are left out: the run form fills them in, and the
+    columns, which it shows as JSON, stay short.  Raises RequestError where the spec is wrong.
+    """
+    return {"spec": load_spec(Path(path)).model_dump(mode="json", exclude_defaults=True)}

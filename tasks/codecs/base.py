@@ -1,0 +1,84 @@
+"""The codec: how values of source columns become integer codes, and codes become values again.
+
+Belongs here: one codec a kind of column, and the plan that holds them.  Does not belong here: reading
+files, bins chosen from counts (tasks/compress_domain.py), or any domain that is read from data: a
+codec knows nothing but the spec's column.
+
+Codes are *fine*: an ordered column's bins are cut once more (at most FINE_CELLS cells a bin), because
+the one-way marginal can be measured finely at no extra cost and lets decode place values inside a bin.
+``groups`` maps each fine code to the public bin that joint marginals use.
+
+A codec reads one *or more* source columns (``sources``) and writes one attribute, so a group of columns
+recoded into one attribute is one more codec; a column that a public mapping fills from others is a
+``Fill``, which encodes nothing; impossible combinations enter where counts are projected
+(``support`` of tasks/make_consistent.py).  docs/architecture.md shows all three.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from data_contracts.tables import ValueRange
+
+Columns = Mapping[str, pa.Array]
+Codes = NDArray[Any]
+
+
+class Codec(ABC):
+    """Source column(s) <-> one attribute of fine codes 0 .. size - 1, null (if any) the last code.
+
+    ``groups[code]`` is the public bin of a fine code, shape (size,), ascending from 0.
+    """
+
+    attribute: str
+    sources: tuple[str, ...]
+    groups: NDArray[np.int32]
+
+    @property
+    def size(self) -> int:
+        """Number of fine codes."""
+        return len(self.groups)
+
+    @abstractmethod
+    def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
+        """Codes of the source values, shape (rows,), and how many values each repair touched.
+
+        Total: any value of any readable type gets a code; nothing raises on a value.
+        """
+
+    @abstractmethod
+    def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
+        """Values of the source column(s), in their released types; draws inside cells from ``rng``."""
+
+    @abstractmethod
+    def labels(self) -> list[str]:
+        """One readable label a fine code."""
+
+    @abstractmethod
+    def ranges(self) -> dict[str, ValueRange]:
+        """The public domain of each released column, for the contract of the synthetic table."""
+
+    def inspect(self, columns: Columns) -> dict[str, int]:
+        """Repair counts only (for ``spec check``, private)."""
+        return dict(self.encode(columns)[1])
+
+
+class Fill(ABC):
+    """Columns that a public mapping fills from decoded ones; they are never encoded or measured."""
+
+    targets: tuple[str, ...]
+
+    @abstractmethod
+    def fill(self, columns: Columns) -> dict[str, pa.Array]:
+        """The target columns, from the decoded ones."""
+
+    @abstractmethod
+    def ranges(self) -> dict[str, ValueRange]:
+        """The public domain of each target."""

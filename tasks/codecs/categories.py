@@ -1,0 +1,92 @@
+"""Codecs of columns without an order: public lists of values, and booleans.
+
+Belongs here: what happens to unlisted values and nulls of those.  Does not belong here: numbers and moments
+(ordered.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from data_contracts.columns import BooleanColumn, CategoricalColumn
+from data_contracts.domain import code_dtype
+from data_contracts.tables import ValueRange
+from tasks.codecs import parsing
+from tasks.codecs.base import Codec, Codes, Columns
+
+OTHER = "other"
+
+
+class CategoricalCodec(Codec):
+    """A public list of values, then ``other`` (if not listed and needed), then null."""
+
+    def __init__(self, name: str, column: CategoricalColumn) -> None:
+        self.attribute, self.sources, self._column = name, (name,), column
+        values = list(column.values)
+        if column.goes_to == "other" and OTHER not in values:
+            values.append(OTHER)
+        self._values = pa.array(values)
+        self._null = len(values) if column.has_null else None
+        self.groups = np.arange(len(values) + int(column.has_null), dtype=np.int32)
+        self._unlisted = self._null if column.goes_to == "null" else values.index(OTHER)
+
+    def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
+        """See :class:`Codec`; unlisted values and unwanted nulls go where ``unlisted`` says."""
+        keys = parsing.to_keys(columns[self.sources[0]], self._values.type)
+        is_null = np.asarray(pc.is_null(keys, nan_is_null=True))
+        index = pc.index_in(keys, value_set=self._values)
+        unlisted = np.asarray(pc.is_null(index)) & ~is_null
+        codes = np.asarray(pc.fill_null(index, 0)).astype(code_dtype(self.size))
+        codes[unlisted] = self._unlisted
+        codes[is_null] = self._null if self._column.nullable else self._unlisted
+        repairs = Counter({"unlisted": int(unlisted.sum())})
+        if not self._column.nullable:
+            repairs["null"] = int(is_null.sum())
+        return codes, +repairs
+
+    def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
+        """The listed value of each code; the null code becomes null."""
+        mask = codes == self._null if self._null is not None else None
+        return {self.attribute: self._values.take(pa.array(codes.astype(np.int64), mask=mask))}
+
+    def labels(self) -> list[str]:
+        """The values as text."""
+        return [str(v) for v in self._values.to_pylist()] + ["(null)"] * int(self._null is not None)
+
+    def ranges(self) -> dict[str, ValueRange]:
+        """The value set."""
+        return {self.attribute: ValueRange(self._values.type, self._column.has_null, values=self._values)}
+
+
+class BooleanCodec(Codec):
+    """false, true, then null if nullable."""
+
+    def __init__(self, name: str, column: BooleanColumn) -> None:
+        self.attribute, self.sources, self._nullable = name, (name,), column.nullable
+        self.groups = np.arange(2 + int(column.nullable), dtype=np.int32)
+
+    def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
+        """See :class:`Codec`; what is neither true nor false is null if nullable, else false."""
+        truth, is_null = parsing.to_booleans(columns[self.sources[0]])
+        missing = truth < 0
+        codes = np.where(missing, 2 if self._nullable else 0, truth).astype(np.uint8)
+        repairs = Counter({"unparseable": int((missing & ~is_null).sum())})
+        if not self._nullable:
+            repairs["null"] = int(is_null.sum())
+        return codes, +repairs
+
+    def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
+        """Arrow booleans."""
+        return {self.attribute: pa.array(codes == 1, mask=codes == 2)}
+
+    def labels(self) -> list[str]:
+        """false, true, (null)."""
+        return ["false", "true", "(null)"][: self.size]
+
+    def ranges(self) -> dict[str, ValueRange]:
+        """Any boolean."""
+        return {self.attribute: ValueRange(pa.bool_(), self._nullable)}

@@ -1,0 +1,198 @@
+"""Codecs of columns with an order: integers, numbers and moments, in bins cut into fine cells.
+
+Belongs here: edges, clamping, and placing values inside a cell.  Does not belong here: lists of values
+(categories.py).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from data_contracts.columns import DatetimeColumn, IntegerColumn, NumberColumn, seconds_since_epoch
+from data_contracts.domain import code_dtype
+from data_contracts.tables import ValueRange
+from tasks.codecs import parsing
+from tasks.codecs.base import Codec, Codes, Columns
+
+FINE_CELLS = 4
+"""Fine cells a bin at most.  A bin's total is then the sum of at most 4 noisy cells: at most twice the
+standard deviation of one, and the later joint marginals estimate the bin again (a public constant)."""
+
+RESOLUTION_SECONDS = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
+
+
+def _fine_edges(edges: tuple[float, ...], whole: bool) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """Cut each bin into at most FINE_CELLS cells (whole numbers stay whole); edges and bin of each cell."""
+    fine: list[float] = []
+    groups: list[int] = []
+    for i, (low, high) in enumerate(pairwise(edges)):
+        cells = min(FINE_CELLS, int(high - low)) if whole else FINE_CELLS
+        for j in range(cells):
+            fine.append(low + (high - low) * j // cells if whole else low + (high - low) * j / cells)
+            groups.append(i)
+    return np.array([*fine, edges[-1]], dtype=np.float64), np.array(groups, dtype=np.int32)
+
+
+class OrderedCodec(Codec):
+    """Shared by integers, numbers and moments: fine cells between edges, then null if nullable."""
+
+    def __init__(self, name: str, column: IntegerColumn | NumberColumn | DatetimeColumn) -> None:
+        self.attribute, self.sources, self._nullable = name, (name,), column.nullable
+        self._edges, bins = _fine_edges(column.edge_values(), isinstance(column, IntegerColumn))
+        null_bin = [bins[-1] + 1] if column.nullable else []
+        self.groups = np.concatenate([bins, np.array(null_bin, dtype=np.int32)]).astype(np.int32)
+        self._cells = len(bins)
+
+    @abstractmethod
+    def _numbers(self, array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Values as float64 (NaN: null or unparseable) and the null mask."""
+
+    @abstractmethod
+    def _bounds(self) -> tuple[float, float]:
+        """Smallest and largest possible value."""
+
+    @abstractmethod
+    def _place(self, low: NDArray[np.float64], high: NDArray[np.float64], rng: np.random.Generator) -> pa.Array:
+        """One released value in each [low, high)."""
+
+    def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
+        """See :class:`Codec`; values outside the bounds are clamped, missing ones are null or the minimum."""
+        numbers, is_null = self._numbers(columns[self.sources[0]])
+        low, high = self._bounds()
+        missing = np.isnan(numbers)
+        repairs = Counter(
+            {
+                "below min": int((numbers < low).sum()),
+                "above max": int((numbers > high).sum()),
+                "unparseable": int((missing & ~is_null).sum()),
+            }
+        )
+        cells = np.searchsorted(self._edges, np.where(missing, low, numbers), side="right") - 1
+        codes = np.clip(cells, 0, self._cells - 1).astype(code_dtype(self.size))
+        if self._nullable:
+            codes[missing] = self._cells
+        else:
+            repairs["null"] = int(is_null.sum())
+        return codes, +repairs
+
+    def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
+        """A value drawn evenly inside each code's cell; the null code becomes null."""
+        is_null = codes == self._cells
+        cells = np.where(is_null, 0, codes).astype(np.int64)
+        values = self._place(self._edges[cells], self._edges[cells + 1], rng)
+        if is_null.any():
+            values = pc.if_else(pa.array(is_null), pa.scalar(None, values.type), values)
+        return {self.attribute: values}
+
+    def labels(self) -> list[str]:
+        """Cells as intervals."""
+        edges = [self._label(e) for e in self._edges]
+        cells = [f"[{a}, {b})" for a, b in pairwise(edges)]
+        return cells + ["(null)"] * int(self._nullable)
+
+    def _label(self, edge: float) -> str:
+        return f"{edge:.12g}"
+
+
+class IntegerCodec(OrderedCodec):
+    """Whole numbers; a number with a fraction is rounded down."""
+
+    def __init__(self, name: str, column: IntegerColumn) -> None:
+        self._column = column
+        super().__init__(name, column)
+
+    def _numbers(self, array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        numbers, is_null = parsing.to_numbers(array)
+        return np.floor(numbers), is_null
+
+    def _bounds(self) -> tuple[float, float]:
+        return float(self._column.min), float(self._column.max)
+
+    def _place(self, low: NDArray[np.float64], high: NDArray[np.float64], rng: np.random.Generator) -> pa.Array:
+        whole = rng.integers(low.astype(np.int64), high.astype(np.int64))
+        return pa.array(whole).cast(pa.type_for_alias(self._column.type))
+
+    def labels(self) -> list[str]:
+        """A cell of one integer is that integer."""
+        pairs = pairwise(self._edges)
+        cells = [f"{a:.0f}" if b - a == 1 else f"{a:.0f}..{b - 1:.0f}" for a, b in pairs]
+        return cells + ["(null)"] * int(self._nullable)
+
+    def ranges(self) -> dict[str, ValueRange]:
+        """Type and bounds."""
+        type_ = pa.type_for_alias(self._column.type)
+        return {self.attribute: ValueRange(type_, self._nullable, self._column.min, self._column.max)}
+
+
+class NumberCodec(OrderedCodec):
+    """Real numbers."""
+
+    def __init__(self, name: str, column: NumberColumn) -> None:
+        self._column = column
+        super().__init__(name, column)
+
+    def _numbers(self, array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        return parsing.to_numbers(array)
+
+    def _bounds(self) -> tuple[float, float]:
+        return self._column.min, self._column.max
+
+    def _place(self, low: NDArray[np.float64], high: NDArray[np.float64], rng: np.random.Generator) -> pa.Array:
+        values = low + (high - low) * rng.random(len(low))
+        if self._column.decimals is not None:
+            values = np.round(values, self._column.decimals)
+        return pa.array(np.clip(values, *self._storable_bounds()).astype(self._column.type))
+
+    def _storable_bounds(self) -> tuple[float, float]:
+        """The bounds, moved inwards to values that the storage type holds exactly."""
+        low, high = (np.dtype(self._column.type).type(v) for v in self._bounds())
+        if low < self._column.min:
+            low = np.nextafter(low, np.inf, dtype=low.dtype)
+        if high > self._column.max:
+            high = np.nextafter(high, -np.inf, dtype=high.dtype)
+        return float(low), float(high)
+
+    def ranges(self) -> dict[str, ValueRange]:
+        """Type and bounds."""
+        type_ = pa.float32() if self._column.type == "float32" else pa.float64()
+        return {self.attribute: ValueRange(type_, self._nullable, *self._storable_bounds())}
+
+
+class DatetimeCodec(OrderedCodec):
+    """Moments, in seconds since 1970 inside."""
+
+    def __init__(self, name: str, column: DatetimeColumn) -> None:
+        self._column = column
+        super().__init__(name, column)
+
+    def _numbers(self, array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        return parsing.to_seconds(array)
+
+    def _bounds(self) -> tuple[float, float]:
+        return seconds_since_epoch(self._column.min), seconds_since_epoch(self._column.max)
+
+    def _place(self, low: NDArray[np.float64], high: NDArray[np.float64], rng: np.random.Generator) -> pa.Array:
+        step = 86_400 if self._column.type == "date" else RESOLUTION_SECONDS[self._column.resolution]
+        moments = np.floor((low + (high - low) * rng.random(len(low))) / step) * step
+        if self._column.type == "date":
+            first, last = (v // step for v in self._bounds())
+            return pa.array(np.clip(moments // step, first, last).astype(np.int32)).cast(pa.date32())
+        micros = np.round(np.clip(moments, *self._bounds()) * 1e6).astype(np.int64)
+        return pa.array(micros).cast(pa.timestamp("us"))
+
+    def _label(self, edge: float) -> str:
+        return str(np.datetime64(round(edge), "s")).replace("T00:00:00", "")
+
+    def ranges(self) -> dict[str, ValueRange]:
+        """Type and bounds."""
+        low, high = self._column.min, self._column.max
+        if self._column.type == "date":
+            return {self.attribute: ValueRange(pa.date32(), self._nullable, low.date(), high.date())}
+        return {self.attribute: ValueRange(pa.timestamp("us"), self._nullable, low, high)}
