@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -49,8 +51,9 @@ def main() -> None:
     """Entry point of ``privsyn``."""
     os.environ.setdefault("DO_NOT_TRACK", "1")
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
-    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
-    os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
+    if "--debug" not in sys.argv:
+        for logger in ("LOGGING", "SERVER_LOGGING", "LOGGING_ROOT", "LOGGING_HANDLERS_CONSOLE"):
+            os.environ.setdefault(f"PREFECT_{logger}_LEVEL", "CRITICAL")
     app()
 
 
@@ -160,7 +163,8 @@ def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float
 
     state = Ledger(Settings().ledger).summary(request.dataset)[0]
     drawn = ", ".join(s.replace("_", " ") for s in summary.drawn)
-    cost = f"noise drawn for: {drawn}" if drawn else "nothing: every noisy table was there already, no noise was drawn"
+    nothing = "nothing: every noisy table was there already, no noise was drawn"
+    cost = f"rho {summary.rho:.4g} at most; noise drawn for {drawn}" if drawn else nothing
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -177,7 +181,15 @@ def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float
     people.print("Look next at:", style="bold")
     people.print(f"  {Path(summary.released) / 'README.md'}   what the release is, in plain words", soft_wrap=True)
     people.print(f"  {Path(summary.released) / 'synthetic.parquet'}   the table", soft_wrap=True)
-    people.print(f"  privsyn ledger show {request.dataset}   every charge so far", soft_wrap=True)
+    people.print(f"  {_command()} ledger show {request.dataset}   every charge so far", soft_wrap=True)
+
+
+def _command() -> str:
+    """How the reader starts this program again, on the same ledger."""
+    started = Path(sys.argv[0])
+    name = "privsyn" if shutil.which("privsyn") == str(started.absolute()) else str(started)
+    ledger = os.environ.get("PRIVSYN_LEDGER")
+    return f"PRIVSYN_LEDGER={ledger} {name}" if ledger and "@" not in ledger else name
 
 
 def _budget_bar(spent: float, cap: float, delta: float, width: int = 24) -> str:

@@ -46,7 +46,7 @@ def print_ledger(url: str, dataset: str | None, console: Console) -> None:
         console.print(f"The ledger {ledger.name} is empty: no data set has been released yet.", soft_wrap=True)
         return
     table = Table(
-        "data set", "epsilon used", "of cap", "epsilon left", "at delta", "rho used", "entries", title="Privacy ledger"
+        "data set", "epsilon used", "of cap", "room for epsilon", "at delta", "rho used", "entries", title="Privacy ledger"
     )
     for s in summaries:
         table.add_row(

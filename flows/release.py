@@ -8,8 +8,9 @@ published (flows/publish.py).
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,8 @@ from prefect.locking.filesystem import FileSystemLockManager
 from prefect.transactions import IsolationLevel
 
 from data_contracts.spec import ReleaseSpec
-from flows.errors import ContractError
+from flows.disk import replacing
+from flows.errors import ContractError, PrivsynError
 from flows.preflight import Opened, open_run
 from flows.publish import ReleaseSummary, publish, summarize
 from flows.settings import Settings
@@ -35,7 +37,12 @@ _current: ContextVar[Shell] = ContextVar("privsyn_shell")
 _reporter: ContextVar[ReportProgress | None] = ContextVar("privsyn_reporter", default=None)
 
 
-@flow(name="release", description="Private table in, differentially private synthetic table out.", persist_result=False)
+@flow(
+    name="release",
+    flow_run_name="{spec.dataset}",
+    description="Private table in, differentially private synthetic table out.",
+    persist_result=False,
+)
 def release(spec: ReleaseSpec, fresh: bool = False) -> ReleaseSummary:
     """Run PrivSyn on the private table that ``spec`` names.
 
@@ -47,10 +54,12 @@ def release(spec: ReleaseSpec, fresh: bool = False) -> ReleaseSummary:
     private for adding or removing one person (``spec.unit``), by the zCDP sum of the three release steps; the
     ledger reserves that sum before anything is read.
     """
-    with open_run(spec, Settings(), fresh=fresh, report=_report) as run:
+    with _words_only(), open_run(spec, Settings(), fresh=fresh, report=_report) as run:
         published = publish(run, release_steps(partial(_step, run)))
-        _show(lambda: create_markdown_artifact(markdown=published.note, key="release-note"))
-        _show(lambda: create_table_artifact(table=published.costs, key="certificate"))
+        what = f"Release {run.shell.run} of {spec.dataset}"
+        cost = f"{what}: the noise of its ({spec.privacy.epsilon:g}, {spec.privacy.delta:g})-differential privacy"
+        _show(lambda: create_markdown_artifact(markdown=published.note, key="release-note", description=what))
+        _show(lambda: create_table_artifact(table=published.costs, key="certificate", description=cost))
         return summarize(run, published)
 
 
@@ -100,7 +109,39 @@ def _results(run: Opened) -> Path:
 def _execute(step: str, key: str, inputs: list[StepRefs]) -> StepRefs:
     """The body of every task: hand over to the shell.  Parameters hold references only."""
     declared = next(s for s in STEPS if s.name == step)
-    return _current.get().execute(declared, {refs.step: refs for refs in inputs})
+    with _words_only():
+        return _current.get().execute(declared, {refs.step: refs for refs in inputs})
+
+
+@contextmanager
+def _words_only() -> Iterator[None]:
+    """Let only errors meant for people out, without the errors behind them.
+
+    Prefect logs the whole chain of an error to its database, and the text of, say, a parser's error may quote
+    a row.  The chain is kept in the private zone instead, as ``failure.txt``.
+    """
+    try:
+        yield
+    except PrivsynError as error:
+        if error.__cause__ is not None:
+            _keep_privately(error)
+        raise error from None
+    except Exception as error:
+        _keep_privately(error)
+        raise PrivsynError(
+            f"an unexpected {type(error).__name__} stopped the release",
+            "Run again: finished steps are kept and nothing is charged twice; the whole error is in the private "
+            "folder, in failure.txt",
+        ) from None
+
+
+def _keep_privately(error: Exception) -> None:
+    """Write the whole error into the private zone, for its owner only; a full disk must not hide the error itself."""
+    root = Settings().private_root
+    with suppress(OSError):
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with replacing(root / "failure.txt") as temporary:
+            temporary.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
 
 
 def _policy(folder: Path) -> Any:
