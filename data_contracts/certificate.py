@@ -27,7 +27,7 @@ class QueryGroup(_Model):
 
 
 class StageCost(_Model):
-    """What one release step cost: exact fractions as text."""
+    """What one release step cost: its exact budget, and the sum of its prices rounded up at the 30th decimal."""
 
     step: str
     rho_budget: str

@@ -46,6 +46,12 @@ def sigma_for(rho: Fraction, sensitivity: int) -> float:
     return sigma
 
 
+def rho_text(rho: Fraction) -> str:
+    """``rho`` as a decimal, rounded up at the 30th place: exact sums of many prices have thousands of digits."""
+    scaled = -(-rho.numerator * 10**30 // rho.denominator)
+    return f"{scaled // 10**30}.{scaled % 10**30:030d}".rstrip("0").removesuffix(".")
+
+
 def total_rho(queries: Iterable[Query]) -> Fraction:
     """Exact sum of the queries' prices (zCDP adds up, Theorem 1)."""
     return sum((q.rho for q in queries), Fraction(0))

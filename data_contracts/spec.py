@@ -151,8 +151,8 @@ class Synthesis(FrozenModel):
     @field_validator("rows")
     @classmethod
     def _rows(cls, value: str | int) -> str | int:
-        if isinstance(value, int) and not 0 <= value <= 10**10:
-            raise ValueError("`rows` must be `auto` or a whole number from 0 to 10,000,000,000")
+        if isinstance(value, int) and not 0 <= value < 2**31:
+            raise ValueError("`rows` must be `auto` or a whole number from 0 to 2,147,483,647")
         return value
 
 

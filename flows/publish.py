@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 
 from data_contracts.artifacts import ArtifactRef, Kind
 from data_contracts.certificate import Certificate, Manifest, ManifestFile, QueryGroup, StageCost, Total
-from data_contracts.receipts import Query, total_rho
+from data_contracts.receipts import Query, rho_text, total_rho
 from flows.note import release_note
 from flows.preflight import Opened
 from flows.records import write_json
@@ -177,7 +177,7 @@ def _certificate(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
         composition=COMPOSITION,
         accountant=spec.accountant,
         rho_budget=str(shell.request.total_rho()),
-        rho_spent=str(spent),
+        rho_spent=rho_text(spent),
         stages=[cost for cost, _ in stages],
         dataset_total=Total(
             rho=str(summary.rho),
@@ -195,7 +195,7 @@ def _stage(shell: Shell, step: str, refs: Mapping[str, StepRefs]) -> tuple[Stage
     queries = receipts_from_table(shell.store.read_table(refs[step].tables["receipts"]))
     groups = [_group(list(members)) for _, members in groupby(queries, key=lambda q: (q.sensitivity, q.sigma))]
     cost = StageCost(
-        step=step, rho_budget=str(shell.request.stage_rho(step)), rho_spent=str(total_rho(queries)), groups=groups
+        step=step, rho_budget=str(shell.request.stage_rho(step)), rho_spent=rho_text(total_rho(queries)), groups=groups
     )
     return cost, queries
 

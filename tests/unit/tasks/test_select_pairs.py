@@ -85,3 +85,19 @@ def test_allocation_is_the_lagrangian_solution() -> None:
         step = rng.normal(size=4)
         step -= step.mean()
         assert noise(best) <= noise(best + 1e-3 * step * best.min())
+
+
+def test_the_price_of_many_different_queries_can_be_written_down() -> None:
+    """Exact sums of hundreds of prices have tens of thousands of digits; the certificate rounds them up."""
+    from fractions import Fraction
+
+    from data_contracts.domain import Domain
+    from data_contracts.receipts import rho_text, total_rho
+    from tasks.measure_marginals import plan
+
+    names = tuple(f"a{i}" for i in range(400))
+    domain = Domain(names, tuple(range(2, 402)))
+    queries = plan([(a,) for a in names], domain, Fraction(1, 7), 1)
+    assert total_rho(queries) <= Fraction(rho_text(total_rho(queries))) <= Fraction(1, 7) + Fraction(1, 10**29)
+    assert rho_text(Fraction(1, 4)) == "0.25"
+    assert rho_text(Fraction(3)) == "3"
