@@ -73,7 +73,7 @@ def open_run(
         source_of_noise = noise or OpenDPNoise()
 
         def shell_of(generation: _Generation) -> Shell:
-            keys = lineage_keys(request, fingerprint, generation.number)
+            keys = lineage_keys(request, fingerprint, generation.number, source_of_noise)
             run = _run_name(records, spec, keys)
             return Shell(request, keys, run, store, records, ledger, source_of_noise, report)
 
@@ -81,7 +81,7 @@ def open_run(
             records.save(generation.record, {"generation": generation.number, "finished": finished})
             records.save(request_name, {"dataset": spec.dataset, "finished": finished})
 
-        generation = _generation(records, request, fingerprint)
+        generation = _generation(records, request, fingerprint, source_of_noise)
         shell = shell_of(generation)
         if fresh and (generation.finished or shell.lost_step()):
             generation = _Generation(generation.record, generation.number + 1, finished=False)
@@ -135,8 +135,8 @@ class _Generation:
     finished: bool
 
 
-def _generation(records: Records, request: Request, fingerprint: str) -> _Generation:
-    record = f"generation-{lineage_keys(request, fingerprint, 0)['measure_marginals']}"
+def _generation(records: Records, request: Request, fingerprint: str, noise: NoiseSource) -> _Generation:
+    record = f"generation-{lineage_keys(request, fingerprint, 0, noise)['measure_marginals']}"
     found = records.load(record) or {"generation": 0, "finished": False}
     return _Generation(record, int(found["generation"]), bool(found["finished"]))
 

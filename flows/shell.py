@@ -53,18 +53,19 @@ class StepFailedError(PrivsynError):
     """An unexpected failure inside a step: its type and place, never its text, which may hold private values."""
 
 
-def lineage_keys(request: Request, fingerprint: str, generation: int) -> dict[str, str]:
+def lineage_keys(request: Request, fingerprint: str, generation: int, noise: NoiseSource) -> dict[str, str]:
     """The cache key of every step, known before anything runs.
 
     A key is SHA-256 over the step's name, version and own settings and its inputs' keys; the first step
-    adds the data's fingerprint (an HMAC), the release steps the generation of their noise.
+    adds the data's fingerprint (an HMAC), the release steps the generation of their noise and its source: what
+    was made with test noise is never taken for a release.
     """
     keys: dict[str, str] = {}
     for step in STEPS:
         parts = [step.name, str(step.version), step.settings_json(request)]
         parts += sorted({keys[name.split(".")[0]] for name in step.inputs}) or [fingerprint]
         if step.kind is Kind.RELEASE:
-            parts.append(f"generation {generation}")
+            parts += [f"generation {generation}", type(noise).__name__]
         keys[step.name] = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     return keys
 

@@ -20,6 +20,7 @@ from flows.publish import ReleaseSummary, is_whole
 from flows.settings import Settings
 from tasks.noisy import receipts_from_table
 from tasks.privacy.accountant import rho_for
+from tasks.privacy.noise import NoNoise
 from tests.specs import make_spec, people
 
 Save = Callable[..., str]
@@ -152,10 +153,8 @@ def test_other_synthesis_settings_cost_nothing_and_other_gamma_costs_stage_three
     assert other.run != first.run
     cost = spent()
     gamma = run(changed(spec, selection={"gamma": 4_999}))
-    rho = rho_for(1.0, 1e-9, "tight")
-    if gamma.drawn:
-        assert gamma.drawn == ("measure_marginals",)
-        assert spent() == cost + rho * 8 / 10
+    assert gamma.drawn == ("measure_marginals",)
+    assert spent() == cost + rho_for(1.0, 1e-9, "tight") * 8 / 10
 
 
 def test_other_words_in_the_spec_cost_nothing(spec: ReleaseSpec) -> None:
@@ -163,6 +162,16 @@ def test_other_words_in_the_spec_cost_nothing(spec: ReleaseSpec) -> None:
     columns = spec.model_dump()["columns"]
     columns["age"]["description"] = "age at last birthday"
     assert run(changed(spec, columns=columns)).drawn == ()
+
+
+def test_what_was_made_with_test_noise_is_never_released_later(spec: ReleaseSpec) -> None:
+    """Same request, same folders, first without noise: the release draws everything itself."""
+    exact = run(spec, noise=NoNoise())
+    real = run(spec)
+    assert real.drawn == STAGES
+    assert real.run != exact.run
+    one, two = (pq.read_table(Path(s.released) / "marginals/one_way.parquet") for s in (exact, real))
+    assert not one.equals(two)
 
 
 def test_changed_data_costs_again(spec: ReleaseSpec, save: Save) -> None:
