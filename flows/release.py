@@ -96,9 +96,11 @@ def _reusable(run: Opened, step: Step) -> bool:
     record = run.private / "prefect" / "records" / _record_name(step.name, run.shell.keys[step.name])
     try:
         result = Path(json.loads(record.read_text(encoding="utf-8"))["storage_key"])
+        refs = StepRefs.model_validate(json.loads(result.read_text(encoding="utf-8"))["data"])
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    return result.is_file() and result.is_relative_to(_results(run).resolve()) and run.shell.is_whole(step)
+    found = result.is_relative_to(_results(run).resolve()) and refs.key == run.shell.keys[step.name]
+    return found and run.shell.is_whole(step)
 
 
 def _results(run: Opened) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,3 +33,15 @@ def save(tmp_path: Path) -> Callable[[pa.Table, str], str]:
         return str(path)
 
     return write
+
+
+@pytest.fixture(scope="session")
+def prefect_server() -> Iterator[str]:
+    """A Prefect server with a database of its own; its API's address.  Takes some seconds, once a session."""
+    from prefect.settings import get_current_settings
+    from prefect.testing.utilities import prefect_test_harness
+
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL", "0.1")  # seconds; default: 5
+        with prefect_test_harness(server_startup_timeout=120):
+            yield str(get_current_settings().api.url)

@@ -1,0 +1,300 @@
+"""The release under Prefect: names, Cached, what its database and its pages hold, damage, two at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from prefect.artifacts import Artifact
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, LogFilter, LogFilterFlowRunId
+from prefect.settings import get_current_settings
+from prefect.states import State
+
+from data_contracts.artifacts import ArtifactRef
+from data_contracts.spec import ReleaseSpec
+from flows import steps
+from flows.ledger import Ledger
+from flows.publish import ReleaseSummary
+from flows.release import release
+from flows.settings import Settings
+from flows.shell import StepRefs
+from flows.steps import STEPS
+from tasks.privacy.accountant import rho_for
+from tests.specs import make_spec, people
+
+TITLES = [step.title for step in STEPS]
+DRAWING = ("one_way_marginals", "indif_scores", "measure_marginals")
+SECRETS = (b"case-1", b"zanzibar")
+"""Found in every private row, and in nothing public."""
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+
+@pytest.fixture
+def spec(places: Path, save: Callable[..., str]) -> ReleaseSpec:
+    table = people(600)
+    regions = pa.array(["zanzibar" if i % 7 == 0 else r for i, r in enumerate(table["region"].to_pylist())])
+    caseids = pa.array([f"case-1{i}" for i in range(table.num_rows)])
+    table = table.set_column(2, "region", regions).set_column(5, "caseid", caseids)
+    return make_spec(data=save(table), compression={"sigmas": 1.0})
+
+
+def changed(spec: ReleaseSpec, **changes: Any) -> ReleaseSpec:
+    return ReleaseSpec.model_validate({**spec.model_dump(), **changes})
+
+
+def attempt(spec: ReleaseSpec, **how: Any) -> tuple[State[Any], UUID]:
+    state = release(spec, return_state=True, **how)
+    assert state.state_details.flow_run_id is not None
+    return state, state.state_details.flow_run_id
+
+
+def run(spec: ReleaseSpec, **how: Any) -> tuple[ReleaseSummary, dict[str, str]]:
+    """Run the flow; what it returned, and the final state of every task run by its name."""
+    state, flow_run = attempt(spec, **how)
+    return state.result(), states(flow_run, len(STEPS))
+
+
+def eventually(look: Callable[[], Any], enough: Callable[[Any], bool]) -> Any:
+    """Prefect records task runs and logs a little later than they happen."""
+    for _ in range(200):
+        found = look()
+        if enough(found):
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"Prefect recorded only {found}")
+
+
+def states(flow_run: UUID, count: int) -> dict[str, str]:
+    def look() -> dict[str, str]:
+        with get_client(sync_client=True) as client:
+            runs = client.read_task_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[flow_run])))
+        runs = sorted(runs, key=lambda r: r.expected_start_time or r.created)
+        return {r.name: r.state_name for r in runs if r.state is not None and r.state.is_final()}
+
+    return eventually(look, lambda found: len(found) >= count)
+
+
+def spent() -> Fraction:
+    return Ledger(Settings().ledger).summary("people")[0].rho
+
+
+def database() -> bytes:
+    url = get_current_settings().server.database.connection_url
+    assert url is not None
+    file = Path(url.get_secret_value().split(":///")[1])
+    return b"".join(p.read_bytes() for p in file.parent.glob(f"{file.name}*"))
+
+
+def results() -> list[Path]:
+    return sorted((Settings().private_root / "prefect" / "results").iterdir())
+
+
+def test_every_step_is_a_task_of_its_title_and_the_second_run_finds_all_cached(spec: ReleaseSpec) -> None:
+    first, ran = run(spec)
+    assert ran == dict.fromkeys(TITLES, "Completed")
+    assert first.drawn == DRAWING
+    cost = spent()
+    again, found = run(spec)
+    assert found == dict.fromkeys(TITLES, "Cached")
+    assert again.drawn == ()
+    assert (again.run, spent()) == (first.run, cost)
+
+
+def test_other_synthesis_settings_run_only_what_follows_from_them(spec: ReleaseSpec) -> None:
+    run(spec)
+    other, ran = run(changed(spec, synthesis={"seed": 7, "iterations": 3}))
+    anew = {"Synthesize (GUM)", "Append attributes", "Decode"}
+    assert ran == {title: "Completed" if title in anew else "Cached" for title in TITLES}
+    assert other.drawn == ()
+
+
+def test_fresh_noise_runs_everything_but_the_encoding(spec: ReleaseSpec) -> None:
+    run(spec)
+    fresh, ran = run(spec, fresh=True)
+    assert ran == {title: "Cached" if title == "Encode" else "Completed" for title in TITLES}
+    assert fresh.drawn == DRAWING
+
+
+def test_prefect_holds_references_and_no_private_value(spec: ReleaseSpec) -> None:
+    run(spec)
+    assert all(secret in Path(spec.data).read_bytes() for secret in SECRETS)
+    stored = [json.loads(p.read_text())["data"] for p in results()]
+    refs = [StepRefs.model_validate(content) for content in stored]
+    assert {r.step for r in refs} == {s.name for s in STEPS}
+    assert all(type(table) is ArtifactRef for r in refs for table in r.tables.values())
+    rows = database()
+    assert b"synthesize" in rows  # the right file, and written
+    for secret in SECRETS:
+        assert secret not in rows
+        assert all(secret not in p.read_bytes() for p in results())
+
+
+def test_the_note_and_the_certificate_are_on_the_run_page(spec: ReleaseSpec) -> None:
+    summary, _ = run(spec)
+    note, costs = Artifact.get("release-note"), Artifact.get("certificate")
+    assert note is not None
+    assert costs is not None
+    assert (note.type, costs.type) == ("markdown", "table")
+    assert note.data == (Path(summary.released) / "README.md").read_text()
+    assert summary.run in str(note.description)
+    rows = json.loads(str(costs.data))
+    certificate = json.loads((Path(summary.released) / "certificate.json").read_text())
+    assert [set(row) for row in rows] == [{"step", "queries", "rho", "sigma"}] * 3
+    paid = [float(Fraction(stage["rho_spent"])) for stage in certificate["stages"]]
+    assert [float(row["rho"]) for row in rows] == pytest.approx(paid, rel=1e-5)
+
+
+def test_a_lost_results_folder_is_made_again_without_noise(spec: ReleaseSpec) -> None:
+    first, _ = run(spec)
+    cost = spent()
+    shutil.rmtree(Settings().private_root / "prefect" / "results")
+    again, ran = run(spec)
+    assert ran == dict.fromkeys(TITLES, "Completed")
+    assert again.drawn == ()
+    assert (again.run, spent()) == (first.run, cost)
+    assert run(spec)[1] == dict.fromkeys(TITLES, "Cached")
+
+
+def test_results_that_another_runner_keeps_elsewhere_are_not_used(spec: ReleaseSpec, places: Path) -> None:
+    run(spec)
+    moved = places / "moved"
+    (Settings().private_root / "prefect" / "results").rename(moved)
+    for record in (Settings().private_root / "prefect" / "records").iterdir():
+        content = json.loads(record.read_text())
+        record.write_text(json.dumps({**content, "storage_key": str(moved / record.name)}))
+    again, ran = run(spec)
+    assert ran == dict.fromkeys(TITLES, "Completed")
+    assert again.drawn == ()
+
+
+def test_damaged_results_and_records_are_made_again_without_noise(spec: ReleaseSpec) -> None:
+    """Each step's result or record is damaged in a way of its own."""
+    run(spec)
+    records = sorted((Settings().private_root / "prefect" / "records").iterdir())
+    ways = [b"", b"{}", b'{"result": 1', b"[]", b"\xff\xfe", b'{"data": {"step": "encode"}}']
+    for i, file in enumerate([*results()[:6], *records[6:]]):
+        file.write_bytes(ways[i % len(ways)])
+    again, ran = run(spec)
+    assert ran == dict.fromkeys(TITLES, "Completed")
+    assert again.drawn == ()
+
+
+def test_a_damaged_table_is_made_again_without_noise(spec: ReleaseSpec) -> None:
+    first, _ = run(spec)
+    for path in Settings().private_root.glob("store/people/make_consistent-*.parquet"):
+        path.write_bytes(b"")
+    again, ran = run(spec)
+    assert ran == {title: "Completed" if title == "Make consistent" else "Cached" for title in TITLES}
+    assert (again.run, again.drawn) == (first.run, ())
+
+
+def test_a_broken_contract_is_a_table_on_the_run_page(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = pa.table({"a": ["age"], "b": ["income"], "score": ["high"]})
+    monkeypatch.setattr(steps.select_pairs, "select_pairs", lambda *how: wrong)
+    state, flow_run = attempt(spec)
+    assert state.is_failed()
+    assert states(flow_run, 6)["Select pairs"] == "Failed"
+    shown = Artifact.get("contract-failures")
+    assert shown is not None
+    assert shown.flow_run_id == flow_run
+    rows = json.loads(str(shown.data))
+    assert rows
+    assert {row["table"] for row in rows} == {"pairs"}
+    assert not (Settings().released_root / "people").exists()
+
+
+def test_the_text_of_an_unexpected_error_stays_in_the_private_zone(
+    spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*how: object) -> pa.Table:
+        raise ValueError("cannot read zanzibar")
+
+    monkeypatch.setattr(steps.encode, "encode", fail)
+    state, flow_run = attempt(spec)
+    assert "ValueError" in str(state.message)
+    errors = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[flow_run]))
+
+    def look() -> list[str]:
+        with get_client(sync_client=True) as client:
+            return [log.message for log in client.read_logs(errors)]
+
+    said = eventually(look, lambda messages: any("Traceback" in m for m in messages))
+    assert not any("zanzibar" in message for message in said)
+    assert b"zanzibar" not in database()
+    kept = Settings().private_root / "failure.txt"
+    assert "cannot read zanzibar" in kept.read_text()
+    assert kept.stat().st_mode & 0o077 == 0
+    assert spent() == 0
+
+
+ONE_OF_TWO = """
+import json, sys, time
+from pathlib import Path
+from data_contracts.spec import ReleaseSpec
+from flows.release import release
+spec = ReleaseSpec.model_validate_json(Path(sys.argv[1]).read_text())
+Path(sys.argv[2]).touch()
+while not Path(sys.argv[3]).exists():
+    time.sleep(0.01)
+state = release(spec, return_state=True)
+print(json.dumps([state.result().model_dump(mode="json"), str(state.state_details.flow_run_id)]))
+"""
+
+
+def test_two_at_once_draw_once_and_pay_once(spec: ReleaseSpec, places: Path, prefect_server: str) -> None:
+    (places / "spec.json").write_text(spec.model_dump_json())
+    ready, go = [places / "ready-0", places / "ready-1"], places / "go"
+    environment = {**os.environ, "PREFECT_API_URL": prefect_server}
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", ONE_OF_TWO, str(places / "spec.json"), str(mine), str(go)],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment,
+        )
+        for mine in ready
+    ]
+    try:
+        eventually(lambda: [r.exists() or p.poll() is not None for r, p in zip(ready, both, strict=True)], all)
+        go.touch()
+        said = [json.loads(p.communicate(timeout=120)[0].splitlines()[-1]) for p in both]
+    finally:
+        for process in both:
+            process.kill()
+    assert [p.returncode for p in both] == [0, 0]
+    drew, found = sorted(said, key=lambda s: len(s[0]["drawn"]), reverse=True)
+    assert (tuple(drew[0]["drawn"]), found[0]["drawn"]) == (DRAWING, [])
+    assert drew[0]["run"] == found[0]["run"]
+    assert states(UUID(drew[1]), len(STEPS)) == dict.fromkeys(TITLES, "Completed")
+    assert states(UUID(found[1]), len(STEPS)) == dict.fromkeys(TITLES, "Cached")
+    assert spent() == rho_for(1.0, 1e-9, "tight")
+
+
+def test_the_run_form_has_every_field_with_its_description_limits_and_choices() -> None:
+    schema = release.parameters.model_dump()
+    models = schema["definitions"]
+    assert schema["properties"]["spec"]["$ref"] == "#/definitions/ReleaseSpec"
+    assert schema["required"] == ["spec"]
+    fields = models["ReleaseSpec"]["properties"]
+    assert set(fields) == set(ReleaseSpec.model_fields)
+    for name, model in models.items():
+        for field, content in model["properties"].items():
+            assert content.get("description") or field == "kind", f"{name}.{field} has no description"
+    assert fields["accountant"]["enum"] == ["tight", "paper"]
+    assert fields["accountant"]["default"] == "tight"
+    epsilon, delta = (models["Guarantee"]["properties"][name] for name in ("epsilon", "delta"))
+    assert epsilon["exclusiveMinimum"] == 0
+    assert (delta["exclusiveMinimum"], delta["exclusiveMaximum"]) == (0, 1)
+    assert models["Synthesis"]["properties"]["decay"]["enum"] == ["step", "exponential", "linear", "square_root"]
+    assert fields["split"]["default"] == {"one_way": 0.1, "selection": 0.1, "measurement": 0.8}
