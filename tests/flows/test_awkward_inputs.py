@@ -1,0 +1,277 @@
+"""Whole releases of awkward tables: whatever stands in the rows, a valid table in the public domain comes out."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from data_contracts.spec import ReleaseSpec
+from data_contracts.tables import profile_values
+from flows.direct import release_directly
+from flows.errors import RequestError
+from flows.ledger import Ledger
+from flows.publish import is_whole
+from flows.settings import Settings
+from tasks.codecs import plan
+from tasks.privacy.accountant import rho_for
+from tasks.privacy.noise import NoNoise, SeededNoise
+from tests.specs import COLUMNS, make_spec, people
+
+Save = Callable[..., str]
+QUICK: dict[str, Any] = {"synthesis": {"iterations": 2}}
+SEX: dict[str, Any] = {"kind": "categorical", "values": ["f", "m"]}
+
+
+def valid(spec: ReleaseSpec, **how: Any) -> pa.Table:
+    """The released table, after checks that every release must pass: whole, complete, within the public domain."""
+    summary = release_directly(spec, Settings(), **how)
+    folder = Path(summary.released)
+    table = pq.read_table(folder / "synthetic.parquet")
+    ranges = plan(spec).ranges()
+    assert set(table.column_names) == set(spec.released_columns)
+    assert table.num_rows == summary.rows
+    profile = profile_values(table.to_batches(), {name: ranges[name] for name in table.column_names})
+    assert pc.all(profile["type_matches"]).as_py() in (True, None)
+    assert sum(profile["outside"].to_pylist()) == sum(profile["unwanted_nulls"].to_pylist()) == 0
+    assert is_whole(folder)
+    assert json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["rows"] == summary.rows
+    return table
+
+
+def repairs(spec: ReleaseSpec) -> dict[tuple[str, str], int]:
+    """What encoding mended, from the private zone."""
+    (path,) = Settings().private_root.glob("runs/*/repairs.json")
+    rows = json.loads(path.read_text(encoding="utf-8"))["repairs"]
+    return {(row["column"], row["repair"]): row["rows"] for row in rows}
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_hardly_any_rows(places: Path, save: Save, rows: int) -> None:
+    spec = make_spec(data=save(people(5).slice(0, rows)), **QUICK)
+    assert valid(spec).num_rows < 2_000  # noise alone: about sigma times the root of the cells
+    fixed = spec.model_copy(update={"synthesis": spec.synthesis.model_copy(update={"rows": 25})})
+    assert valid(fixed).num_rows == 25
+
+
+def test_no_rows_and_no_noise_give_no_rows(places: Path, save: Save) -> None:
+    assert valid(make_spec(data=save(people(0)), **QUICK), noise=NoNoise()).num_rows == 0
+
+
+@pytest.mark.parametrize("column", ["age", "income", "region", "happy", "seen"])
+def test_one_column(places: Path, save: Save, column: str) -> None:
+    privacy = {"epsilon": 8.0, "delta": 1e-9}
+    data = save(people(400).select([column]))
+    table = valid(make_spec({column: COLUMNS[column]}, data=data, privacy=privacy, **QUICK))
+    assert table.column_names == [column]
+    assert abs(table.num_rows - 400) < 250
+
+
+def test_one_column_costs_only_what_it_asks(places: Path, save: Save) -> None:
+    """Without pairs there is nothing to score: that charge is given back."""
+    spec = make_spec({"happy": COLUMNS["happy"]}, data=save(people(50).select(["happy"])), **QUICK)
+    summary = release_directly(spec, Settings())
+    spent = Ledger(Settings().ledger).summary("people")[0].rho
+    certificate = json.loads((Path(summary.released) / "certificate.json").read_text(encoding="utf-8"))
+    assert spent == Fraction(9, 10) * rho_for(1.0, 1e-9)
+    assert [bool(stage["groups"]) for stage in certificate["stages"]] == [True, False, True]
+    assert release_directly(spec, Settings()).drawn == ()
+    assert Ledger(Settings().ledger).summary("people")[0].rho == spent
+
+
+def test_a_constant_column_and_a_domain_of_one_value(places: Path, save: Save) -> None:
+    flat = {"kind": "number", "min": 0, "max": 1}
+    columns = {"sex": SEX, "same": {"kind": "integer", "min": 7, "max": 7}, "flat": flat}
+    data = pa.table({"sex": ["f", "m"] * 150, "same": [7] * 300, "flat": [0.25] * 300})
+    table = valid(make_spec(columns, data=save(data), privacy={"epsilon": 8.0, "delta": 1e-9}, **QUICK))
+    assert set(table["same"].to_pylist()) == {7}
+    assert np.mean(np.abs(table["flat"].to_numpy() - 0.25) < 0.05) > 0.9
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+def test_columns_of_nulls(places: Path, save: Save, nullable: bool) -> None:
+    columns = {name: {**c, "nullable": nullable} for name, c in COLUMNS.items() if name != "caseid"}
+    columns["plain"] = SEX
+    nulls = {name: pa.nulls(300, people(1)[name].type) for name in columns if name != "plain"}
+    spec = make_spec(columns, data=save(pa.table({**nulls, "plain": ["f", "m"] * 150})), **QUICK)
+    table = valid(spec, noise=NoNoise())
+    assert table.num_rows == 300
+    for name in ("age", "income", "happy", "seen"):
+        assert table[name].null_count == (300 if nullable else 0), name
+    if not nullable:
+        assert pc.max(table["age"]).as_py() < 21  # the bin of the minimum
+        assert pc.any(table["happy"]).as_py() is False
+        assert repairs(spec)["age", "null"] == 300
+
+
+def test_sixty_thousand_categories(places: Path, save: Save) -> None:
+    values = [f"v{i:05d}" for i in range(60_000)]
+    columns = {"code": {"kind": "categorical", "values": values, "unlisted": "other"}, "sex": SEX}
+    rng = np.random.default_rng(1)
+    code = np.where(rng.random(4_000) < 0.8, "v00007", np.array(values)[rng.integers(0, 60_000, 4_000)])
+    spec = make_spec(columns, data=save(pa.table({"code": code, "sex": rng.choice(["f", "m"], 4_000)})), **QUICK)
+    table = valid(spec, noise=SeededNoise(3))
+    shares = {v["values"]: v["counts"] / table.num_rows for v in pc.value_counts(table["code"]).to_pylist()}
+    assert shares["v00007"] > 0.5
+
+
+def test_three_hundred_columns(places: Path, save: Save) -> None:
+    names = [f"c{i:03d}" for i in range(300)]
+    rng = np.random.default_rng(2)
+    data = pa.table({name: rng.random(150) < 0.5 for name in names})
+    columns = {name: {"kind": "boolean"} for name in reversed(names)}
+    table = valid(make_spec(columns, data=save(data), synthesis={"iterations": 1, "rows": 60}))
+    assert table.column_names == names  # the source's order, not the spec's
+    assert table.num_rows == 60
+
+
+NAMES = [
+    "two words", "größe", "名前", "a|b", "a/b", "../x", 'q"q', "line\nbreak", "<b>&amp;", "%s{0}", "a.b", "C:\\x", "-",
+]
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_names_of_every_kind(places: Path, save: Save, form: str) -> None:
+    data = pa.table({name: ["f", "m"] * 60 for name in NAMES})
+    path = save(data)
+    if form == "csv":
+        path = str(places / "names.csv")
+        data.to_pandas().to_csv(path, index=False)
+    table = valid(make_spec(dict.fromkeys(NAMES, SEX), data=path, **QUICK))
+    assert table.column_names == NAMES
+    for settled in (Settings().private_root, Settings().released_root):
+        assert not [p for p in settled.rglob("*") if "größe" in p.name or p.name == "x"]
+
+
+def test_a_csv_with_a_byte_order_mark_mixed_line_ends_and_quoted_breaks(places: Path) -> None:
+    text = '\ufeffsex,note,age\r\nf,"a\nb",20\nm,"a\r\nb",NA\r\n\nf,"say ""x"", y",30\nf,,3e1'
+    (places / "t.csv").write_bytes(text.encode())
+    columns = {
+        "sex": SEX, "note": {"kind": "categorical", "values": ["a\nb", "a\r\nb", 'say "x", y'], "nullable": True},
+        "age": {"kind": "integer", "min": 0, "max": 40, "nullable": True},
+    }
+    how = {"null_values": ["", "NA"], "compression": {"enabled": False}, **QUICK}
+    spec = make_spec(columns, data=str(places / "t.csv"), **how)
+    table = valid(spec, noise=NoNoise())
+    assert sorted(table["sex"].to_pylist()) == ["f", "f", "f", "m"]
+    assert sorted(map(str, table["note"].to_pylist())) == sorted(["a\nb", "a\r\nb", 'say "x", y', "None"])
+    assert sorted(table["age"].drop_null().to_pylist()) == [20, 30, 30]
+    assert not any(repairs(spec).values())
+
+
+def test_a_folder_with_differing_row_groups_types_and_column_orders(places: Path) -> None:
+    folder, table = places / "parts", people(600)
+    folder.mkdir()
+    pq.write_table(table.slice(0, 200), folder / "a.parquet", row_group_size=17)
+    mixed = table.slice(200, 200).set_column(0, "age", table["age"].slice(200, 200).cast(pa.float32()))
+    pq.write_table(mixed.select(["seen", "happy", "region", "income", "caseid", "age"]), folder / "b.parquet")
+    coded = table.slice(400).set_column(2, "region", table["region"].slice(400).dictionary_encode())
+    pq.write_table(coded, folder / "c.parquet", row_group_size=1)
+    pq.write_table(table, places / "whole.parquet")
+    tables = [valid(make_spec(data=str(p), **QUICK), noise=NoNoise()) for p in (folder, places / "whole.parquet")]
+    assert tables[0].num_rows == 600
+    assert tables[0].equals(tables[1])
+
+
+def marginal(table: pa.Table, spec: ReleaseSpec, names: tuple[str, ...]) -> np.ndarray:
+    """Shares of the public bins of the columns."""
+    codecs = {codec.attribute: codec for codec in plan(spec).codecs}
+    bins = [codecs[n].groups[codecs[n].encode({n: table[n].combine_chunks()})[0]] for n in names]
+    shape = [int(codecs[n].groups.max()) + 1 for n in names]
+    counts = np.bincount(np.ravel_multi_index(bins, shape), minlength=int(np.prod(shape)))
+    return counts / max(1, counts.sum())
+
+
+def test_at_a_huge_epsilon_the_datas_marginals_come_back(places: Path, save: Save) -> None:
+    data = people(3_000)
+    generous = {"epsilon": 1e5, "delta": 1e-9}
+    spec = make_spec(data=save(data), privacy=generous, budget=generous)
+    table = valid(spec)
+    assert abs(table.num_rows - 3_000) <= 30
+    for name in table.column_names:
+        assert np.abs(marginal(table, spec, (name,)) - marginal(data, spec, (name,))).sum() < 0.08, name
+    for pair in (("age", "income"), ("age", "region"), ("income", "happy")):
+        independent = np.outer(marginal(data, spec, pair[:1]), marginal(data, spec, pair[1:])).ravel()
+        exact, made = marginal(data, spec, pair), marginal(table, spec, pair)
+        assert np.abs(made - exact).sum() < 0.15, pair
+        assert np.abs(made - exact).sum() < 0.3 * np.abs(independent - exact).sum(), pair
+
+
+def test_without_noise_every_measured_count_is_exact(places: Path, save: Save) -> None:
+    data = people(500)
+    spec = make_spec(data=save(data), compression={"enabled": False}, **QUICK)
+    summary = release_directly(spec, Settings(), noise=NoNoise())
+    folder = Path(summary.released) / "marginals"
+    receipts, noisy = pq.read_table(folder / "one_way_receipts.parquet"), pq.read_table(folder / "one_way.parquet")
+    codecs = {codec.attribute: codec for codec in plan(spec).codecs}
+    for i, (name,) in enumerate(receipts["attributes"].to_pylist()):
+        codes = codecs[name].encode({name: data[name].combine_chunks()})[0]
+        counted = noisy.filter(pc.equal(noisy["query"], i))["count"].to_numpy()
+        assert np.array_equal(counted, np.bincount(codes, minlength=codecs[name].size))
+    assert summary.rows == 500
+
+
+def test_a_tiny_epsilon_gives_a_valid_table(places: Path, save: Save) -> None:
+    table = valid(make_spec(data=save(people(300)), privacy={"epsilon": 0.01, "delta": 1e-9}, **QUICK))
+    assert table.num_rows < 500_000
+
+
+def test_rows_of_one_person_are_bounded_by_the_identifier(places: Path, save: Save) -> None:
+    """300 people with one row each, one with 500, and 40 rows without a person."""
+    pid = [f"p{i}" for i in range(300)] + ["many"] * 500 + [None] * 40
+    sex = ["f"] * 300 + ["m"] * 500 + ["m"] * 40
+    age = [30] * 300 + list(range(500)) + [31] * 40
+    columns = {"pid": {"kind": "drop"}, "sex": SEX, "age": {"kind": "integer", "min": 0, "max": 499, "bins": 10}}
+    spec = make_spec(
+        columns, data=save(pa.table({"pid": pid, "sex": sex, "age": age})), unit={"person_id": "pid", "max_records": 2},
+        compression={"enabled": False}, **QUICK,
+    )
+    table = valid(spec, noise=NoNoise())
+    assert table.column_names == ["sex", "age"]
+    assert table.num_rows == 302
+    counts = {v["values"]: v["counts"] for v in pc.value_counts(table["sex"]).to_pylist()}
+    assert counts == {"f": 300, "m": 2}
+
+
+ODD: dict[str, list[Any]] = {
+    "age": [-(2**63), 2**63 - 1, 0, None], "income": [float("nan"), float("inf"), -float("inf"), 1e308],
+    "region": ["", "\x00", "x" * 10_000, None], "happy": [True, None, False, None],
+}
+
+
+def test_values_out_of_the_domain_never_fail(places: Path, save: Save) -> None:
+    columns = {name: COLUMNS[name] for name in ODD}
+    grid = list(itertools.product(*ODD.values()))
+    data = pa.table({name: [row[i] for row in grid] for i, name in enumerate(ODD)})
+    spec = make_spec(columns, data=save(data), compression={"enabled": False}, **QUICK)
+    assert valid(spec, noise=NoNoise()).num_rows == len(grid)
+    mended = repairs(spec)
+    assert mended["age", "below min"] == 2 * len(grid) // 4
+    assert mended["region", "unlisted"] == 3 * len(grid) // 4
+    assert mended["income", "above max"] == 2 * len(grid) // 4
+
+
+def test_text_where_numbers_belong_never_fails(places: Path) -> None:
+    rows = ["old,1e999,N,perhaps,yesterday,1", "１２,--,north,1,2015-02-30,2", " 30 ,0x10,,,,"] * 21
+    (places / "t.csv").write_text("\n".join(["age,income,region,happy,seen,caseid", *rows]), encoding="utf-8")
+    spec = make_spec(data=str(places / "t.csv"), compression={"enabled": False}, **QUICK)
+    assert valid(spec, noise=NoNoise()).num_rows == 63
+    assert repairs(spec)["age", "unparseable"] >= 21
+
+
+@pytest.mark.parametrize("body", ["", "\n", "sex\n1,2\n", "sex,sex\nf,m\n", "sex;age\nf;1\n"])
+def test_broken_structure_is_refused_in_words(places: Path, body: str) -> None:
+    (places / "t.csv").write_text(body, encoding="utf-8")
+    with pytest.raises(RequestError) as error:
+        release_directly(make_spec({"sex": SEX}, data=str(places / "t.csv"), **QUICK), Settings())
+    assert "t.csv" in str(error.value)
+    assert "\n" not in str(error.value)
