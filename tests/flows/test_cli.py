@@ -1,0 +1,299 @@
+"""The command line: exit codes, one paragraph an error, and nothing but JSON on standard output."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner, Result
+
+from flows import cli
+from flows.direct import release_directly
+from flows.ledger import Ledger
+from flows.settings import Settings
+from flows.spec_file import load_spec
+from tasks.privacy.accountant import rho_for
+from tests.specs import people
+
+Save = Callable[..., str]
+JSON_KEYS = {"run", "released", "private", "rows", "epsilon", "delta", "rho", "seconds"}
+SPEC = """\
+dataset: people
+data: people.parquet
+unit: {records_per_person: 1}
+privacy: {epsilon: 1, delta: 1.0e-9}
+budget: {epsilon: 2, delta: 1.0e-9}
+synthesis: {iterations: 2}
+columns:
+  age: {kind: integer, min: 18, max: 89, bins: 24, nullable: true}
+  income: {kind: drop}
+  region: {kind: categorical, values: [north, south, east], unlisted: other}
+  happy: {kind: boolean}
+  seen: {kind: drop}
+  caseid: {kind: drop}
+"""
+
+
+@pytest.fixture
+def spec(places: Path, save: Save) -> Path:
+    save(people(300))
+    path = places / "people.yaml"
+    path.write_text(SPEC, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same release without Prefect, which takes seconds to start."""
+    monkeypatch.setattr(cli, "_run_release", lambda request, fresh: release_directly(request, Settings(), fresh=fresh))
+
+
+def privsyn(*arguments: object) -> Result:
+    return CliRunner().invoke(cli.app, [str(a) for a in arguments])
+
+
+def shown(result: Result) -> str:
+    """Standard error as running text; rich breaks lines at the width of the terminal."""
+    return " ".join(result.stderr.replace("│", " ").split())
+
+
+def refused(result: Result, code: int, *words: str) -> None:
+    """The code, one paragraph on standard error that holds the words, and nothing on standard output."""
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("privsyn: ")
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in result.output
+    for word in words:
+        assert word in shown(result)
+
+
+def spent() -> Any:
+    found = Ledger(Settings().ledger).summary("people")
+    return found[0].rho if found else 0
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_json_is_one_object_and_nothing_else(direct: None, spec: Path) -> None:
+    result = privsyn("release", spec, "--json")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert len(lines) == 1
+    answer = json.loads(lines[0])
+    assert set(answer) == JSON_KEYS
+    assert answer["epsilon"] == 1.0
+    assert answer["rho"] == pytest.approx(float(rho_for(1.0, 1e-9)))
+    assert pq.read_table(Path(answer["released"]) / "synthetic.parquet").num_rows == answer["rows"]
+    assert "synthetic rows" in shown(result)
+
+
+def test_without_json_standard_output_stays_empty(direct: None, spec: Path) -> None:
+    result = privsyn("release", spec)
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    for words in ("Released", "(1, 1e-09)-differential privacy", "give away", "keep: private", "epsilon 1 of 2 used"):
+        assert words in shown(result), words
+
+
+def test_the_second_time_costs_nothing_and_says_so(direct: None, spec: Path) -> None:
+    first = json.loads(privsyn("release", spec, "--json").stdout)
+    cost = spent()
+    again = privsyn("release", spec, "--json")
+    assert {**json.loads(again.stdout), "seconds": 0} == {**first, "seconds": 0}
+    assert "no noise was drawn" in shown(again)
+    assert spent() == cost
+    other = json.loads(privsyn("release", spec, "--json", "--seed-synthesis", 7).stdout)
+    assert other["run"] != first["run"]
+    assert spent() == cost
+    assert "noise drawn for" in shown(privsyn("release", spec, "--fresh"))
+    assert spent() == 2 * cost
+
+
+def test_options_replace_the_specs_values(direct: None, spec: Path, places: Path, save: Save) -> None:
+    elsewhere = save(people(50), "elsewhere.parquet")
+    (places / "people.parquet").unlink()
+    out = places / "other"
+    result = privsyn("release", spec, "--data", elsewhere, "--out", out, "--epsilon", 0.5, "--delta", 1e-10, "--json")
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert (answer["epsilon"], answer["delta"]) == (0.5, 1e-10)
+    assert Path(answer["released"]).is_relative_to(out / "released")
+    assert Path(answer["private"]).is_relative_to(out / "private")
+    assert answer["rho"] == pytest.approx(float(rho_for(0.5, 1e-10)))
+
+
+def test_a_refused_budget_is_3_and_spends_nothing(direct: None, spec: Path, places: Path) -> None:
+    refused(privsyn("release", spec, "--epsilon", 5), 3, "budget", "cap", "nothing was spent", "epsilon")
+    assert spent() == 0
+    assert list(Settings().released_root.iterdir()) == []
+    (places / "people.parquet").unlink()  # the ledger says no before the data is looked for
+    refused(privsyn("release", spec, "--epsilon", 5, "--json"), 3, "budget")
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (("--epsilon", 0), ("privacy.epsilon", "0")), (("--epsilon", -1), ("privacy.epsilon",)),
+    (("--epsilon", "nan"), ("privacy.epsilon",)), (("--delta", 1), ("privacy.delta",)),
+    (("--seed-synthesis", -1), ("synthesis.seed",)), (("--data", "nowhere.parquet"), ("nowhere.parquet",)),
+])
+def test_wrong_requests_are_2_and_name_the_field(
+    direct: None, spec: Path, arguments: tuple[object, ...], words: tuple[str, ...]
+) -> None:
+    refused(privsyn("release", spec, *arguments), 2, *words)
+    assert spent() == 0
+
+
+@pytest.mark.parametrize(("old", "new", "words"), [
+    ("privacy: {epsilon: 1, delta: 1.0e-9}", "privacy: {epsilon: 0, delta: 1.0e-9}", ("privacy.epsilon",)),
+    ("unit: {records_per_person: 1}\n", "", ("unit",)), ("budget: {epsilon: 2", "budget: {epsilom: 2", ("budget",)),
+    ("min: 18", "min: 180", ("columns.age",)), ("kind: boolean", "kind: bolean", ("columns.happy",)),
+    ("  caseid: {kind: drop}\n", "", ("columns", "caseid")), ("happy:", "hapy:", ("columns", "hapy")),
+    ("dataset: people", "dataset: My People", ("dataset",)), ("columns:", "columns: [", ("people.yaml",)),
+    ("unit: {records_per_person: 1}", "unit: TODO", ("unit",)),
+])
+def test_a_wrong_spec_is_2_and_names_the_field(
+    direct: None, spec: Path, old: str, new: str, words: tuple[str, ...]
+) -> None:
+    assert SPEC.count(old) == 1
+    spec.write_text(SPEC.replace(old, new), encoding="utf-8")
+    refused(privsyn("release", spec), 2, *words)
+    assert spent() == 0
+
+
+def test_an_unknown_spec_file_is_2(spec: Path) -> None:
+    for command in (("release",), ("spec", "check")):
+        refused(privsyn(*command, spec.parent / "missing.yaml"), 2, "missing.yaml")
+
+
+def test_an_unexpected_error_is_1_without_its_text(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(request: object, fresh: bool) -> None:
+        raise ZeroDivisionError("CANARY-VALUE")
+
+    monkeypatch.setattr(cli, "_run_release", fail)
+    result = privsyn("release", spec)
+    refused(result, 1, "ZeroDivisionError", "--debug", "nothing is charged twice")
+    assert "CANARY" not in result.output
+    shown_whole = privsyn("release", spec, "--debug")
+    assert shown_whole.exit_code == 1
+    assert isinstance(shown_whole.exception, ZeroDivisionError)
+
+
+def test_an_interrupted_run_is_1_and_says_how_to_go_on(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(request: object, fresh: bool) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_run_release", stop)
+    result = privsyn("release", spec)
+    assert result.exit_code == 1
+    assert "Run the same command again" in shown(result)
+
+
+def test_a_failing_step_is_1(direct: None, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("CANARY-VALUE")
+
+    monkeypatch.setattr("tasks.select_pairs.select_pairs", fail)
+    result = privsyn("release", spec)
+    refused(result, 1, "select_pairs", "ValueError")
+    assert "CANARY" not in result.output
+    monkeypatch.undo()
+
+
+def test_a_large_epsilon_warns(direct: None, spec: Path) -> None:
+    spec.write_text(SPEC.replace("budget: {epsilon: 2", "budget: {epsilon: 50"), encoding="utf-8")
+    result = privsyn("release", spec, "--epsilon", 11)
+    assert result.exit_code == 0
+    assert "Warning: epsilon 11 is above 10" in shown(result)
+    assert "Warning" not in privsyn("release", spec, "--epsilon", 10).stderr
+
+
+def test_a_draft_is_filled_checked_and_released(direct: None, places: Path, save: Save) -> None:
+    data, draft = save(people(300)), places / "draft.yaml"
+    result = privsyn("spec", "draft", data, "--out", draft, "--dataset", "people")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == ""
+    assert "TODOs left" in shown(result)
+    refused(privsyn("spec", "check", draft), 2, "TODO", "unit")
+    refused(privsyn("spec", "draft", data, "--out", draft), 2, "exists already")
+    head = draft.read_text(encoding="utf-8").partition("columns:")[0]
+    head = head.replace("unit: TODO", "unit: {records_per_person: 1}")
+    head = head.replace("budget: TODO", "budget: {epsilon: 2, delta: 1.0e-9}")
+    draft.write_text(head + "columns:" + SPEC.partition("columns:")[2], encoding="utf-8")
+    before = files(places)
+    for arguments in ((), ("--data", data)):
+        checked = privsyn("spec", "check", draft, *arguments)
+        assert checked.exit_code == 0, checked.output
+        assert checked.stdout == ""
+        assert "age" in shown(checked)
+    assert files(places) == before  # checking writes nothing and spends nothing
+    assert load_spec(draft).dataset == "people"
+    assert privsyn("release", draft).exit_code == 0
+
+
+def test_the_ledger_of_nobody(places: Path) -> None:
+    empty = privsyn("ledger", "show")
+    assert empty.exit_code == 0
+    assert "is empty" in shown(empty)
+    assert json.loads(privsyn("ledger", "show", "--json").stdout) == []
+    refused(privsyn("ledger", "show", "strangers"), 2, "strangers", "none yet")
+
+
+def test_the_ledger_of_a_data_set(direct: None, spec: Path) -> None:
+    run = json.loads(privsyn("release", spec, "--json").stdout)["run"]
+    everything, one = privsyn("ledger", "show"), privsyn("ledger", "show", "people")
+    assert everything.exit_code == one.exit_code == 0
+    assert "people" in shown(everything)
+    assert "Verified" in shown(one)
+    assert shown(one).count(" reserve ") == shown(one).count(" spent ") == 3
+    refused(privsyn("ledger", "show", "strangers"), 2, "strangers", "people")
+    (answer,) = json.loads(privsyn("ledger", "show", "people", "--json").stdout)
+    assert answer["dataset"] == "people"
+    assert answer["spent"]["rho"] == str(rho_for(1.0, 1e-9))
+    assert [entry["event"] for entry in answer["entries"]].count("spent") == 3
+    assert {entry["run"] for entry in answer["entries"]} == {run}
+
+
+def test_a_broken_ledger_is_1_and_nothing_is_read(direct: None, spec: Path) -> None:
+    Path(Settings().ledger).write_bytes(b"this is not a database" * 100)
+    refused(privsyn("release", spec), 1, "ledger")
+    assert list(Settings().private_root.glob("store/people/*")) == []
+
+
+def test_help_and_wrong_arguments(places: Path) -> None:
+    assert "release" in privsyn("--help").stdout
+    assert privsyn("release").exit_code == 2
+    assert privsyn("release", "a.yaml", "--epsilon", "many").exit_code == 2
+
+
+def run_whole(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """The command as people run it, with Prefect."""
+    return subprocess.run(
+        [sys.executable, "-m", "flows.cli", *map(str, arguments)], capture_output=True, text=True, check=False,
+        env={**os.environ, "PREFECT_HOME": str(Path(os.environ["PRIVSYN_OUT"]).parent / "prefect")},
+    )
+
+
+def test_the_command_itself(spec: Path) -> None:
+    result = run_whole("release", spec, "--json")
+    assert result.returncode == 0, result.stderr
+    assert len(result.stdout.splitlines()) == 1
+    assert set(json.loads(result.stdout)) == JSON_KEYS
+    assert "Traceback" not in result.stderr
+    assert spent() == rho_for(1.0, 1e-9)
+    refusal = run_whole("release", spec, "--epsilon", 5, "--json")
+    assert refusal.returncode == 3
+    assert refusal.stdout == ""
+    assert spent() == rho_for(1.0, 1e-9)
+
+
+def test_debug_shows_the_whole_error(spec: Path) -> None:
+    assert "Traceback" in run_whole("release", spec.parent / "missing.yaml", "--debug").stderr
