@@ -45,9 +45,8 @@ def print_ledger(url: str, dataset: str | None, console: Console) -> None:
     if not summaries:
         console.print(f"The ledger {ledger.name} is empty: no data set has been released yet.", soft_wrap=True)
         return
-    table = Table(
-        "data set", "epsilon used", "of cap", "room for epsilon", "at delta", "rho used", "entries", title="Privacy ledger"
-    )
+    headings = ("data set", "epsilon used", "of cap", "room for epsilon", "at delta", "rho used", "entries")
+    table = Table(*headings, title="Privacy ledger")
     for s in summaries:
         table.add_row(
             s.dataset,

@@ -247,10 +247,10 @@ def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
 def _decode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     recode, encoding = inputs.recode(), request.encoding
     codes = CodeTable.from_arrow(list(inputs.batches("append_attributes.codes")), compress_domain.coarse_domain(recode))
-    table = decode.decode(codes, recode, encoding, request.column_order, request.spec.synthesis.seed)
+    batches = decode.decode(codes, recode, encoding, request.column_order, request.spec.synthesis.seed)
     ranges = {name: encoding.ranges()[name] for name in request.column_order}
     profile = lambda batches: tables.profile_values(batches, ranges)  # noqa: E731
-    return {"synthetic": Wide(table.schema, table.to_batches(max_chunksize=131_072), profile)}
+    return {"synthetic": Wide(decode.decoded_schema(encoding, request.column_order), batches, profile)}
 
 
 def _plan_one_way(request: Request, inputs: Inputs) -> list[Query]:

@@ -8,7 +8,7 @@ bins as in DPSyn, section 5.4.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -18,32 +18,47 @@ from tasks.codecs import EncodingPlan
 from tasks.compress_domain import AttributeRecode, Recode
 from tasks.kernels.counting import CodeTable
 
+BATCH_ROWS = 131_072
+"""Rows decoded at a time: memory depends on the width of the table, not on its length."""
 
-def decode(codes: CodeTable, recode: Recode, plan: EncodingPlan, column_order: Sequence[str], seed: int) -> pa.Table:
-    """The synthetic table: columns in ``column_order``, types of the spec, rows in random order.
+
+def decode(
+    codes: CodeTable, recode: Recode, plan: EncodingPlan, column_order: Sequence[str], seed: int
+) -> Iterator[pa.RecordBatch]:
+    """The synthetic table as batches of :func:`decoded_schema`; rows in random order.
 
     Postprocessing of noisy tables only; the same ``seed`` gives the same rows.
     """
     rng = np.random.default_rng([seed, 0xDEC0DE])
     order = rng.permutation(codes.rows)
-    fine = {a: _fine_codes(codes.column(a)[order], recode[a], rng) for a in codes.domain.attributes}
-    columns = plan.decode(fine, rng)
+    schema = decoded_schema(plan, column_order)
+    draws = {a: _Refiner(recode[a]) for a in codes.domain.attributes}
+    for start in range(0, codes.rows, BATCH_ROWS):
+        rows = order[start : start + BATCH_ROWS]
+        columns = plan.decode({a: refine(codes.column(a)[rows], rng) for a, refine in draws.items()}, rng)
+        yield pa.RecordBatch.from_arrays([columns[name] for name in column_order], schema=schema)
+
+
+def decoded_schema(plan: EncodingPlan, column_order: Sequence[str]) -> pa.Schema:
+    """Names, types and nullability of the synthetic table, by the public spec alone."""
     ranges = plan.ranges()
-    schema = pa.schema([pa.field(name, ranges[name].type, nullable=ranges[name].nullable) for name in column_order])
-    return pa.table([columns[name] for name in column_order], schema=schema)
+    return pa.schema([pa.field(name, ranges[name].type, nullable=ranges[name].nullable) for name in column_order])
 
 
-def _fine_codes(
-    coarse: NDArray[np.unsignedinteger], recode: AttributeRecode, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """One fine code a row, drawn inside its coarse code by the recode's weights (inverse transform)."""
-    members = np.flatnonzero(recode.kept)
-    members = members[np.argsort(recode.coarse[members], kind="stable")]
-    code = recode.coarse[members]
-    cumulative = np.cumsum(recode.weight[members])
-    # Each coarse code's weights sum to 1, so its members' share of the cumulative sum is [code, code + 1).
-    draws = coarse + rng.random(len(coarse)) * (1 - 1e-9)
-    position = np.searchsorted(cumulative, draws, side="right")
-    first = np.searchsorted(code, np.arange(recode.size))
-    last = np.append(first[1:], len(code)) - 1
-    return members[np.clip(position, first[coarse], last[coarse])]
+class _Refiner:
+    """Draws the fine code inside a coarse one by the recode's weights (inverse transform)."""
+
+    def __init__(self, recode: AttributeRecode) -> None:
+        members = np.flatnonzero(recode.kept)
+        self._members = members[np.argsort(recode.coarse[members], kind="stable")]
+        code = recode.coarse[self._members]
+        # Each coarse code's weights sum to 1, so its members' share of the cumulative sum is [code, code + 1).
+        self._cumulative = np.cumsum(recode.weight[self._members])
+        self._first = np.searchsorted(code, np.arange(recode.size))
+        self._last = np.append(self._first[1:], len(code)) - 1
+
+    def __call__(self, coarse: NDArray[np.unsignedinteger], rng: np.random.Generator) -> NDArray[np.int64]:
+        """One fine code a row."""
+        draws = coarse + rng.random(len(coarse)) * (1 - 1e-9)
+        position = np.searchsorted(self._cumulative, draws, side="right")
+        return self._members[np.clip(position, self._first[coarse], self._last[coarse])]

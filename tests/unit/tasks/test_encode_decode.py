@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +12,9 @@ import pytest
 from data_contracts.domain import Domain
 from data_contracts.spec import Compression, Unit
 from data_contracts.tables import REPAIRS
+from tasks import decode as decode_step
 from tasks.codecs import plan
 from tasks.compress_domain import compress_attribute
-from tasks.decode import decode
 from tasks.encode import Repairs, bound_records, encode
 from tasks.kernels.counting import CodeTable
 from tests.specs import make_spec, people
@@ -65,6 +66,13 @@ def test_another_persons_rows_never_change_which_rows_are_kept() -> None:
         assert (bound_records(person[others], hashes[others], 3) == keep[others]).all()
     assert not keep[person < 0].any()
     assert np.bincount(person[keep]).max() == 3
+
+
+def decode(*arguments: Any, **named: Any) -> pa.Table:
+    encoding, order = arguments[2], arguments[3]
+    return pa.Table.from_batches(
+        decode_step.decode(*arguments, **named), schema=decode_step.decoded_schema(encoding, order)
+    )
 
 
 def coded(values: list[int], size: int, padded: bool = False) -> CodeTable:
