@@ -243,12 +243,12 @@ def _cost_rows(certificate: Certificate) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for stage in certificate.stages:
         sigmas = [g.sigma for g in stage.groups]
-        span = f"{min(sigmas):.1f} to {max(sigmas):.1f}" if sigmas else "none"
+        span = " to ".join(dict.fromkeys(f"{s:,.1f}" for s in (min(sigmas), max(sigmas)))) if sigmas else "none"
         rows.append(
             {
                 "step": stage.step,
                 "queries": sum(g.queries for g in stage.groups),
-                "rho": float(Fraction(stage.rho_spent)),
+                "rho": f"{float(Fraction(stage.rho_spent)):.6g}",
                 "sigma": span,
             }
         )

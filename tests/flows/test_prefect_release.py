@@ -78,13 +78,14 @@ def eventually(look: Callable[[], Any], enough: Callable[[Any], bool]) -> Any:
 
 
 def states(flow_run: UUID, count: int) -> dict[str, str]:
-    def look() -> dict[str, str]:
-        with get_client(sync_client=True) as client:
-            runs = client.read_task_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[flow_run])))
-        runs = sorted(runs, key=lambda r: r.expected_start_time or r.created)
-        return {r.name: r.state_name for r in runs if r.state is not None and r.state.is_final()}
+    mine = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run]))
 
-    return eventually(look, lambda found: len(found) >= count)
+    def look() -> dict[str, str]:
+        runs = client.read_task_runs(flow_run_filter=mine)
+        return {r.name: str(r.state_name) for r in runs if r.state is not None and r.state.is_final()}
+
+    with get_client(sync_client=True) as client:
+        return eventually(look, lambda found: len(found) >= count)
 
 
 def spent() -> Fraction:
@@ -227,11 +228,11 @@ def test_the_text_of_an_unexpected_error_stays_in_the_private_zone(
     assert "ValueError" in str(state.message)
     errors = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[flow_run]))
 
-    def look() -> list[str]:
-        with get_client(sync_client=True) as client:
-            return [log.message for log in client.read_logs(errors)]
-
-    said = eventually(look, lambda messages: any("Traceback" in m for m in messages))
+    with get_client(sync_client=True) as client:
+        said = eventually(
+            lambda: [log.message for log in client.read_logs(errors)],
+            lambda messages: any("Traceback" in m for m in messages),
+        )
     assert not any("zanzibar" in message for message in said)
     assert b"zanzibar" not in database()
     kept = Settings().private_root / "failure.txt"
