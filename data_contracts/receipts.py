@@ -7,9 +7,11 @@ noise (tasks/privacy/noise.py), the composition to (epsilon, delta) (tasks/priva
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from data_contracts.domain import Clique
 
@@ -30,7 +32,12 @@ class Query:
     @property
     def rho(self) -> Fraction:
         """Exact zCDP price of the noise actually drawn."""
-        return Fraction(self.sensitivity) ** 2 / (2 * Fraction(self.sigma) ** 2)
+        return _price(self.sensitivity, self.sigma)
+
+
+@lru_cache(maxsize=4096)
+def _price(sensitivity: int, sigma: float) -> Fraction:
+    return Fraction(sensitivity) ** 2 / (2 * Fraction(sigma) ** 2)
 
 
 def sigma_for(rho: Fraction, sensitivity: int) -> float:
@@ -54,4 +61,5 @@ def rho_text(rho: Fraction) -> str:
 
 def total_rho(queries: Iterable[Query]) -> Fraction:
     """Exact sum of the queries' prices (zCDP adds up, Theorem 1)."""
-    return sum((q.rho for q in queries), Fraction(0))
+    prices = Counter(q.rho for q in queries)
+    return sum((rho * times for rho, times in prices.items()), Fraction(0))

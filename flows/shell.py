@@ -19,7 +19,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import groupby
 
+import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
@@ -194,10 +196,18 @@ class Shell:
         """The noise of this charge: drawn once, kept privately until the charge is settled."""
         kept = self.records.kept_noise(key)
         if kept is None:
-            draws = [self.noise.draw(q.sigma, q.cells) for q in queries]
+            draws = self._draws(queries)
             kept = noisy.answers_to_table(draws)
             self.records.keep_noise(key, kept)
         return noisy.answers_from_table(kept, queries)
+
+    def _draws(self, queries: list[Query]) -> noisy.Answers:
+        """Independent noise for every cell of every query; neighbours of one sigma are drawn in one call."""
+        draws: noisy.Answers = []
+        for sigma, group in groupby(queries, key=lambda q: q.sigma):
+            cells = [q.cells for q in group]
+            draws += np.split(self.noise.draw(sigma, sum(cells)), np.cumsum(cells)[:-1])
+        return draws
 
     def _settle(self, step: ReleaseStep, refs: StepRefs) -> None:
         receipts = noisy.receipts_from_table(self.store.read_table(refs.tables["receipts"]))

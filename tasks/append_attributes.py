@@ -9,7 +9,7 @@ Post-processing of released counts: costs no budget.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,7 +69,8 @@ def core_marginals(marginals: Sequence[Marginal], domain: Domain) -> Core:
     core = Domain.of({a: domain.size(a) for a in domain.attributes if a not in left_out})
     ones = one_ways(marginals, domain)
     kept = [Marginal((a,), ones[a]) for a in core.attributes]
-    return Core([*kept, *(_on(clique, marginals, domain) for clique in cliques)], core)
+    holding = _by_attribute(marginals)
+    return Core([*kept, *(_on(clique, holding) for clique in cliques)], core)
 
 
 def append_attributes(core: CodeTable, marginals: Sequence[Marginal], domain: Domain, seed: int) -> CodeTable:
@@ -85,12 +86,13 @@ def append_attributes(core: CodeTable, marginals: Sequence[Marginal], domain: Do
     if core.domain.attributes != tuple(a for a in domain.attributes if a not in drawn):
         raise ValueError("the table's attributes are not the core attributes of these marginals")
     ones = one_ways(marginals, domain)
+    holding = _by_attribute(marginals)
     columns = dict(zip(core.domain.attributes, core.columns, strict=True))
     for attribute, clique in appended:
         given = tuple(a for a in clique or () if a != attribute)
         joint = ones[attribute][None, :]
         if clique is not None:
-            counts = _on(clique, marginals, domain).counts
+            counts = _on(clique, holding).counts
             joint = np.moveaxis(counts, clique.index(attribute), -1).reshape(-1, domain.size(attribute))
         known = CodeTable(Domain.of({a: domain.size(a) for a in given}), tuple(columns[a] for a in given))
         address = stream(seed, _APPEND, domain.index(attribute))
@@ -98,9 +100,20 @@ def append_attributes(core: CodeTable, marginals: Sequence[Marginal], domain: Do
     return CodeTable(domain, tuple(columns[a] for a in domain.attributes))
 
 
-def _on(clique: Clique, marginals: Sequence[Marginal], domain: Domain) -> Marginal:
-    """The first marginal that covers ``clique``, summed down to it, with the axes in the clique's order."""
-    covering = [m for m in marginals if len(m.attributes) > 1 and set(clique) <= set(m.attributes)]
+def _by_attribute(marginals: Sequence[Marginal]) -> dict[str, list[Marginal]]:
+    """The marginals of two and more attributes that hold each attribute."""
+    holding: dict[str, list[Marginal]] = {}
+    for marginal in marginals:
+        if len(marginal.attributes) > 1:
+            for attribute in marginal.attributes:
+                holding.setdefault(attribute, []).append(marginal)
+    return holding
+
+
+def _on(clique: Clique, holding: Mapping[str, Sequence[Marginal]]) -> Marginal:
+    """The smallest marginal that covers ``clique``, summed down to it, with the axes in the clique's order."""
+    fewest = min((holding[a] for a in clique), key=len)
+    covering = [m for m in fewest if set(clique) <= set(m.attributes)]
     found = min(covering, key=lambda m: len(m.attributes)).project(clique)
     return Marginal(clique, found.counts.transpose([found.attributes.index(a) for a in clique]))
 

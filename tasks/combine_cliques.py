@@ -7,7 +7,9 @@ Paper: section 4.2, Algorithm 2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from heapq import nsmallest
 from itertools import combinations
 
 import networkx as nx
@@ -16,7 +18,7 @@ import pyarrow as pa
 from data_contracts.domain import Clique, Domain
 from data_contracts.tables import CLIQUES
 
-MAX_CLIQUES_A_SIZE = 100_000
+MAX_CLIQUES_A_SIZE = 20_000
 """Cliques kept a size while enumerating.  Algorithm 2 looks at all cliques, of which a dense graph has
 exponentially many; above this number only those with the highest scores are extended (a public limit)."""
 
@@ -41,38 +43,53 @@ def combine_cliques(pairs: Mapping[tuple[str, str], float], domain: Domain, gamm
     return taken + rest or [(a,) for a in domain.attributes]
 
 
+@dataclass(frozen=True)
+class _Growing:
+    """A clique by its attributes' positions, ascending; ``room`` has a bit for each later attribute adjacent to all."""
+
+    members: tuple[int, ...]
+    score: float
+    cells: int
+    room: int
+
+
 def _by_size(pairs: Mapping[tuple[str, str], float], domain: Domain, gamma: int) -> list[Clique]:
     """Every clique of at least 3 attributes and at most ``gamma`` cells: largest first, then highest score."""
     graph = nx.Graph()
-    graph.add_edges_from((*pair, {"score": score}) for pair, score in pairs.items())
-    position = {a: i for i, a in enumerate(domain.attributes)}
-    later = {a: {b for b in graph[a] if position[b] > position[a]} for a in graph}
-    level: list[tuple[Clique, float]] = [
-        ((a, b) if b in later[a] else (b, a), graph[a][b]["score"]) for a, b in graph.edges
-    ]
-    level = [(c, s) for c, s in level if domain.cells(c) <= gamma]
+    for (a, b), score in pairs.items():
+        graph.add_edge(domain.index(a), domain.index(b), score=score)
+    later = {a: sum(1 << b for b in graph[a] if b > a) for a in graph}
+    level = [_Growing((a,), 0.0, domain.sizes[a], later[a]) for a in graph]
     found: list[list[Clique]] = []
-    while level:
-        level.sort(key=lambda item: (-item[1], [position[a] for a in item[0]]))
-        level = level[:MAX_CLIQUES_A_SIZE]
-        if len(level[0][0]) >= 3:
-            found.append([c for c, _ in level])
-        level = _extend(level, graph, later, domain, gamma)
+    while level := _extend(level, graph, later, domain, gamma):
+        if len(level[0].members) >= 3:
+            found.append([tuple(domain.attributes[i] for i in c.members) for c in level])
     return [clique for size in reversed(found) for clique in size]
 
 
 def _extend(
-    level: list[tuple[Clique, float]], graph: nx.Graph, later: Mapping[str, set[str]], domain: Domain, gamma: int
-) -> list[tuple[Clique, float]]:
-    """Each clique with one more attribute that follows in domain order and is adjacent to all of it."""
-    larger = []
-    for clique, score in level:
-        common = set.intersection(*(later[a] for a in clique))
-        room = gamma // domain.cells(clique)
-        for b in sorted(common, key=domain.index):
-            if domain.size(b) <= room:
-                larger.append(((*clique, b), score + sum(graph[a][b]["score"] for a in clique)))
-    return larger
+    level: Iterable[_Growing], graph: nx.Graph, later: Mapping[int, int], domain: Domain, gamma: int
+) -> list[_Growing]:
+    """Each clique with one more attribute, highest scores first, at most MAX_CLIQUES_A_SIZE."""
+
+    def larger() -> Iterator[_Growing]:
+        for c in level:
+            most = gamma // c.cells
+            for b in _positions(c.room):
+                size = domain.sizes[b]
+                if size <= most:
+                    score = c.score + sum(graph[a][b]["score"] for a in c.members)
+                    yield _Growing((*c.members, b), score, c.cells * size, c.room & later[b])
+
+    return nsmallest(MAX_CLIQUES_A_SIZE, larger(), key=lambda c: (-c.score, c.members))
+
+
+def _positions(bits: int) -> Iterator[int]:
+    """Positions of the set bits, ascending."""
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
 
 
 def cliques_to_table(cliques: list[Clique], domain: Domain) -> pa.Table:

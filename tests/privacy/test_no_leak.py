@@ -54,7 +54,7 @@ def public_things(spec: ReleaseSpec, summary: ReleaseSummary) -> dict[str, Any]:
     manifest = json.loads((Path(summary.released) / "manifest.json").read_text(encoding="utf-8"))
     return {
         "schema": str(released(summary, "synthetic.parquet").schema), "labels": encoding.labels(),
-        "bins": {name: group.tolist() for name, group in encoding.groups.items()}, "ranges": str(encoding.ranges()),
+        "bins": {name: group.tolist() for name, group in encoding.groups.items()}, "ranges": [(n, r.low, r.high, r.values and r.values.to_pylist()) for n, r in encoding.ranges().items()],
         "receipts": released(summary, "marginals/one_way_receipts.parquet").to_pylist(),
         "fine codes": released(summary, "marginals/recode.parquet").select(["attribute", "code"]).to_pylist(),
         "spec": manifest["spec"], "order": manifest["column_order"],
