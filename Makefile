@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export DO_NOT_TRACK := 1
 
-.PHONY: help demo test test-all lint bench clean
+.PHONY: help demo test test-all lint bench accuracy server deploy worker clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make test      lint, types, layers and the tests"
 	@echo "make test-all  the same with the slow tests"
 	@echo "make bench     the figures of benchmarks/README.md"
+	@echo "make server    a Prefect server with its UI on this computer (then: make deploy, make worker)"
 	@echo "make clean     remove what these made"
 
 $(BIN)/python:
@@ -34,6 +35,7 @@ demo: $(VENV)/.demo
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check -q .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -45,6 +47,23 @@ test-all: lint
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.bench
+
+accuracy: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.accuracy
+
+server deploy worker: export PREFECT_API_URL ?= http://127.0.0.1:4200/api
+server deploy worker: export PREFECT_SERVER_ANALYTICS_ENABLED := false
+
+server: $(VENV)/.demo
+	$(BIN)/prefect server start
+
+deploy: $(VENV)/.demo
+	$(BIN)/python examples/make_gss.py
+	$(BIN)/prefect work-pool inspect privsyn >/dev/null 2>&1 || $(BIN)/prefect work-pool create privsyn --type process
+	$(BIN)/prefect --no-prompt deploy --all --prefect-file deployments/prefect.yaml
+
+worker: $(VENV)/.demo
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/prefect worker start --pool privsyn
 
 clean:
 	rm -rf $(VENV) demo build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -88,7 +88,10 @@ def bench_counting(table: CodeTable, threads: int, sample: int) -> Line:
             break
     scaled = timed(theirs, 3) * len(pairs) / len(some)
     return Line(
-        f"counting all {len(pairs):,} pairs", timed(ours, 3), f"np.bincount, {len(some)} pairs, scaled", scaled,
+        f"counting all {len(pairs):,} pairs",
+        timed(ours, 3),
+        f"np.bincount, {len(some)} pairs, scaled",
+        scaled,
         REQUIRED["count"],
     )
 
@@ -135,7 +138,10 @@ def bench_gum(table: CodeTable, threads: int, number: int, sample: int) -> Line:
 
     scaled = timed(theirs) * len(larger) / len(some)
     return Line(
-        f"one GUM iteration, {len(larger)} marginals", mine, f"numpy GUM, {len(some)} marginals, scaled", scaled,
+        f"one GUM iteration, {len(larger)} marginals",
+        mine,
+        f"numpy GUM, {len(some)} marginals, scaled",
+        scaled,
         REQUIRED["gum"],
     )
 

@@ -28,9 +28,7 @@ def visit(
     losses = np.minimum(np.floor(room * min(1.0, growth.sum() / max(1, room.sum()))).astype(np.int64), current)
     order = np.argsort(keys, kind="stable")
     starts = np.concatenate([[0], np.cumsum(current)])
-    rows = [
-        rng.choice(order[starts[c] : starts[c + 1]], losses[c], replace=False) for c in np.flatnonzero(losses)
-    ]
+    rows = [rng.choice(order[starts[c] : starts[c + 1]], losses[c], replace=False) for c in np.flatnonzero(losses)]
     targets = rng.permutation(np.repeat(np.arange(wanted.size), growth))
     if not rows:
         return

@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,13 +61,9 @@ def main() -> None:
 @contextmanager
 def _errors_for_people(*, debug: bool) -> Iterator[None]:
     """Turn errors into one paragraph and an exit code: 2 request, 3 budget, 1 anything else."""
+    started = time.time()
     try:
         yield
-    except PrivsynError as error:
-        if debug:
-            raise
-        people.print(Text.assemble(("privsyn: ", "bold red"), error.paragraph()), soft_wrap=True)
-        raise typer.Exit(error.exit_code) from None
     except typer.Exit:
         raise
     except KeyboardInterrupt:
@@ -74,13 +71,26 @@ def _errors_for_people(*, debug: bool) -> Iterator[None]:
         raise typer.Exit(1) from None
     except Exception as error:
         if debug:
-            raise
-        people.print(
-            f"privsyn: an unexpected {type(error).__name__} stopped the run. Run again: finished steps are kept and "
-            "nothing is charged twice; --debug shows the whole error, which may contain private values.",
-            soft_wrap=True,
-        )
-        raise typer.Exit(1) from None
+            _print_failure(since=started)
+            traceback.print_exc()
+        known = error if isinstance(error, PrivsynError) else _unexpected(error)
+        people.print(Text.assemble(("privsyn: ", "bold red"), known.paragraph()), soft_wrap=True)
+        raise typer.Exit(known.exit_code) from None
+
+
+def _unexpected(error: Exception) -> PrivsynError:
+    return PrivsynError(
+        f"an unexpected {type(error).__name__} stopped the run",
+        "Run again: finished steps are kept and nothing is charged twice; --debug shows the whole error, which may "
+        "contain private values",
+    )
+
+
+def _print_failure(since: float) -> None:
+    """The whole error behind a failed step, which the release keeps in the private zone only."""
+    path = Settings().private_root / "failure.txt"
+    if path.is_file() and path.stat().st_mtime >= since:
+        people.print(path.read_text(encoding="utf-8"), markup=False)
 
 
 @app.command("release")
@@ -120,8 +130,6 @@ def release_command(
 
 def _run_release(request: ReleaseSpec, *, fresh: bool) -> ReleaseSummary:
     people.print("Starting Prefect ...", style="dim")
-    results = Settings().private_root / "prefect" / "results"  # references only; Prefect reads this when it is imported
-    os.environ.setdefault("PREFECT_LOCAL_STORAGE_PATH", str(results))
     from flows.release import release, reporting
 
     with _progress_bars() as report, reporting(report):

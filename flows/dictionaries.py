@@ -86,8 +86,8 @@ def _is_shared(content: Mapping[str, Any]) -> bool:
 
 def _columns_with(content: Mapping[str, Any], key: str) -> bool:
     columns = content.get("columns")
-    return isinstance(columns, dict) and bool(columns) and all(
-        isinstance(c, dict) and key in c for c in columns.values()
+    return (
+        isinstance(columns, dict) and bool(columns) and all(isinstance(c, dict) and key in c for c in columns.values())
     )
 
 
@@ -138,10 +138,18 @@ def _frictionless(content: Mapping[str, Any], name: str, table: str) -> Dictiona
 
 
 _FRICTIONLESS_KINDS = {
-    "integer": "integer", "year": "integer", "number": "number", "boolean": "boolean", "string": "categorical",
-    "date": "datetime", "datetime": "datetime",
-    "object": "drop", "array": "drop", "geojson": "drop",
-    "geopoint": "drop", "list": "drop",
+    "integer": "integer",
+    "year": "integer",
+    "number": "number",
+    "boolean": "boolean",
+    "string": "categorical",
+    "date": "datetime",
+    "datetime": "datetime",
+    "object": "drop",
+    "array": "drop",
+    "geojson": "drop",
+    "geopoint": "drop",
+    "list": "drop",
 }
 
 
@@ -188,7 +196,9 @@ def _sdv_column(entry: Mapping[str, Any]) -> Facts:
 
 
 _FORMS: tuple[tuple[Callable[[Mapping[str, Any]], bool], Callable[[Mapping[str, Any], str, str], Dictionary]], ...] = (
-    (_is_sdv, _sdv), (_is_shared, _shared), (_is_frictionless, _frictionless),
+    (_is_sdv, _sdv),
+    (_is_shared, _shared),
+    (_is_frictionless, _frictionless),
 )
 
 
@@ -196,8 +206,11 @@ def _pick(tables: Mapping[str, Any], table: str, name: str) -> Mapping[str, Any]
     """The table called ``table``, or the only one."""
     chosen = tables.get(table) or (next(iter(tables.values())) if len(tables) == 1 else None)
     if not isinstance(chosen, dict):
-        raise RequestError(f"{name} describes {len(tables)} tables, none of them called {table}",
-                           "Give a dictionary of this one table, or name its table like the data file", "--dictionary")
+        raise RequestError(
+            f"{name} describes {len(tables)} tables, none of them called {table}",
+            "Give a dictionary of this one table, or name its table like the data file",
+            "--dictionary",
+        )
     return chosen
 
 

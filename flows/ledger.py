@@ -84,10 +84,15 @@ class Ledger:
         with self._database.write() as connection:
             known = _datasets(connection).get(dataset)
             if known is None:
-                connection.execute(datasets_table.insert().values(
-                    name=dataset, epsilon=repr(cap.epsilon), delta=repr(cap.delta),
-                    rho=_text(rho_for(cap.epsilon, cap.delta, "tight")), created=_now(),
-                ))
+                connection.execute(
+                    datasets_table.insert().values(
+                        name=dataset,
+                        epsilon=repr(cap.epsilon),
+                        delta=repr(cap.delta),
+                        rho=_text(rho_for(cap.epsilon, cap.delta, "tight")),
+                        created=_now(),
+                    )
+                )
             elif known.cap != cap:
                 raise _cap_changed(known, cap)
 
@@ -210,8 +215,16 @@ def _append(connection: Connection, dataset: Dataset, run: str, line: Line, even
     """Add one entry to the end of the chain; the caller's transaction holds the ledger's lock."""
     count, head = connection.execute(sa.select(ledger_table.c.entries, ledger_table.c.head)).one()
     values: dict[str, Any] = {
-        "id": int(count) + 1, "dataset": dataset.name, "run": run, "step": line.step, "key": line.key, "event": event,
-        "rho": _text(line.rho), "detail": canonical(line.detail), "created": _now(), "prev_hash": str(head),
+        "id": int(count) + 1,
+        "dataset": dataset.name,
+        "run": run,
+        "step": line.step,
+        "key": line.key,
+        "event": event,
+        "rho": _text(line.rho),
+        "detail": canonical(line.detail),
+        "created": _now(),
+        "prev_hash": str(head),
     }
     values["hash"] = entry_hash(values, dataset)
     connection.execute(entries_table.insert().values(**values))
@@ -242,8 +255,15 @@ def _summary(dataset: Dataset, entries: Iterable[Entry]) -> DatasetSummary:
     spent = spent_rho(history)
     left, delta = max(dataset.rho - spent, Fraction(0)), dataset.cap.delta
     return DatasetSummary(
-        dataset.name, dataset.cap, dataset.rho, spent, epsilon_for(spent, delta),
-        left, epsilon_for(left, delta), len(history), dataset.created,
+        dataset.name,
+        dataset.cap,
+        dataset.rho,
+        spent,
+        epsilon_for(spent, delta),
+        left,
+        epsilon_for(left, delta),
+        len(history),
+        dataset.created,
     )
 
 
@@ -251,7 +271,8 @@ def _cap_changed(known: Dataset, cap: Guarantee) -> RequestError:
     return RequestError(
         f"the ledger holds epsilon {known.cap.epsilon:g}, delta {known.cap.delta:g} as the lifetime cap of "
         f"{known.name!r} since {known.created}, and the spec asks for epsilon {cap.epsilon:g}, delta {cap.delta:g}",
-        "A cap is set once: write the ledger's cap, or give truly different people's data another name", "budget",
+        "A cap is set once: write the ledger's cap, or give truly different people's data another name",
+        "budget",
     )
 
 
@@ -263,13 +284,15 @@ def _refusal(dataset: Dataset, spent: Fraction, asked: Fraction, delta: float) -
 
     fits = float(f"{epsilon_for(left, delta) * 0.9995:.3e}")
     cure = (
-        f"At delta {delta:g} at most epsilon {fits:.4g} still fits: lower privacy.epsilon to that" if fits > 0
+        f"At delta {delta:g} at most epsilon {fits:.4g} still fits: lower privacy.epsilon to that"
+        if fits > 0
         else "Nothing is left; the data set cannot be looked at again"
     )
     return BudgetRefusedError(
         f"the budget of {dataset.name!r} does not allow this: spent so far {both(spent)}, asked {both(asked)}, "
         f"cap {both(dataset.rho)}, left {both(left)}, epsilons at the cap's delta {cap.delta:g}; nothing was spent",
-        cure, "budget",
+        cure,
+        "budget",
     )
 
 

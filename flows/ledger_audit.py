@@ -62,9 +62,16 @@ class Entry:
     def row(self) -> dict[str, Any]:
         """The row without its own hash, as it was hashed."""
         return {
-            "id": self.id, "dataset": self.dataset, "run": self.run, "step": self.step, "key": self.key,
-            "event": self.event, "rho": f"{self.rho.numerator}/{self.rho.denominator}",
-            "detail": canonical(self.detail), "created": self.created, "prev_hash": self.prev_hash,
+            "id": self.id,
+            "dataset": self.dataset,
+            "run": self.run,
+            "step": self.step,
+            "key": self.key,
+            "event": self.event,
+            "rho": f"{self.rho.numerator}/{self.rho.denominator}",
+            "detail": canonical(self.detail),
+            "created": self.created,
+            "prev_hash": self.prev_hash,
         }
 
 
@@ -73,7 +80,10 @@ class ChargeState:
     """Where the latest charge of a key stands."""
 
     NAMES: ClassVar[dict[str, Literal["reserved", "spent", "abandoned", "cancelled"]]] = {
-        "reserve": "reserved", "spent": "spent", "abandon": "abandoned", "cancel": "cancelled",
+        "reserve": "reserved",
+        "spent": "spent",
+        "abandon": "abandoned",
+        "cancel": "cancelled",
     }
     event: str
     run: str

@@ -24,7 +24,8 @@ SCHEMA_VERSION = 1
 metadata = sa.MetaData()
 
 ledger_table = sa.Table(
-    "ledger", metadata,
+    "ledger",
+    metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("entries", sa.BigInteger, nullable=False),
@@ -33,7 +34,8 @@ ledger_table = sa.Table(
 """One row: the schema's version, the number of entries and the last entry's hash; locked by every writer."""
 
 datasets_table = sa.Table(
-    "datasets", metadata,
+    "datasets",
+    metadata,
     sa.Column("name", sa.String(100), primary_key=True),
     sa.Column("epsilon", sa.Text, nullable=False),
     sa.Column("delta", sa.Text, nullable=False),
@@ -43,7 +45,8 @@ datasets_table = sa.Table(
 """The lifetime cap of each data set; ``rho`` is exact, "numerator/denominator"."""
 
 entries_table = sa.Table(
-    "entries", metadata,
+    "entries",
+    metadata,
     sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
     sa.Column("dataset", sa.String(100), sa.ForeignKey("datasets.name"), nullable=False, index=True),
     sa.Column("run", sa.Text, nullable=False),
@@ -65,7 +68,8 @@ _REFUSAL = "the ledger is append-only"
 _SQLITE_GUARDS = [
     f"CREATE TRIGGER IF NOT EXISTS {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
     f"BEGIN SELECT RAISE(ABORT, '{_REFUSAL}'); END"
-    for table in _GUARDED for verb in ("UPDATE", "DELETE")
+    for table in _GUARDED
+    for verb in ("UPDATE", "DELETE")
 ]
 _POSTGRES_GUARDS = [
     "CREATE OR REPLACE FUNCTION privsyn_append_only() RETURNS trigger LANGUAGE plpgsql AS "
@@ -184,7 +188,8 @@ def _url(address: str | Path) -> URL:
         return url.set(drivername="sqlite", database=str(Path(str(url.database)).absolute()))
     raise RequestError(
         "the ledger is a PostgreSQL database or an SQLite file that lasts",
-        "Write postgresql://USER@HOST/DATABASE, sqlite:///FILE or a path", "ledger",
+        "Write postgresql://USER@HOST/DATABASE, sqlite:///FILE or a path",
+        "ledger",
     )
 
 
@@ -206,14 +211,26 @@ def _begin(connection: Connection) -> None:
 
 
 _PROBLEMS = (
-    (r"locked|lock timeout|LockNotAvailable", "has been locked by another process for too long",
-     "Wait for the other run, or end it, and start again"),
-    (r"readonly|read-only|permission denied|unable to open|is a directory", "cannot be opened for writing",
-     "Give this user the right to write the file and its folder, or name another ledger with PRIVSYN_LEDGER"),
-    (r"not a database|malformed|no such (column|table)|Undefined(Table|Column)", "is damaged or not a ledger",
-     "Restore it from a backup; do not start a new one for data that has been released before"),
-    (r"disk is full|disk I/O|No space", "cannot be written: the disk is full or failing",
-     "Free some space and start again"),
+    (
+        r"locked|lock timeout|LockNotAvailable",
+        "has been locked by another process for too long",
+        "Wait for the other run, or end it, and start again",
+    ),
+    (
+        r"readonly|read-only|permission denied|unable to open|is a directory",
+        "cannot be opened for writing",
+        "Give this user the right to write the file and its folder, or name another ledger with PRIVSYN_LEDGER",
+    ),
+    (
+        r"not a database|malformed|no such (column|table)|Undefined(Table|Column)",
+        "is damaged or not a ledger",
+        "Restore it from a backup; do not start a new one for data that has been released before",
+    ),
+    (
+        r"disk is full|disk I/O|No space",
+        "cannot be written: the disk is full or failing",
+        "Free some space and start again",
+    ),
     (r"append-only", "refused a change of its history", "Entries are only ever added"),
     (r"No module named", "needs the PostgreSQL driver", "Install privsyn-flows[postgres]"),
 )

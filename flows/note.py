@@ -64,16 +64,16 @@ def _promise(c: Certificate) -> str:
 
 
 def _schema(request: Request) -> str:
-    lines = ["## Columns", "", "| column | type | possible values | null | meaning |", "|---|---|---|---|---|"]
+    lines = ["## Columns", "", "| column | meaning | type | null | possible values |", "|---|---|---|---|---|"]
     ranges = request.encoding.ranges()
     for name in request.column_order:
         column = request.spec.columns[name]
         cells = (
             name,
-            str(ranges[name].type),
-            _domain(column),
-            "yes" if ranges[name].nullable else "no",
             column.description,
+            str(ranges[name].type),
+            "yes" if ranges[name].nullable else "no",
+            _domain(column),
         )
         lines.append("| " + " | ".join(_cell(c) for c in cells) + " |")
     return "\n".join(lines)

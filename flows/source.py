@@ -86,8 +86,11 @@ class Source:
 
     def _csv(self, file: Path) -> Iterator[pa.RecordBatch]:
         convert = pacsv.ConvertOptions(
-            column_types=dict.fromkeys(self.columns, pa.string()), include_columns=list(self.read),
-            null_values=list(self.null_values), strings_can_be_null=True, check_utf8=True,
+            column_types=dict.fromkeys(self.columns, pa.string()),
+            include_columns=list(self.read),
+            null_values=list(self.null_values),
+            strings_can_be_null=True,
+            check_utf8=True,
         )
         parse = pacsv.ParseOptions(delimiter=delimiter(file) or ",", newlines_in_values=True)
         failure: RequestError | None = None
@@ -117,13 +120,19 @@ class Source:
 def _csv_error(file: Path, words: str, fields: int) -> RequestError:
     """Which of the known failures the parser's words mean; the words themselves may hold a row."""
     if "columns, got" in words[:60]:
-        return RequestError(f"{file} has a row with more or fewer fields than the {fields} of its header",
-                            "Put quotation marks around fields with commas or line breaks, and mend other rows", "data")
+        return RequestError(
+            f"{file} has a row with more or fewer fields than the {fields} of its header",
+            "Put quotation marks around fields with commas or line breaks, and mend other rows",
+            "data",
+        )
     if words.endswith("invalid UTF8 data"):
         return RequestError(f"{file} is not UTF-8 text", "Save it as UTF-8", "data")
     if words.startswith("straddling"):
-        return RequestError(f"{file} has a row longer than {_CSV_BLOCK >> 20} MiB, or an open quotation mark",
-                            "Close every quotation mark", "data")
+        return RequestError(
+            f"{file} has a row longer than {_CSV_BLOCK >> 20} MiB, or an open quotation mark",
+            "Close every quotation mark",
+            "data",
+        )
     return RequestError(f"{file} breaks off or is not a whole CSV file", "Write or copy it again", "data")
 
 
@@ -136,11 +145,17 @@ def _check_columns(layout: Layout, spec: ReleaseSpec) -> None:
     if missing:
         alike = {name.strip().casefold() for name in unlisted}
         hint = "Mind capital letters and spaces. " if missing[0].strip().casefold() in alike else ""
-        raise RequestError(f"the spec lists {name_list(missing)}, which {where} does not have",
-                           f"{hint}Correct the name in the spec, or take the column out of it", "columns")
+        raise RequestError(
+            f"the spec lists {name_list(missing)}, which {where} does not have",
+            f"{hint}Correct the name in the spec, or take the column out of it",
+            "columns",
+        )
     if unlisted:
-        raise RequestError(f"{where} has {name_list(unlisted)}, which the spec does not list",
-                           "List every column of the table; `{kind: drop}` leaves one out of the release", "columns")
+        raise RequestError(
+            f"{where} has {name_list(unlisted)}, which the spec does not list",
+            "List every column of the table; `{kind: drop}` leaves one out of the release",
+            "columns",
+        )
 
 
 def _check_types(layout: Layout, read: tuple[str, ...]) -> None:
@@ -150,9 +165,11 @@ def _check_types(layout: Layout, read: tuple[str, ...]) -> None:
         types = layout.types if file == layout.files[0] else parquet_columns(file)[1]
         for name in read:
             if not readable(types[name]):
-                raise RequestError(f"its type in {file.name} is {str(types[name])[:60]}, which cannot be encoded",
-                                   "Store it as numbers, text, booleans or moments, or list it as `{kind: drop}`",
-                                   f"columns.{name}")
+                raise RequestError(
+                    f"its type in {file.name} is {str(types[name])[:60]}, which cannot be encoded",
+                    "Store it as numbers, text, booleans or moments, or list it as `{kind: drop}`",
+                    f"columns.{name}",
+                )
 
 
 def readable(type_: Any) -> bool:
@@ -160,8 +177,16 @@ def readable(type_: Any) -> bool:
     if pa.types.is_dictionary(type_):
         return readable(type_.value_type)
     tests = (
-        pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_string,
-        pa.types.is_large_string, pa.types.is_string_view, pa.types.is_date, pa.types.is_timestamp, pa.types.is_time,
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_decimal,
+        pa.types.is_boolean,
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_string_view,
+        pa.types.is_date,
+        pa.types.is_timestamp,
+        pa.types.is_time,
         pa.types.is_null,
     )
     return any(test(type_) for test in tests)

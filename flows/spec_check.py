@@ -116,7 +116,8 @@ def _warnings(spec: ReleaseSpec, columns: tuple[ColumnPlan, ...]) -> list[str]:
         found.append("synthesis.rows is a number: it must not be the table's row count, which is private.")
     found.extend(
         f"columns.{c.column} has {c.codes:,} codes: noise will outweigh rare ones; merge values or use fewer bins."
-        for c in columns if c.codes > MANY_CODES
+        for c in columns
+        if c.codes > MANY_CODES
     )
     return found
 
@@ -127,8 +128,11 @@ def _noise(spec: ReleaseSpec, attributes: int) -> tuple[NoiseLine, ...]:
     try:
         rho = rho_for(spec.privacy.epsilon, spec.privacy.delta, spec.accountant)
     except (ValueError, OverflowError):
-        raise RequestError(f"epsilon {spec.privacy.epsilon:g} with delta {spec.privacy.delta:g} cannot be accounted",
-                           "Choose a larger epsilon or delta", "privacy") from None
+        raise RequestError(
+            f"epsilon {spec.privacy.epsilon:g} with delta {spec.privacy.delta:g} cannot be accounted",
+            "Choose a larger epsilon or delta",
+            "privacy",
+        ) from None
     one_way, _, measurement = spec.split.exact()
     sizes = [("one-way marginals", one_way, attributes)]
     sizes += [("chosen marginals, if as many and equal", measurement, n) for n in (10, 50, 200)]
@@ -146,7 +150,8 @@ def _fit(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Fit:
     ranges = {name: str(r.type) for codec in codecs for name, r in codec.ranges().items()}
     fits = {
         name: ColumnFit(name, "text" if types is None else str(types[name])[:60], ranges.get(name, ""))
-        for codec in codecs for name in codec.sources
+        for codec in codecs
+        for name in codec.sources
     }
     people: Counter[Any] = Counter()
     rows = 0
@@ -198,10 +203,20 @@ def _printable(value: Any) -> str:
 
 def render(report: CheckReport, console: Console) -> None:
     """Print the report: a table a section, and a banner over what is private."""
-    console.print(_table("Columns", ["column", "kind", "codes", "bins"],
-                         [[c.column, c.kind, f"{c.codes:,}", f"{c.bins:,}"] for c in report.columns]))
-    console.print(_table("Predicted noise (standard deviation of each count)", ["what", "how many", "sd"],
-                         [[n.what, f"{n.queries:,}", f"{n.sigma:,.1f}"] for n in report.noise]))
+    console.print(
+        _table(
+            "Columns",
+            ["column", "kind", "codes", "bins"],
+            [[c.column, c.kind, f"{c.codes:,}", f"{c.bins:,}"] for c in report.columns],
+        )
+    )
+    console.print(
+        _table(
+            "Predicted noise (standard deviation of each count)",
+            ["what", "how many", "sd"],
+            [[n.what, f"{n.queries:,}", f"{n.sigma:,.1f}"] for n in report.noise],
+        )
+    )
     if report.warnings:
         console.print(_table("Worth a thought", ["warning"], [[w] for w in report.warnings]))
     if report.fit is not None:
@@ -210,11 +225,24 @@ def render(report: CheckReport, console: Console) -> None:
 
 def _render_fit(fit: Fit, console: Console) -> None:
     cut = "" if fit.cut is None else f" {fit.cut:,} of them are left out by the unit of protection."
-    console.print(Panel(Text(f"The table below is computed from the private rows ({fit.rows:,} rows).{cut}"),
-                        title="PRIVATE - do not share", border_style="bold red"))
-    rows = [[c.column, c.stored, c.released, _share(c.nulls, fit.rows),
-             ", ".join(f"{what}: {_share(n, fit.rows)}" for what, n in c.repairs.items()) or "none",
-             ", ".join(c.examples)] for c in fit.columns]
+    console.print(
+        Panel(
+            Text(f"The table below is computed from the private rows ({fit.rows:,} rows).{cut}"),
+            title="PRIVATE - do not share",
+            border_style="bold red",
+        )
+    )
+    rows = [
+        [
+            c.column,
+            c.stored,
+            c.released,
+            _share(c.nulls, fit.rows),
+            ", ".join(f"{what}: {_share(n, fit.rows)}" for what, n in c.repairs.items()) or "none",
+            ", ".join(c.examples),
+        ]
+        for c in fit.columns
+    ]
     headers = ["column", "stored", "released", "null", "repairs", "e.g."]
     console.print(_table("PRIVATE - how the table fits", headers, rows))
 

@@ -31,9 +31,7 @@ _WIDTH = 100
 _LONGEST_KEY = 1_000
 
 
-def draft(
-    data: Path, dictionary: Path | None = None, dataset: str | None = None, folder: Path | None = None
-) -> str:
+def draft(data: Path, dictionary: Path | None = None, dataset: str | None = None, folder: Path | None = None) -> str:
     """YAML text of a draft for the table ``data`` (file or folder).
 
     ``dictionary``: a JSON file of public facts; ``dataset``: the ledger's name, by default made from the

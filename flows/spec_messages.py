@@ -19,19 +19,40 @@ from data_contracts.spec import Compression, Consistency, Guarantee, ReleaseSpec
 from flows.errors import RequestError
 
 KINDS: dict[str, type[BaseModel]] = {
-    "integer": kinds_module.IntegerColumn, "number": kinds_module.NumberColumn,
-    "datetime": kinds_module.DatetimeColumn, "categorical": kinds_module.CategoricalColumn,
-    "boolean": kinds_module.BooleanColumn, "drop": kinds_module.DropColumn,
+    "integer": kinds_module.IntegerColumn,
+    "number": kinds_module.NumberColumn,
+    "datetime": kinds_module.DatetimeColumn,
+    "categorical": kinds_module.CategoricalColumn,
+    "boolean": kinds_module.BooleanColumn,
+    "drop": kinds_module.DropColumn,
 }
 _SECTIONS: dict[str, type[BaseModel]] = {
-    "unit": Unit, "privacy": Guarantee, "budget": Guarantee, "split": Split, "compression": Compression,
-    "selection": Selection, "consistency": Consistency, "synthesis": Synthesis,
+    "unit": Unit,
+    "privacy": Guarantee,
+    "budget": Guarantee,
+    "split": Split,
+    "compression": Compression,
+    "selection": Selection,
+    "consistency": Consistency,
+    "synthesis": Synthesis,
 }
 _SYNONYMS = {
-    "int": "integer", "numeric": "number", "float": "number", "double": "number", "decimal": "number",
-    "string": "categorical", "text": "categorical", "str": "categorical",
-    "category": "categorical", "enum": "categorical",
-    "bool": "boolean", "date": "datetime", "time": "datetime", "timestamp": "datetime", "id": "drop", "ignore": "drop",
+    "int": "integer",
+    "numeric": "number",
+    "float": "number",
+    "double": "number",
+    "decimal": "number",
+    "string": "categorical",
+    "text": "categorical",
+    "str": "categorical",
+    "category": "categorical",
+    "enum": "categorical",
+    "bool": "boolean",
+    "date": "datetime",
+    "time": "datetime",
+    "timestamp": "datetime",
+    "id": "drop",
+    "ignore": "drop",
 }
 _UNIT_FORMS = (
     "Write `unit: {records_per_person: K}` if it is publicly known that nobody has more than K rows, or "
@@ -46,12 +67,19 @@ _CURES = {
     "columns": "List every column of the table under `columns`; `privsyn spec draft` writes a start",
 }
 _MUST_BE = {
-    "int_parsing": "a whole number", "int_type": "a whole number", "int_from_float": "a whole number",
-    "int_parsing_size": "a whole number of reasonable size", "float_parsing": "a number", "float_type": "a number",
-    "bool_parsing": "true or false", "bool_type": "true or false",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing_size": "a whole number of reasonable size",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
     "string_type": "text (put quotation marks around it)",
-    "tuple_type": "a list, such as [1, 2, 3]", "finite_number": "a finite number",
-    "datetime_parsing": "a date or moment, such as 2010-01-31", "datetime_type": "a date or moment, such as 2010-01-31",
+    "tuple_type": "a list, such as [1, 2, 3]",
+    "finite_number": "a finite number",
+    "datetime_parsing": "a date or moment, such as 2010-01-31",
+    "datetime_type": "a date or moment, such as 2010-01-31",
     "datetime_from_date_parsing": "a date or moment, such as 2010-01-31",
 }
 _BOUNDS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
@@ -96,8 +124,12 @@ def todo(place: tuple[str | int, ...], line: int | None) -> Problem:
     if place[-1] == "kind":
         return Problem(where, "still says TODO", f"Write one of the kinds {', '.join(KINDS)}")
     if place[0] == "columns":
-        return Problem(where, "still says TODO", "Replace it from a public source, such as a codebook; "
-                       "a value read off the private data would itself be a leak")
+        return Problem(
+            where,
+            "still says TODO",
+            "Replace it from a public source, such as a codebook; "
+            "a value read off the private data would itself be a leak",
+        )
     return Problem(where, "still says TODO", "Choose a value: there is no default for it")
 
 
@@ -139,9 +171,14 @@ def _place(loc: Sequence[str | int]) -> tuple[str | int, ...]:
     parts = list(loc)
     if len(parts) > 2 and parts[0] == "columns" and parts[2] in KINDS:
         del parts[2]
-    if len(parts) > 1 and isinstance(parts[-1], str) and (
-        parts[-1].startswith("literal[") or parts[-1] == "[key]"
-        or (parts[-1] in _BRANCHES and (isinstance(parts[-2], int) or parts[-2] == "rows"))
+    if (
+        len(parts) > 1
+        and isinstance(parts[-1], str)
+        and (
+            parts[-1].startswith("literal[")
+            or parts[-1] == "[key]"
+            or (parts[-1] in _BRANCHES and (isinstance(parts[-2], int) or parts[-2] == "rows"))
+        )
     ):
         parts.pop()
     return tuple(parts)
@@ -177,8 +214,11 @@ def _problem(entry: Any, place: tuple[str | int, ...], where: str) -> Problem:
         text, _, cure = str(entry["msg"]).removeprefix("Value error, ").rstrip(".").partition("; ")
         return Problem(where, text, cure[:1].upper() + cure[1:])
     if type_.endswith("_type") and type_.startswith(("model", "dict")):
-        return Problem(where, f"is {_shown(value)}, but must be a mapping of fields",
-                       "Write `{field: value, ...}` or indented `field: value` lines")
+        return Problem(
+            where,
+            f"is {_shown(value)}, but must be a mapping of fields",
+            "Write `{field: value, ...}` or indented `field: value` lines",
+        )
     rule = _rule(type_, context, entry["msg"], place)
     return Problem(where, f"is {_shown(value)}, but must be {rule}", "Correct the value")
 
@@ -216,8 +256,9 @@ def _missing_cure(place: tuple[str | int, ...], kind: str | None) -> str:
 def _unknown_field(place: tuple[str | int, ...], where: str, kind: str | None) -> Problem:
     name, known = str(place[-1]), list(_model_at(place, kind).model_fields)
     inside = f"a column of kind {kind}" if kind else ("the spec" if len(place) == 1 else f"`{place[0]}`")
-    return Problem(where, f"is not a field of {inside}",
-                   f"{suggestion(name, known)} Its fields are {', '.join(known)}".strip())
+    return Problem(
+        where, f"is not a field of {inside}", f"{suggestion(name, known)} Its fields are {', '.join(known)}".strip()
+    )
 
 
 def _bad_kind(place: tuple[str | int, ...], where: str, tag: Any) -> Problem:

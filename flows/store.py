@@ -91,7 +91,13 @@ class Store:
     # tables
 
     def write_table(
-        self, table: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema, name: str, step: str, key: str, zone: Zone,
+        self,
+        table: pa.Table | Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        name: str,
+        step: str,
+        key: str,
+        zone: Zone,
     ) -> ArtifactRef:
         """Write a table (or a stream of batches) whole or not at all, and return its reference.
 

@@ -163,8 +163,11 @@ def _refuse_repeats(columns: Sequence[str], file: Path, known: Collection[str]) 
     if not columns:
         raise RequestError(f"{file} has no columns", f"Save the table as {FORMATS}", "data")
     if "" in columns:
-        raise RequestError(f"{file} has a column without a name (number {columns.index('') + 1})",
-                           "Give every column a name; a saved row index often has none", "data")
+        raise RequestError(
+            f"{file} has a column without a name (number {columns.index('') + 1})",
+            "Give every column a name; a saved row index often has none",
+            "data",
+        )
     for name, times in Counter(columns).items():
         if times > 1:
             shown = f"'{name}'" if name in known else f"number {columns.index(name) + 1}'s name"

@@ -60,8 +60,9 @@ def parse_yaml(text: str, name: str) -> Document:
     except RecursionError:
         raise _too_deep(name) from None
     if not isinstance(content, dict):
-        raise RequestError(f"{name} holds no fields: its top level must be `field: value` lines",
-                           "Start from `privsyn spec draft`")
+        raise RequestError(
+            f"{name} holds no fields: its top level must be `field: value` lines", "Start from `privsyn spec draft`"
+        )
     if not content:
         raise RequestError(f"{name} is empty", "Start from `privsyn spec draft`")
     return Document(content, builder.lines)
@@ -88,9 +89,11 @@ def _syntax_error(error: YAMLError, name: str) -> RequestError:
     if isinstance(error, MarkedYAMLError) and error.problem:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         problem = " ".join(str(error.problem).split())[:200]
-        return RequestError(f"{name}{line} is not valid YAML: {problem}",
-                            "Check indentation (spaces, no tabs) and put quotation marks around text with `: `, `#`, "
-                            "brackets, or a first character like * & ! % @")
+        return RequestError(
+            f"{name}{line} is not valid YAML: {problem}",
+            "Check indentation (spaces, no tabs) and put quotation marks around text with `: `, `#`, "
+            "brackets, or a first character like * & ! % @",
+        )
     return RequestError(f"{name} holds characters that YAML does not allow", "Save it as plain UTF-8 text")
 
 
@@ -137,21 +140,30 @@ class _Builder:
                 raise self._error(key_node, "a merge (`<<`), which a spec cannot hold", "Write the fields out")
             here = (*path, key)
             if key in result:
-                raise self._error(key_node, f"`{key[:80]}` for the second time (first on line {self.lines[here]})",
-                                  "Remove one of the two")
+                raise self._error(
+                    key_node,
+                    f"`{key[:80]}` for the second time (first on line {self.lines[here]})",
+                    "Remove one of the two",
+                )
             self.lines[here] = _line(key_node)
             result[key] = self.build(value_node, here)
         return result
 
     def _scalar(self, node: ScalarNode) -> Any:
         if node.tag in (_TAG + "int", _TAG + "float") and _ZERO_LED.fullmatch(node.value):
-            raise self._error(node, f"{node.value[:40]}, a number with a leading zero",
-                              "Put quotation marks around it if it is a code, or leave the zero out")
+            raise self._error(
+                node,
+                f"{node.value[:40]}, a number with a leading zero",
+                "Put quotation marks around it if it is a code, or leave the zero out",
+            )
         try:
             return self.yaml.constructor.construct_object(node)
         except ValueError:
-            raise self._error(node, f"{node.value[:40]!r}, which looks like a date or number but is none",
-                              "Correct it, or put quotation marks around it if it is text") from None
+            raise self._error(
+                node,
+                f"{node.value[:40]!r}, which looks like a date or number but is none",
+                "Correct it, or put quotation marks around it if it is text",
+            ) from None
 
     def _error(self, node: Node, what: str, cure: str) -> RequestError:
         return RequestError(f"{self.name}, line {_line(node)} has {what}", cure)

@@ -31,9 +31,7 @@ class Core:
     domain: Domain
 
 
-def split_appended(
-    cliques: Sequence[Clique], domain: Domain
-) -> tuple[list[Clique], list[tuple[str, Clique | None]]]:
+def split_appended(cliques: Sequence[Clique], domain: Domain) -> tuple[list[Clique], list[tuple[str, Clique | None]]]:
     """The cliques that GUM works on, and the attributes that are appended, in the order of drawing.
 
     An attribute in exactly one clique of two or more attributes is drawn given the clique's others; the

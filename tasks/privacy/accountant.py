@@ -29,8 +29,8 @@ RHO_DIGITS = 10
 
 _STEPS = 60
 _OPENDP_LARGEST = Fraction(50_000)  # its arithmetic overflows from rho = 7e4, where no privacy is left
-_UP = Context(prec=40, rounding=ROUND_CEILING, Emin=-10**9, Emax=10**9)
-_DOWN = Context(prec=RHO_DIGITS, rounding=ROUND_FLOOR, Emin=-10**9, Emax=10**9)
+_UP = Context(prec=40, rounding=ROUND_CEILING, Emin=-(10**9), Emax=10**9)
+_DOWN = Context(prec=RHO_DIGITS, rounding=ROUND_FLOOR, Emin=-(10**9), Emax=10**9)
 
 
 @functools.lru_cache(maxsize=256)

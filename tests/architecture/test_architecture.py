@@ -23,13 +23,43 @@ MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob
 NOISE = "tasks/privacy/noise.py"
 ACCOUNTANT = "tasks/privacy/accountant.py"
 
-DRAWS = frozenset({
-    "normal", "standard_normal", "multivariate_normal", "lognormal", "laplace", "make_gaussian", "make_laplace",
-    "make_geometric", "make_noise", "then_gaussian", "then_laplace", "then_geometric", "then_noise", "gauss",
-    "normalvariate", "standard_t", "standard_cauchy", "geometric", "dlaplace", "gumbel", "logistic", "exponential",
-    "standard_exponential", "expovariate", "discrete_gaussian", "discrete_laplace", "standard_gamma",
-    "binomial", "poisson", "rvs", "randn", "box_muller", "skellam",
-})
+DRAWS = frozenset(
+    {
+        "normal",
+        "standard_normal",
+        "multivariate_normal",
+        "lognormal",
+        "laplace",
+        "make_gaussian",
+        "make_laplace",
+        "make_geometric",
+        "make_noise",
+        "then_gaussian",
+        "then_laplace",
+        "then_geometric",
+        "then_noise",
+        "gauss",
+        "normalvariate",
+        "standard_t",
+        "standard_cauchy",
+        "geometric",
+        "dlaplace",
+        "gumbel",
+        "logistic",
+        "exponential",
+        "standard_exponential",
+        "expovariate",
+        "discrete_gaussian",
+        "discrete_laplace",
+        "standard_gamma",
+        "binomial",
+        "poisson",
+        "rvs",
+        "randn",
+        "box_muller",
+        "skellam",
+    }
+)
 """Names of draws that could serve as noise.  Even draws and permutations are not among them: synthesis needs those."""
 
 FORBIDDEN = {
@@ -46,7 +76,8 @@ FORBIDDEN = {
 
 MAY_SHARE = {
     ("measure_marginals", "one_way_marginals"),  # the same exact count of cliques
-    ("make_consistent", "compress_domain"), ("decode", "compress_domain"),  # the value Recode
+    ("make_consistent", "compress_domain"),
+    ("decode", "compress_domain"),  # the value Recode
 }
 """(step's module, other step's module whose value it uses)."""
 
@@ -92,18 +123,28 @@ def test_the_accountants_mechanism_only_converts_and_is_never_invoked() -> None:
     assert "carrier" not in names
     uses = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == "carrier"]
     handed = [
-        node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "make_zCDP_to_approxDP" and isinstance(node.args[0], ast.Name)
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "make_zCDP_to_approxDP"
+        and isinstance(node.args[0], ast.Name)
     ]
     assert len(uses) == 2  # made, and handed to the conversion
     assert len(handed) == 1
 
 
-@pytest.mark.parametrize("source", [
-    "import numpy as np\nx = np.random.default_rng(1).normal(0, 1)", "from random import gauss\ngauss(0, 1)",
-    "import opendp.prelude as dp\ndp.m.make_laplace(d, m, scale=1.0)", "draw = rng.standard_normal\ndraw(3)",
-    "from numpy.random import laplace as l\nl(0, 1)", "import scipy.stats as s\ns.norm.rvs(size=3)",
-])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import numpy as np\nx = np.random.default_rng(1).normal(0, 1)",
+        "from random import gauss\ngauss(0, 1)",
+        "import opendp.prelude as dp\ndp.m.make_laplace(d, m, scale=1.0)",
+        "draw = rng.standard_normal\ndraw(3)",
+        "from numpy.random import laplace as l\nl(0, 1)",
+        "import scipy.stats as s\ns.norm.rvs(size=3)",
+    ],
+)
 def test_the_search_for_draws_finds_planted_ones(source: str) -> None:
     assert draws(source)
 
@@ -111,7 +152,8 @@ def test_the_search_for_draws_finds_planted_ones(source: str) -> None:
 @pytest.mark.parametrize("package", FORBIDDEN)
 def test_packages_are_imported_only_where_they_belong(package: str) -> None:
     users = {
-        relative(path) for path in MODULES
+        relative(path)
+        for path in MODULES
         if any(name.split(".")[0] == package for name in imports(path.read_text(encoding="utf-8")))
     }
     assert {user for user in users if not user.startswith(FORBIDDEN[package] or "nowhere")} == set()
@@ -217,7 +259,9 @@ def test_every_declared_input_is_an_earlier_steps_output() -> None:
 def test_every_kind_keeps_its_rules() -> None:
     assert broken_rules(STEPS) == []
     assert [step.name for step in STEPS if step.kind is Kind.RELEASE] == [
-        "one_way_marginals", "indif_scores", "measure_marginals",
+        "one_way_marginals",
+        "indif_scores",
+        "measure_marginals",
     ]
 
 

@@ -124,7 +124,7 @@ def test_sixty_thousand_categories(places: Path, save: Save) -> None:
     assert shares["v00007"] > 0.5
 
 
-@pytest.mark.parametrize("number", [40, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [40, 300])
 def test_many_columns(places: Path, save: Save, number: int) -> None:
     names = [f"c{i:03d}" for i in range(number)]
     rng = np.random.default_rng(2)
@@ -137,7 +137,19 @@ def test_many_columns(places: Path, save: Save, number: int) -> None:
 
 
 NAMES = [
-    "two words", "größe", "名前", "a|b", "a/b", "../x", 'q"q', "line\nbreak", "<b>&amp;", "%s{0}", "a.b", "C:\\x", "-",
+    "two words",
+    "größe",
+    "名前",
+    "a|b",
+    "a/b",
+    "../x",
+    'q"q',
+    "line\nbreak",
+    "<b>&amp;",
+    "%s{0}",
+    "a.b",
+    "C:\\x",
+    "-",
 ]
 
 
@@ -158,7 +170,8 @@ def test_a_csv_with_a_byte_order_mark_mixed_line_ends_and_quoted_breaks(places: 
     text = '\ufeffsex,note,age\r\nf,"a\nb",20\nm,"a\r\nb",NA\r\n\nf,"say ""x"", y",30\nf,,3e1'
     (places / "t.csv").write_bytes(text.encode())
     columns = {
-        "sex": SEX, "note": {"kind": "categorical", "values": ["a\nb", "a\r\nb", 'say "x", y'], "nullable": True},
+        "sex": SEX,
+        "note": {"kind": "categorical", "values": ["a\nb", "a\r\nb", 'say "x", y'], "nullable": True},
         "age": {"kind": "integer", "min": 0, "max": 40, "nullable": True},
     }
     how = {"null_values": ["", "NA"], "compression": {"enabled": False}, **QUICK}
@@ -234,8 +247,11 @@ def test_rows_of_one_person_are_bounded_by_the_identifier(places: Path, save: Sa
     age = [30] * 300 + list(range(500)) + [31] * 40
     columns = {"pid": {"kind": "drop"}, "sex": SEX, "age": {"kind": "integer", "min": 0, "max": 499, "bins": 10}}
     spec = make_spec(
-        columns, data=save(pa.table({"pid": pid, "sex": sex, "age": age})), unit={"person_id": "pid", "max_records": 2},
-        compression={"enabled": False}, **QUICK,
+        columns,
+        data=save(pa.table({"pid": pid, "sex": sex, "age": age})),
+        unit={"person_id": "pid", "max_records": 2},
+        compression={"enabled": False},
+        **QUICK,
     )
     table = valid(spec, noise=NoNoise())
     assert table.column_names == ["sex", "age"]
@@ -245,8 +261,10 @@ def test_rows_of_one_person_are_bounded_by_the_identifier(places: Path, save: Sa
 
 
 ODD: dict[str, list[Any]] = {
-    "age": [-(2**63), 2**63 - 1, 0, None], "income": [float("nan"), float("inf"), -float("inf"), 1e308],
-    "region": ["", "\x00", "x" * 10_000, None], "happy": [True, None, False, None],
+    "age": [-(2**63), 2**63 - 1, 0, None],
+    "income": [float("nan"), float("inf"), -float("inf"), 1e308],
+    "region": ["", "\x00", "x" * 10_000, None],
+    "happy": [True, None, False, None],
 }
 
 

@@ -39,11 +39,19 @@ from tasks.privacy.noise import OpenDPNoise
 from tests.specs import COLUMNS, make_spec, people
 
 PLACES: dict[str, tuple[Any, str]] = {
-    "reserve": (Ledger, "reserve"), "settle": (Ledger, "settle"), "draw": (OpenDPNoise, "draw"),
-    "keep_noise": (Records, "keep_noise"), "read_rows": (ReleaseStep, "read_rows"),
-    "write_table": (Store, "write_table"), "save": (Records, "save"), "discard_noise": (Records, "discard_noise"),
-    "publish": (Store, "publish"), "add_released": (Store, "add_released"), "swap": (Store, "_swap"),
-    "rename": (Path, "replace"), "move": (Path, "rename"),
+    "reserve": (Ledger, "reserve"),
+    "settle": (Ledger, "settle"),
+    "draw": (OpenDPNoise, "draw"),
+    "keep_noise": (Records, "keep_noise"),
+    "read_rows": (ReleaseStep, "read_rows"),
+    "write_table": (Store, "write_table"),
+    "save": (Records, "save"),
+    "discard_noise": (Records, "discard_noise"),
+    "publish": (Store, "publish"),
+    "add_released": (Store, "add_released"),
+    "swap": (Store, "_swap"),
+    "rename": (Path, "replace"),
+    "move": (Path, "rename"),
 }
 """Where a child can be told to die: before or after the n-th call.  ``rename`` ends the writing of every file."""
 
@@ -101,7 +109,8 @@ def children() -> Iterator[Any]:
 def spec(places: Path, save: Callable[..., str]) -> ReleaseSpec:
     return make_spec(
         {name: COLUMNS[name] for name in ("age", "region", "happy", "caseid")},
-        data=save(people(400).select(["age", "region", "happy", "caseid"])), privacy={"epsilon": 3.0, "delta": 1e-9},
+        data=save(people(400).select(["age", "region", "happy", "caseid"])),
+        privacy={"epsilon": 3.0, "delta": 1e-9},
         budget={"epsilon": 3.0, "delta": 1e-9},  # room for one release only
         synthesis={"iterations": 2},
     )
@@ -199,15 +208,29 @@ EACH_STAGE = [
     Kill(place, nth, when)
     for nth in (1, 2, 3)
     for place, when in (
-        ("keep_noise", "before"), ("keep_noise", "after"), ("read_rows", "after"), ("settle", "before"),
-        ("settle", "after"), ("discard_noise", "after"),
+        ("keep_noise", "before"),
+        ("keep_noise", "after"),
+        ("read_rows", "after"),
+        ("settle", "before"),
+        ("settle", "after"),
+        ("discard_noise", "after"),
     )
 ]
 ONCE = [
-    Kill("reserve", 1, "before"), Kill("reserve", 1, "after"), Kill("draw", 2, "before"), Kill("draw", 6, "after"),
-    Kill("write_table", 3, "before"), Kill("write_table", 3, "after"), Kill("write_table", 14, "before"),
-    Kill("save", 1, "before"), Kill("save", 3, "after"), Kill("save", 5, "before"), Kill("save", 5, "after"),
-    Kill("save", 16, "before"), Kill("publish", 1, "after"), Kill("add_released", 4, "after"),
+    Kill("reserve", 1, "before"),
+    Kill("reserve", 1, "after"),
+    Kill("draw", 2, "before"),
+    Kill("draw", 6, "after"),
+    Kill("write_table", 3, "before"),
+    Kill("write_table", 3, "after"),
+    Kill("write_table", 14, "before"),
+    Kill("save", 1, "before"),
+    Kill("save", 3, "after"),
+    Kill("save", 5, "before"),
+    Kill("save", 5, "after"),
+    Kill("save", 16, "before"),
+    Kill("publish", 1, "after"),
+    Kill("add_released", 4, "after"),
     Kill("move", 1, "before"),
 ]
 WRITES = [Kill("rename", nth, "before") for nth in range(1, 32)]
@@ -269,8 +292,12 @@ def test_fresh_noise_that_was_killed_is_taken_up_again(children: Any, spec: Rele
     """The same command again, with --fresh: the second release is finished, not a third one begun (or refused)."""
     spec = spec.model_copy(update={"budget": Guarantee(epsilon=4.5, delta=1e-9)})
     first = release_directly(spec, Settings())
-    for kill in (Kill("reserve", 1, "after"), Kill("keep_noise", 1, "after"), Kill("settle", 2, "after"),
-                 Kill("publish", 1, "before")):
+    for kill in (
+        Kill("reserve", 1, "after"),
+        Kill("keep_noise", 1, "after"),
+        Kill("settle", 2, "after"),
+        Kill("publish", 1, "before"),
+    ):
         killed(children, spec, kill, fresh=True)
     second = release_directly(spec, Settings(), fresh=True)
     assert second.run != first.run

@@ -262,7 +262,10 @@ def test_two_at_once_draw_once_and_pay_once(spec: ReleaseSpec, places: Path, pre
     both = [
         subprocess.Popen(
             [sys.executable, "-c", ONE_OF_TWO, str(places / "spec.json"), str(mine), str(go)],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
         )
         for mine in ready
     ]

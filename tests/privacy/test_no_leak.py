@@ -53,11 +53,14 @@ def public_things(spec: ReleaseSpec, summary: ReleaseSummary) -> dict[str, Any]:
     encoding = plan(spec)
     manifest = json.loads((Path(summary.released) / "manifest.json").read_text(encoding="utf-8"))
     return {
-        "schema": str(released(summary, "synthetic.parquet").schema), "labels": encoding.labels(),
-        "bins": {name: group.tolist() for name, group in encoding.groups.items()}, "ranges": [(n, r.low, r.high, r.values and r.values.to_pylist()) for n, r in encoding.ranges().items()],
+        "schema": str(released(summary, "synthetic.parquet").schema),
+        "labels": encoding.labels(),
+        "bins": {name: group.tolist() for name, group in encoding.groups.items()},
+        "ranges": [(n, r.low, r.high, r.values and r.values.to_pylist()) for n, r in encoding.ranges().items()],
         "receipts": released(summary, "marginals/one_way_receipts.parquet").to_pylist(),
         "fine codes": released(summary, "marginals/recode.parquet").select(["attribute", "code"]).to_pylist(),
-        "spec": manifest["spec"], "order": manifest["column_order"],
+        "spec": manifest["spec"],
+        "order": manifest["column_order"],
     }
 
 
@@ -102,9 +105,7 @@ def rows_from_released(summary: ReleaseSummary) -> int:
     return synthesize.output_rows(found, Synthesis())
 
 
-def test_rows_as_many_as_the_data_has_would_be_found(
-    places: Path, save: Save, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_as_many_as_the_data_has_would_be_found(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted mutant: the exact number of rows as the default."""
     spec = make_spec(data=save(people(500)), **QUICK)
     with monkeypatch.context() as patched:
@@ -281,9 +282,7 @@ def order_of_events(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> list[
     return events
 
 
-def test_a_step_without_a_reservation_reads_nothing(
-    places: Path, save: Save, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_without_a_reservation_reads_nothing(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted mutant: a run that never reserves."""
     monkeypatch.setattr(Ledger, "reserve", lambda *arguments, **named: None)
     looks: list[int] = []
@@ -338,8 +337,12 @@ def test_a_private_table_is_refused_by_the_released_root(places: Path, save: Sav
 # side outputs
 
 CANARIES = {
-    "caseid": "CANARY-DROPPED-4711", "region": "CANARY-UNLISTED-4712", "age": "CANARY-UNPARSEABLE-4713",
-    "income": "987654321.125", "seen": "CANARY-MOMENT-4714", "happy": "CANARY-TRUTH-4715",
+    "caseid": "CANARY-DROPPED-4711",
+    "region": "CANARY-UNLISTED-4712",
+    "age": "CANARY-UNPARSEABLE-4713",
+    "income": "987654321.125",
+    "seen": "CANARY-MOMENT-4714",
+    "happy": "CANARY-TRUTH-4715",
 }
 
 
@@ -364,7 +367,10 @@ def traces(folder: Path, *, texts: tuple[str, ...] = ()) -> list[str]:
 
 
 def test_canaries_reach_nothing_released_or_shown(
-    places: Path, prefect_server: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str],
+    places: Path,
+    prefect_server: str,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A release and a failing one under Prefect, with everything logged: no canary anywhere but in the source."""
@@ -386,8 +392,15 @@ def test_canaries_reach_nothing_released_or_shown(
                 if place == "tasks.one_way_marginals.exact":
                     patched.setattr(ReleaseStep, "read_rows", fail_with_canaries)
                 with pytest.raises(Exception, match=r".") as error:
-                    release(make_spec(data=spec.data, privacy={"epsilon": 1.5, "delta": 1e-9},
-                                      budget={"epsilon": 50.0, "delta": 1e-8}, null_values=["", place], **QUICK))
+                    release(
+                        make_spec(
+                            data=spec.data,
+                            privacy={"epsilon": 1.5, "delta": 1e-9},
+                            budget={"epsilon": 50.0, "delta": 1e-8},
+                            null_values=["", place],
+                            **QUICK,
+                        )
+                    )
                 messages.append(str(error.value))
         APILogWorker.instance().drain()
     out, err = capfd.readouterr()

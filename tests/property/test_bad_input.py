@@ -23,24 +23,37 @@ from flows.yaml_file import parse_yaml
 
 QUICK = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 VALID: dict[str, Any] = {
-    "dataset": "demo", "data": "t.csv", "unit": {"records_per_person": 1},
-    "privacy": {"epsilon": 1.0, "delta": 1e-9}, "budget": {"epsilon": 10, "delta": 1e-8},
+    "dataset": "demo",
+    "data": "t.csv",
+    "unit": {"records_per_person": 1},
+    "privacy": {"epsilon": 1.0, "delta": 1e-9},
+    "budget": {"epsilon": 10, "delta": 1e-8},
     "columns": {
         "age": {"kind": "integer", "min": 0, "max": 99, "bins": 10, "nullable": True, "unit": "years", "type": "int16"},
         "pay": {"kind": "number", "min": 0.5, "max": 9.5, "edges": [0.5, 3, 9.5], "decimals": 2},
         "state": {"kind": "categorical", "values": ["a", "b"], "unlisted": "other"},
         "code": {"kind": "categorical", "values": [1, 2]},
         "seen": {"kind": "datetime", "min": "2010-01-01", "max": "2020-01-01", "resolution": "day"},
-        "ok": {"kind": "boolean"}, "pid": {"kind": "drop"},
+        "ok": {"kind": "boolean"},
+        "pid": {"kind": "drop"},
     },
-    "split": {"one_way": 0.1, "selection": 0.1, "measurement": 0.8}, "synthesis": {"rows": "auto", "alpha": 1.0},
-    "selection": {"gamma": 5000}, "null_values": [""],
+    "split": {"one_way": 0.1, "selection": 0.1, "measurement": 0.8},
+    "synthesis": {"rows": "auto", "alpha": 1.0},
+    "selection": {"gamma": 5000},
+    "null_values": [""],
 }
 ODD = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=12), st.just("TODO"), st.dates(),
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=12),
+    st.just("TODO"),
+    st.dates(),
     st.datetimes(),
     st.lists(st.one_of(st.integers(), st.text(max_size=3), st.none()), max_size=4),
-    st.dictionaries(st.text(max_size=5), st.integers(), max_size=2), st.sampled_from([10**400, -(2**63), 1e308, b"x"]),
+    st.dictionaries(st.text(max_size=5), st.integers(), max_size=2),
+    st.sampled_from([10**400, -(2**63), 1e308, b"x"]),
 )
 
 
@@ -144,8 +157,11 @@ def reads(path: Path, canary: str = "") -> None:
 
 
 @QUICK
-@given(st.binary(max_size=120), st.sampled_from([b"", b"a,b\n", b"\xef\xbb\xbfb,a\r\n", b'"a","b"\n1,2\n']),
-       st.sampled_from(["t.csv", "t.tsv", "t.csv.gz", "t.parquet"]))
+@given(
+    st.binary(max_size=120),
+    st.sampled_from([b"", b"a,b\n", b"\xef\xbb\xbfb,a\r\n", b'"a","b"\n1,2\n']),
+    st.sampled_from(["t.csv", "t.tsv", "t.csv.gz", "t.parquet"]),
+)
 def test_any_table_file(data: bytes, head: bytes, name: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / name).write_bytes(head + data)
@@ -153,8 +169,11 @@ def test_any_table_file(data: bytes, head: bytes, name: str) -> None:
 
 
 @QUICK
-@given(st.lists(st.lists(st.sampled_from(["1", "", '"', '"x', "CANARY7391", "é", "\t"]), max_size=4), max_size=8),
-       st.sampled_from(["\n", "\r\n", "\r"]), st.booleans())
+@given(
+    st.lists(st.lists(st.sampled_from(["1", "", '"', '"x', "CANARY7391", "é", "\t"]), max_size=4), max_size=8),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.booleans(),
+)
 def test_csv_rows_never_show(rows: list[list[str]], end: str, header: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         lines = (["a,b"] if header else []) + [",".join(row) for row in rows]
@@ -171,28 +190,57 @@ def test_damaged_parquet(position: int, junk: bytes) -> None:
         pq.write_table(pa.table({"a": [True, None] * 20, "b": ["CANARY7391"] * 40}), path)
         whole = path.read_bytes()
         at = position % len(whole)
-        path.write_bytes(whole[:at] + junk + whole[at + len(junk):])
+        path.write_bytes(whole[:at] + junk + whole[at + len(junk) :])
         reads(path, "CANARY7391")
 
 
-KEYS = ["columns", "fields", "resources", "tables", "name", "kind", "sdtype", "schema", "type", "constraints", "enum",
-        "minimum", "values", "values_from", "min", "bounds_from", "order", "missingValues", "categories", "a"]
+KEYS = [
+    "columns",
+    "fields",
+    "resources",
+    "tables",
+    "name",
+    "kind",
+    "sdtype",
+    "schema",
+    "type",
+    "constraints",
+    "enum",
+    "minimum",
+    "values",
+    "values_from",
+    "min",
+    "bounds_from",
+    "order",
+    "missingValues",
+    "categories",
+    "a",
+]
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.floats(allow_nan=True), st.text(max_size=4)),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
         st.dictionaries(st.sampled_from(KEYS), inner, max_size=5),
-    ), max_leaves=12,
+    ),
+    max_leaves=12,
 )
 COLUMN_KEYS = ["kind", "values", "min", "max", "bounds_from", "values_from", "unit", "note"]
 
 
 @settings(QUICK, max_examples=300)
-@given(st.one_of(JSON, JSON.map(lambda c: {"columns": {"a": c}}), JSON.map(lambda c: {"fields": [c]}),
-                 st.dictionaries(st.sampled_from(COLUMN_KEYS), JSON, max_size=6)
-                 .map(lambda c: {"columns": {"a": {"kind": "numeric", **c}}}),
-                 st.dictionaries(st.sampled_from(["type", "constraints", "title", "categories"]), JSON, max_size=4)
-                 .map(lambda c: {"fields": [{**c, "name": "a"}]})))
+@given(
+    st.one_of(
+        JSON,
+        JSON.map(lambda c: {"columns": {"a": c}}),
+        JSON.map(lambda c: {"fields": [c]}),
+        st.dictionaries(st.sampled_from(COLUMN_KEYS), JSON, max_size=6).map(
+            lambda c: {"columns": {"a": {"kind": "numeric", **c}}}
+        ),
+        st.dictionaries(st.sampled_from(["type", "constraints", "title", "categories"]), JSON, max_size=4).map(
+            lambda c: {"fields": [{**c, "name": "a"}]}
+        ),
+    )
+)
 def test_any_dictionary(content: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path, data = Path(folder) / "d.json", Path(folder) / "t.csv"

@@ -20,15 +20,36 @@ def load(tmp_path: Path, content: Any, table: str = "table") -> Dictionary:
 
 
 def test_shared_form(tmp_path: Path) -> None:
-    facts = load(tmp_path, {"columns": {
-        "age": {"kind": "numeric", "integer": True, "min": 0, "max": 120.0, "bounds_from": "codebook", "unit": "years",
-                "missing": 0},
-        "rate": {"kind": "numeric", "min": 0, "max": 1, "bounds_from": "probability", "note": "a share"},
-        "when": {"kind": "datetime", "min": "2013-01-01 05:00:00+05:00", "max": "2014-01-01",
-                 "bounds_from": "calendar"},
-        "state": {"kind": "categorical", "values": ["a", "b", None, "a"], "values_from": "codebook"},
-        "job": {"kind": "categorical", "values": ["x"], "values_from": "codebook", "missing_means": "under age"},
-    }}).columns
+    facts = load(
+        tmp_path,
+        {
+            "columns": {
+                "age": {
+                    "kind": "numeric",
+                    "integer": True,
+                    "min": 0,
+                    "max": 120.0,
+                    "bounds_from": "codebook",
+                    "unit": "years",
+                    "missing": 0,
+                },
+                "rate": {"kind": "numeric", "min": 0, "max": 1, "bounds_from": "probability", "note": "a share"},
+                "when": {
+                    "kind": "datetime",
+                    "min": "2013-01-01 05:00:00+05:00",
+                    "max": "2014-01-01",
+                    "bounds_from": "calendar",
+                },
+                "state": {"kind": "categorical", "values": ["a", "b", None, "a"], "values_from": "codebook"},
+                "job": {
+                    "kind": "categorical",
+                    "values": ["x"],
+                    "values_from": "codebook",
+                    "missing_means": "under age",
+                },
+            }
+        },
+    ).columns
     assert (facts["age"].kind, facts["age"].min, facts["age"].max, facts["age"].unit) == ("integer", 0, 120, "years")
     assert type(facts["age"].max) is int and facts["age"].nullable is None
     assert (facts["rate"].kind, facts["rate"].max, facts["rate"].description) == ("number", 1.0, "a share")
@@ -41,31 +62,57 @@ def test_shared_form(tmp_path: Path) -> None:
     "source", ["observed", "Observed (2013)", "rule; other end observed", "range of the published file", ""]
 )
 def test_what_was_observed_is_not_used(tmp_path: Path, source: str) -> None:
-    facts = load(tmp_path, {"columns": {
-        "age": {"kind": "numeric", "integer": True, "min": 17.0, "max": 9871, "bounds_from": source, "missing": 4321},
-        "state": {"kind": "categorical", "values": ["CANARY"], "values_from": source, "missing": 4321},
-    }}).columns
+    facts = load(
+        tmp_path,
+        {
+            "columns": {
+                "age": {
+                    "kind": "numeric",
+                    "integer": True,
+                    "min": 17.0,
+                    "max": 9871,
+                    "bounds_from": source,
+                    "missing": 4321,
+                },
+                "state": {"kind": "categorical", "values": ["CANARY"], "values_from": source, "missing": 4321},
+            }
+        },
+    ).columns
     assert facts["age"].min is None and facts["age"].max is None and facts["state"].values is None
     assert all(f.nullable is None and f.remarks for f in facts.values())
     assert not any(word in repr(facts) for word in ("9871", "CANARY", "4321"))
 
 
-FIELDS = {"fields": [
-    {"name": "age", "type": "integer", "title": "Age", "description": "In years",
-     "constraints": {"minimum": "0", "maximum": 120, "required": True}},
-    {"name": "born", "type": "date", "constraints": {"minimum": "1900-01-01"}},
-    {"name": "size", "type": "string", "constraints": {"enum": ["S", "M"]}},
-    {"name": "code", "type": "integer", "constraints": {"enum": [1, 2]}},
-    {"name": "pid", "type": "string", "constraints": {"unique": True}},
-    {"name": "where", "type": "geopoint"}, {"name": "what"}, {"name": "ok", "type": "boolean"},
-    {"name": "odd", "type": "any"},
-], "missingValues": ["", "-99"]}
+FIELDS = {
+    "fields": [
+        {
+            "name": "age",
+            "type": "integer",
+            "title": "Age",
+            "description": "In years",
+            "constraints": {"minimum": "0", "maximum": 120, "required": True},
+        },
+        {"name": "born", "type": "date", "constraints": {"minimum": "1900-01-01"}},
+        {"name": "size", "type": "string", "constraints": {"enum": ["S", "M"]}},
+        {"name": "code", "type": "integer", "constraints": {"enum": [1, 2]}},
+        {"name": "pid", "type": "string", "constraints": {"unique": True}},
+        {"name": "where", "type": "geopoint"},
+        {"name": "what"},
+        {"name": "ok", "type": "boolean"},
+        {"name": "odd", "type": "any"},
+    ],
+    "missingValues": ["", "-99"],
+}
 
 
-@pytest.mark.parametrize("wrap", [
-    lambda s: s, lambda s: {"resources": [{"name": "other", "schema": {}}, {"path": "data/table.csv", "schema": s}]},
-    lambda s: {"resources": [{"name": "whatever", "schema": s}]},
-])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda s: s,
+        lambda s: {"resources": [{"name": "other", "schema": {}}, {"path": "data/table.csv", "schema": s}]},
+        lambda s: {"resources": [{"name": "whatever", "schema": s}]},
+    ],
+)
 def test_frictionless(tmp_path: Path, wrap) -> None:  # type: ignore[no-untyped-def]
     found = load(tmp_path, wrap(FIELDS))
     facts = found.columns
@@ -79,37 +126,67 @@ def test_frictionless(tmp_path: Path, wrap) -> None:  # type: ignore[no-untyped-
     assert facts["ok"].kind == "boolean" and facts["odd"].kind is None and facts["pid"].remarks
 
 
-SDV = {"columns": {
-    "pid": {"sdtype": "id"}, "mail": {"sdtype": "email", "pii": True},
-    "sex": {"sdtype": "categorical", "order": ["f", "m"]},
-    "age": {"sdtype": "numerical", "computer_representation": "Int64"}, "pay": {"sdtype": "numerical"},
-    "w": {"sdtype": "numerical", "computer_representation": "Float"},
-    "seen": {"sdtype": "datetime", "datetime_format": "%Y"}, "ok": {"sdtype": "boolean"},
-    "name": {"sdtype": "categorical", "pii": True},
-}, "primary_key": "pid"}
+SDV = {
+    "columns": {
+        "pid": {"sdtype": "id"},
+        "mail": {"sdtype": "email", "pii": True},
+        "sex": {"sdtype": "categorical", "order": ["f", "m"]},
+        "age": {"sdtype": "numerical", "computer_representation": "Int64"},
+        "pay": {"sdtype": "numerical"},
+        "w": {"sdtype": "numerical", "computer_representation": "Float"},
+        "seen": {"sdtype": "datetime", "datetime_format": "%Y"},
+        "ok": {"sdtype": "boolean"},
+        "name": {"sdtype": "categorical", "pii": True},
+    },
+    "primary_key": "pid",
+}
 
 
-@pytest.mark.parametrize("content", [
-    {**SDV, "METADATA_SPEC_VERSION": "SINGLE_TABLE_V1"},
-    {"METADATA_SPEC_VERSION": "V1", "tables": {"table": SDV, "other": {"columns": {}}}, "relationships": []},
-])
+@pytest.mark.parametrize(
+    "content",
+    [
+        {**SDV, "METADATA_SPEC_VERSION": "SINGLE_TABLE_V1"},
+        {"METADATA_SPEC_VERSION": "V1", "tables": {"table": SDV, "other": {"columns": {}}}, "relationships": []},
+    ],
+)
 def test_sdv(tmp_path: Path, content: Any) -> None:
     facts = load(tmp_path, content).columns
     kinds = {name: f.kind for name, f in facts.items()}
-    assert kinds == {"pid": "drop", "mail": "drop", "sex": "categorical", "age": "integer", "pay": None, "w": "number",
-                     "seen": "datetime", "ok": "boolean", "name": "drop"}
+    assert kinds == {
+        "pid": "drop",
+        "mail": "drop",
+        "sex": "categorical",
+        "age": "integer",
+        "pay": None,
+        "w": "number",
+        "seen": "datetime",
+        "ok": "boolean",
+        "name": "drop",
+    }
     assert facts["sex"].values == ["f", "m"]
     assert all(f.min is None and f.nullable is None for f in facts.values())
 
 
-@pytest.mark.parametrize("content", [
-    "", "not JSON", "[1]", "{}", "[" * 100_000,
-    '{"columns": {}}', '{"columns": ["a"]}',
-    '{"columns": {"a": 3}}',
-    '{"fields": [3]}', '{"fields": [{"type": "integer"}]}', '{"resources": []}',
-    '{"resources": [{"schema": "s.json"}]}',
-    '{"tables": {"x": {}, "y": {}}}', '{"tables": {"table": {"columns": 3}}}', '{"columns": {"a": {"other": 1}}}',
-])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "not JSON",
+        "[1]",
+        "{}",
+        "[" * 100_000,
+        '{"columns": {}}',
+        '{"columns": ["a"]}',
+        '{"columns": {"a": 3}}',
+        '{"fields": [3]}',
+        '{"fields": [{"type": "integer"}]}',
+        '{"resources": []}',
+        '{"resources": [{"schema": "s.json"}]}',
+        '{"tables": {"x": {}, "y": {}}}',
+        '{"tables": {"table": {"columns": 3}}}',
+        '{"columns": {"a": {"other": 1}}}',
+    ],
+)
 def test_unknown_forms(tmp_path: Path, content: str) -> None:
     with pytest.raises(RequestError) as caught:
         load(tmp_path, content)

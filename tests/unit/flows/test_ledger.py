@@ -192,9 +192,15 @@ def test_history_survives_the_process(ledger, url):
     assert again.export()[0]["rho"] == f"{entry.rho.numerator}/{entry.rho.denominator}"
 
 
-@pytest.mark.parametrize("statement", [
-    "UPDATE entries SET rho = '0/1'", "DELETE FROM entries", "UPDATE datasets SET rho = '1/1'", "DELETE FROM datasets",
-])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE entries SET rho = '0/1'",
+        "DELETE FROM entries",
+        "UPDATE datasets SET rho = '1/1'",
+        "DELETE FROM datasets",
+    ],
+)
 def test_the_database_itself_refuses_changes(ledger, url, statement):
     ledger.reserve("people", "run-1", [line("a")])
     with pytest.raises(sa.exc.DBAPIError, match="append-only"), raw(url) as connection:
@@ -202,16 +208,19 @@ def test_the_database_itself_refuses_changes(ledger, url, statement):
     assert ledger.verify() == []
 
 
-@pytest.mark.parametrize(("statement", "table"), [
-    ("UPDATE entries SET rho = '1/1000000' WHERE id = 1", "entries"),
-    ("UPDATE entries SET event = 'cancel' WHERE id = 3", "entries"),
-    ("UPDATE entries SET detail = '{}' WHERE id = 2", "entries"),
-    ("DELETE FROM entries WHERE id = 1", "entries"),
-    ("DELETE FROM entries WHERE id = 3", "entries"),
-    ("DELETE FROM entries", "entries"),
-    ("UPDATE datasets SET rho = '100/1'", "datasets"),
-    ("UPDATE datasets SET epsilon = '50.0'", "datasets"),
-])
+@pytest.mark.parametrize(
+    ("statement", "table"),
+    [
+        ("UPDATE entries SET rho = '1/1000000' WHERE id = 1", "entries"),
+        ("UPDATE entries SET event = 'cancel' WHERE id = 3", "entries"),
+        ("UPDATE entries SET detail = '{}' WHERE id = 2", "entries"),
+        ("DELETE FROM entries WHERE id = 1", "entries"),
+        ("DELETE FROM entries WHERE id = 3", "entries"),
+        ("DELETE FROM entries", "entries"),
+        ("UPDATE datasets SET rho = '100/1'", "datasets"),
+        ("UPDATE datasets SET epsilon = '50.0'", "datasets"),
+    ],
+)
 def test_tampering_is_found_and_closes_the_ledger(ledger, url, statement, table):
     ledger.reserve("people", "run-1", [line("a"), line("b")])
     ledger.abandon("people", "a", touched=True)
@@ -412,6 +421,9 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 LedgerMachine.TestCase.settings = settings(
-    max_examples=20, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck),
+    max_examples=20,
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
 )
 TestAnySequence = LedgerMachine.TestCase

@@ -21,10 +21,17 @@ CANARY = "CANARY7391"
 def spec_of(*names: str, drop: tuple[str, ...] = (), unit: dict[str, object] | None = None) -> ReleaseSpec:
     columns = {name: {"kind": "drop" if name in drop else "boolean"} for name in names}
     promise = {"epsilon": 1, "delta": 1e-9}
-    return ReleaseSpec.model_validate({
-        "dataset": "t", "data": "t", "unit": unit or {"records_per_person": 1}, "privacy": promise, "budget": promise,
-        "columns": columns, "null_values": ("", "NA"),
-    })
+    return ReleaseSpec.model_validate(
+        {
+            "dataset": "t",
+            "data": "t",
+            "unit": unit or {"records_per_person": 1},
+            "privacy": promise,
+            "budget": promise,
+            "columns": columns,
+            "null_values": ("", "NA"),
+        }
+    )
 
 
 ABC = spec_of("a", "b", "c", drop=("c",))
@@ -52,10 +59,17 @@ def refused(path: Path, data: bytes | None = None, spec: ReleaseSpec = ABC) -> s
     return message
 
 
-@pytest.mark.parametrize("data", [
-    b"a,b,c\n1,2,x\n4,5,y\n", b"a,b,c\r\n1,2,x\n4,5,y", b"\xef\xbb\xbfa,b,c\n1,2,x\r\n4,5,y\r\n",
-    b'"a","b",c\n1,"2",x\n\n4,5,y', b"\na,b,c\n1,2,x\n4,5,y",
-], ids=["plain", "mixed endings", "BOM", "quoted", "leading empty line"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"a,b,c\n1,2,x\n4,5,y\n",
+        b"a,b,c\r\n1,2,x\n4,5,y",
+        b"\xef\xbb\xbfa,b,c\n1,2,x\r\n4,5,y\r\n",
+        b'"a","b",c\n1,"2",x\n\n4,5,y',
+        b"\na,b,c\n1,2,x\n4,5,y",
+    ],
+    ids=["plain", "mixed endings", "BOM", "quoted", "leading empty line"],
+)
 def test_csv_is_text(tmp_path: Path, data: bytes) -> None:
     assert read(tmp_path / "t.csv", data) == [{"a": "1", "b": "2"}, {"a": "4", "b": "5"}]
 
@@ -81,22 +95,26 @@ def test_no_rows(tmp_path: Path, data: bytes) -> None:
     assert read(tmp_path / "t.csv", data) == []
 
 
-@pytest.mark.parametrize(("data", "words"), [
-    (b"", ["t.csv", "empty"]),
-    (b"\n\n", ["t.csv", "empty"]),
-    (b"a,b\n1,2\n", ["columns", "'c'", "does not have"]),
-    (b"A,b,c\n1,2,3\n", ["'a'", "capital letters"]),
-    (b"a,b,c,extra\n", ["'extra'", "kind: drop"]),
-    (b"a,b,c,a\n", ["2 columns called 'a'"]),
-    (b"a,b,c,\n", ["without a name (number 4)"]),
-    (b"a;b;c\n1;2;3\n", ["not separated by commas"]),
-    ("a,b,c\n1,2,3\n".encode("utf-16"), ["not UTF-8"]),
-    (f"a,b,c\n1,2,{CANARY}\n1,{CANARY}\n".encode(), ["more or fewer fields than the 3"]),
-    (f"a,b,c\n1,2,3,{CANARY}\n".encode(), ["more or fewer fields than the 3"]),
-    (f"a,b,c\n1,{CANARY},2\n".encode() + b"\xff,\xfe,3\n", ["not UTF-8"]),
-    (f"{CANARY},2,3\n1,2,3\n".encode(), ["'a', 'b', 'c'", "does not have"]),
-    (f"{CANARY},{CANARY},3\n1,2,3\n".encode(), ["2 columns called number 1's name"]),
-], ids=range(14))
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", ["t.csv", "empty"]),
+        (b"\n\n", ["t.csv", "empty"]),
+        (b"a,b\n1,2\n", ["columns", "'c'", "does not have"]),
+        (b"A,b,c\n1,2,3\n", ["'a'", "capital letters"]),
+        (b"a,b,c,extra\n", ["'extra'", "kind: drop"]),
+        (b"a,b,c,a\n", ["2 columns called 'a'"]),
+        (b"a,b,c,\n", ["without a name (number 4)"]),
+        (b"a;b;c\n1;2;3\n", ["not separated by commas"]),
+        ("a,b,c\n1,2,3\n".encode("utf-16"), ["not UTF-8"]),
+        (f"a,b,c\n1,2,{CANARY}\n1,{CANARY}\n".encode(), ["more or fewer fields than the 3"]),
+        (f"a,b,c\n1,2,3,{CANARY}\n".encode(), ["more or fewer fields than the 3"]),
+        (f"a,b,c\n1,{CANARY},2\n".encode() + b"\xff,\xfe,3\n", ["not UTF-8"]),
+        (f"{CANARY},2,3\n1,2,3\n".encode(), ["'a', 'b', 'c'", "does not have"]),
+        (f"{CANARY},{CANARY},3\n1,2,3\n".encode(), ["2 columns called number 1's name"]),
+    ],
+    ids=range(14),
+)
 def test_broken_csv(tmp_path: Path, data: bytes, words: list[str]) -> None:
     message = refused(tmp_path / "t.csv", data)
     for word in words:
@@ -116,8 +134,10 @@ def test_an_open_quotation_mark(tmp_path: Path) -> None:
 def test_paths(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for path, words in [
-        (tmp_path / "none.csv", "there is no file"), (tmp_path / "empty", "holds no table"),
-        (Path("/dev/null"), "neither a file nor a folder"), (Path("a\0b.csv"), "data"),
+        (tmp_path / "none.csv", "there is no file"),
+        (tmp_path / "empty", "holds no table"),
+        (Path("/dev/null"), "neither a file nor a folder"),
+        (Path("a\0b.csv"), "data"),
     ]:
         assert words in refused(path)
     assert "no known format" in refused(tmp_path / "t.xlsx", b"x")
@@ -132,15 +152,21 @@ def parquet(path: Path, **columns: object) -> Path:
 def test_parquet_types_survive(tmp_path: Path) -> None:
     moment = dt.datetime(2020, 1, 1, 12)
     arrays = {
-        "i8": pa.array([1, None], pa.int8()), "u64": pa.array([1, 2], pa.uint64()),
+        "i8": pa.array([1, None], pa.int8()),
+        "u64": pa.array([1, 2], pa.uint64()),
         "f": pa.array([1.5, None], pa.float32()),
-        "dec": pa.array([Decimal("1.50"), None], pa.decimal128(9, 2)), "s": pa.array(["a", None]),
-        "ls": pa.array(["a", "b"], pa.large_string()), "d": pa.array(["a", "b"]).dictionary_encode(),
-        "b": pa.array([True, None]), "d32": pa.array([moment.date(), None], pa.date32()),
+        "dec": pa.array([Decimal("1.50"), None], pa.decimal128(9, 2)),
+        "s": pa.array(["a", None]),
+        "ls": pa.array(["a", "b"], pa.large_string()),
+        "d": pa.array(["a", "b"]).dictionary_encode(),
+        "b": pa.array([True, None]),
+        "d32": pa.array([moment.date(), None], pa.date32()),
         "ts": pa.array([moment, None], pa.timestamp("us")),
         "tz": pa.array([moment, None], pa.timestamp("ms", "Europe/Rome")),
-        "t": pa.array([dt.time(1), None], pa.time64("us")), "null": pa.nulls(2),
-        "a.b": pa.array([1, 2]), "a": pa.array([3, 4]),
+        "t": pa.array([dt.time(1), None], pa.time64("us")),
+        "null": pa.nulls(2),
+        "a.b": pa.array([1, 2]),
+        "a": pa.array([3, 4]),
     }
     path = parquet(tmp_path / "t.parquet", **arrays)
     source = Source.open(path, spec_of(*arrays))
@@ -152,9 +178,15 @@ def test_parquet_types_survive(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("array", [
-    pa.array([[1], [2]]), pa.array([{"x": 1}, {"x": 2}]), pa.array([b"x", b"y"]), pa.array([1, 2], pa.duration("s")),
-])
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([[1], [2]]),
+        pa.array([{"x": 1}, {"x": 2}]),
+        pa.array([b"x", b"y"]),
+        pa.array([1, 2], pa.duration("s")),
+    ],
+)
 def test_nested_types_only_dropped(tmp_path: Path, array: pa.Array) -> None:
     path = parquet(tmp_path / "t.parquet", a=[True, False], odd=array)
     assert "columns.odd" in refused(path, spec=spec_of("a", "odd"))

@@ -28,10 +28,17 @@ ROWS = (
 
 def spec_of(**changes: Any) -> ReleaseSpec:
     promise = {"epsilon": 1, "delta": 1e-9}
-    return ReleaseSpec.model_validate({
-        "dataset": "t", "data": "t", "unit": {"person_id": "pid", "max_records": 1}, "privacy": promise,
-        "budget": promise, "columns": COLUMNS, **changes,
-    })
+    return ReleaseSpec.model_validate(
+        {
+            "dataset": "t",
+            "data": "t",
+            "unit": {"person_id": "pid", "max_records": 1},
+            "privacy": promise,
+            "budget": promise,
+            "columns": COLUMNS,
+            **changes,
+        }
+    )
 
 
 def shown(report: CheckReport) -> str:
@@ -44,7 +51,10 @@ def test_public_report() -> None:
     report = check(spec_of())
     assert report.warnings == () and report.fit is None
     assert [(c.column, c.kind) for c in report.columns] == [
-        ("age", "integer"), ("state", "categorical"), ("seen", "datetime"), ("ok", "boolean"),
+        ("age", "integer"),
+        ("state", "categorical"),
+        ("seen", "datetime"),
+        ("ok", "boolean"),
     ]
     assert all(1 <= c.bins <= c.codes for c in report.columns)
     text = shown(report)
@@ -59,16 +69,21 @@ def test_noise_follows_the_formula() -> None:
     assert base.queries == 4 and double.sigma == pytest.approx(2 * base.sigma) and rich.sigma < base.sigma / 2
 
 
-@pytest.mark.parametrize(("changes", "words"), [
-    ({"privacy": {"epsilon": 11, "delta": 1e-9}, "budget": {"epsilon": 20, "delta": 1e-9}}, "protects little"),
-    ({"privacy": {"epsilon": 1, "delta": 1e-4}, "budget": {"epsilon": 1, "delta": 1e-4}}, "one over the number"),
-    ({"privacy": {"epsilon": 2, "delta": 1e-9}}, "refuse"),
-    ({"unit": {"records_per_person": 5}}, "5 times the noise"),
-    ({"unit": {"records_per_person": 1}}, "two rows"),
-    ({"synthesis": {"rows": 1000}}, "row count"),
-    ({"columns": {**COLUMNS, "zip": {"kind": "categorical", "values": [str(i) for i in range(20_000)]}}},
-     "20,001 codes"),
-])
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"privacy": {"epsilon": 11, "delta": 1e-9}, "budget": {"epsilon": 20, "delta": 1e-9}}, "protects little"),
+        ({"privacy": {"epsilon": 1, "delta": 1e-4}, "budget": {"epsilon": 1, "delta": 1e-4}}, "one over the number"),
+        ({"privacy": {"epsilon": 2, "delta": 1e-9}}, "refuse"),
+        ({"unit": {"records_per_person": 5}}, "5 times the noise"),
+        ({"unit": {"records_per_person": 1}}, "two rows"),
+        ({"synthesis": {"rows": 1000}}, "row count"),
+        (
+            {"columns": {**COLUMNS, "zip": {"kind": "categorical", "values": [str(i) for i in range(20_000)]}}},
+            "20,001 codes",
+        ),
+    ],
+)
 def test_warnings(changes: dict[str, Any], words: str) -> None:
     report = check(spec_of(**changes))
     assert len(report.warnings) == 1 and words in report.warnings[0]

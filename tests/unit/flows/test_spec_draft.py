@@ -17,12 +17,52 @@ from flows.yaml_file import parse_yaml
 
 SHARED = Path("/work/shared/data")
 AWKWARD = [
-    "plain", "two words", "no", "NULL", "TODO", "true", "12", "1e5", "0x1F", "2010-01-01", "a: b", "a #b", "#x", "'q'",
+    "plain",
+    "two words",
+    "no",
+    "NULL",
+    "TODO",
+    "true",
+    "12",
+    "1e5",
+    "0x1F",
+    "2010-01-01",
+    "a: b",
+    "a #b",
+    "#x",
+    "'q'",
     '"q"',
-    "\\", "-", "- a", "? a", "[x]", "{x}", "*a", "&a", "!t", "%p", "@x", "`x`", "é ü", "名前", "😀", "a\nb", "a\tb",
+    "\\",
+    "-",
+    "- a",
+    "? a",
+    "[x]",
+    "{x}",
+    "*a",
+    "&a",
+    "!t",
+    "%p",
+    "@x",
+    "`x`",
+    "é ü",
+    "名前",
+    "😀",
+    "a\nb",
+    "a\tb",
     " lead",
-    "trail ", "\u2028", "\x85", "\x7f", "~", "<<", "=", "a,b", "|", ">",
-    "x" * 1500, "a.b", "Outlying-US(Guam-USVI-etc)",
+    "trail ",
+    "\u2028",
+    "\x85",
+    "\x7f",
+    "~",
+    "<<",
+    "=",
+    "a,b",
+    "|",
+    ">",
+    "x" * 1500,
+    "a.b",
+    "Outlying-US(Guam-USVI-etc)",
 ]
 
 
@@ -34,13 +74,14 @@ def table(path: Path, **columns: object) -> Path:
 def fill(text: str) -> str:
     """The draft with every TODO replaced by some choice."""
     for old, new in [
-        ("unit: TODO", "unit: {records_per_person: 1}"), ("budget: TODO", "budget: {epsilon: 9, delta: 1.0e-5}"),
-        ("nullable: TODO", "nullable: true"), ("values: TODO", "values: [a]"), ("kind: TODO", "kind: drop"),
+        ("unit: TODO", "unit: {records_per_person: 1}"),
+        ("budget: TODO", "budget: {epsilon: 9, delta: 1.0e-5}"),
+        ("nullable: TODO", "nullable: true"),
+        ("values: TODO", "values: [a]"),
+        ("kind: TODO", "kind: drop"),
     ]:
         text = text.replace(old, new)
-    return "\n".join(
-        line.replace("min: TODO", "min: 1").replace("max: TODO", "max: 9") for line in text.split("\n")
-    )
+    return "\n".join(line.replace("min: TODO", "min: 1").replace("max: TODO", "max: 9") for line in text.split("\n"))
 
 
 def test_nothing_from_rows(tmp_path: Path) -> None:
@@ -65,16 +106,33 @@ def test_csv_rows_do_not_matter(tmp_path: Path) -> None:
 
 def test_storage_types(tmp_path: Path) -> None:
     path = table(
-        tmp_path / "My Table.parquet", i=pa.array([1], pa.int16()), u=pa.array([1], pa.uint64()),
+        tmp_path / "My Table.parquet",
+        i=pa.array([1], pa.int16()),
+        u=pa.array([1], pa.uint64()),
         f=pa.array([1.0], pa.float32()),
-        s=["x"], b=[True], d=[dt.date(2020, 1, 1)], t=[dt.datetime(2020, 1, 1)], n=[[1]], z=pa.nulls(1),
+        s=["x"],
+        b=[True],
+        d=[dt.date(2020, 1, 1)],
+        t=[dt.datetime(2020, 1, 1)],
+        n=[[1]],
+        z=pa.nulls(1),
         c=pa.array(["CANARY"]).dictionary_encode(),
     )
     text = draft(path)
     content = parse_yaml(text, "draft").content
     kinds = {name: c["kind"] for name, c in content["columns"].items()}
-    assert kinds == {"i": "integer", "u": "integer", "f": "number", "s": "categorical", "b": "boolean", "d": "datetime",
-                     "t": "datetime", "n": "drop", "z": "TODO", "c": "categorical"}
+    assert kinds == {
+        "i": "integer",
+        "u": "integer",
+        "f": "number",
+        "s": "categorical",
+        "b": "boolean",
+        "d": "datetime",
+        "t": "datetime",
+        "n": "drop",
+        "z": "TODO",
+        "c": "categorical",
+    }
     assert content["columns"]["i"]["type"] == "int16" and content["columns"]["d"]["type"] == "date"
     assert content["dataset"] == "my_table" and content["data"] == str(path) and "CANARY" not in text
     assert content["unit"] == content["budget"] == "TODO"
@@ -84,8 +142,13 @@ def test_refused_until_no_todo_is_left(tmp_path: Path) -> None:
     path = table(tmp_path / "t.parquet", age=[1], state=["x"])
     text = draft(path)
     assert open_todos(text) == 7 and open_todos(fill(text)) == 0
-    for todo, field in [("unit: TODO", "unit"), ("budget: TODO", "budget"), ("min: TODO", "columns.age.min"),
-                        ("values: TODO", "columns.state.values"), ("nullable: TODO", "columns.age.nullable")]:
+    for todo, field in [
+        ("unit: TODO", "unit"),
+        ("budget: TODO", "budget"),
+        ("min: TODO", "columns.age.min"),
+        ("values: TODO", "columns.state.values"),
+        ("nullable: TODO", "columns.age.nullable"),
+    ]:
         rest = text.replace(todo, "\0", 1)
         with pytest.raises(RequestError) as caught:
             parse_spec(fill(rest).replace("\0", todo))
@@ -96,13 +159,30 @@ def test_refused_until_no_todo_is_left(tmp_path: Path) -> None:
 
 def test_dictionary_facts_and_remarks(tmp_path: Path) -> None:
     path = table(tmp_path / "t.parquet", age=[44], state=["ny"], pay=[7.5], extra=[1])
-    (tmp_path / "d.json").write_text(json.dumps({"columns": {
-        "age": {"kind": "numeric", "integer": True, "min": 0, "max": 120, "bounds_from": "codebook", "unit": "years"},
-        "state": {"kind": "categorical", "values": ["no", "ny", "1", "a: b"], "values_from": "codebook",
-                  "missing_means": "?"},
-        "pay": {"kind": "numeric", "min": 3, "max": 98765, "bounds_from": "observed", "missing": 54321},
-        "gone": {"kind": "categorical"},
-    }}))
+    (tmp_path / "d.json").write_text(
+        json.dumps(
+            {
+                "columns": {
+                    "age": {
+                        "kind": "numeric",
+                        "integer": True,
+                        "min": 0,
+                        "max": 120,
+                        "bounds_from": "codebook",
+                        "unit": "years",
+                    },
+                    "state": {
+                        "kind": "categorical",
+                        "values": ["no", "ny", "1", "a: b"],
+                        "values_from": "codebook",
+                        "missing_means": "?",
+                    },
+                    "pay": {"kind": "numeric", "min": 3, "max": 98765, "bounds_from": "observed", "missing": 54321},
+                    "gone": {"kind": "categorical"},
+                }
+            }
+        )
+    )
     text = draft(path, tmp_path / "d.json", dataset="people", folder=tmp_path)
     columns = parse_yaml(text, "draft").content["columns"]
     assert columns["age"] == {"kind": "integer", "min": 0, "max": 120, "nullable": "TODO", "unit": "years"}
@@ -110,7 +190,7 @@ def test_dictionary_facts_and_remarks(tmp_path: Path) -> None:
     assert columns["pay"]["min"] == columns["pay"]["max"] == "TODO"
     assert "98765" not in text and "54321" not in text and "read off the data" in text
     assert "the dictionary does not describe it" in text and "describes gone" in text
-    assert "dataset: people" in text and "\ndata: \"t.parquet\"\n" in text
+    assert "dataset: people" in text and '\ndata: "t.parquet"\n' in text
 
 
 def test_awkward_names(tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ def paragraph(text: str) -> str:
 
 
 def test_every_kind_loads() -> None:
-    spec = parse_spec(HEAD + """
+    spec = parse_spec(
+        HEAD
+        + """
 columns:
   age:      {kind: integer, min: 18, max: 89, bins: 24, nullable: true, unit: years}
   income:   {kind: number, min: 0, max: 200000, edges: [0, 10000, 25000, 200000]}
@@ -41,13 +43,16 @@ columns:
   seen:     {kind: datetime, min: 2010-01-01, max: 2020-01-01 12:30:00, bins: 40}
   caseid:   {kind: drop}
 synthesis: {rows: auto}
-""")
+"""
+    )
     assert list(spec.columns) == ["age", "income", "region", "happy", "seen", "caseid"]
     assert spec.columns["seen"].max == dt.datetime(2020, 1, 1, 12, 30)
 
 
 def test_yaml_types() -> None:
-    spec = parse_spec(HEAD + """
+    spec = parse_spec(
+        HEAD
+        + """
 columns:
   yn: {kind: categorical, values: [no, yes]}
   n: {kind: categorical, values: [1, 2]}
@@ -55,7 +60,8 @@ columns:
   t: {kind: categorical, values: ["01", "TODO"]}
   2019: {kind: boolean}
   no: {kind: drop}
-""")
+"""
+    )
     assert spec.columns["yn"].values == ("no", "yes")
     assert [type(v) for v in spec.columns["n"].values] == [int, int]
     assert spec.columns["f"].values == (1.0, 2.5)
@@ -68,51 +74,60 @@ def test_shared_values_by_anchor() -> None:
     assert spec.columns["b"].values == ("x", "y")
 
 
-@pytest.mark.parametrize(("text", "words"), [
-    ("", ["empty"]),
-    ("just words", ["field: value"]),
-    ("a: [1", ["line 1", "not valid YAML"]),
-    (HEAD + COLUMNS + "dataset: again\n", ["line 7", "`dataset` for the second time (first on line 1)"]),
-    (HEAD.replace("unit: {records_per_person: 1}\n", "") + COLUMNS,
-     ["unit: is missing", "records_per_person: K", "person_id: COLUMN, max_records: K"]),
-    (HEAD.replace("{records_per_person: 1}", "{}") + COLUMNS, ["unit (line 3)", "person_id: COLUMN"]),
-    (HEAD.replace("epsilon: 1.0", "epsilon: 0") + COLUMNS, ["privacy.epsilon (line 4)", "`0`", "greater than 0"]),
-    (HEAD.replace("epsilon: 1.0", "epsilon: .inf") + COLUMNS, ["privacy.epsilon", "inf"]),
-    (HEAD.replace("delta: 1.0e-9", "dleta: 1") + COLUMNS, ["privacy.delta: is missing", "Did you mean `delta`?"]),
-    (HEAD.replace("budget", "bugdet") + COLUMNS, ["bugdet", "Did you mean `budget`?"]),
-    (HEAD + "columns: {age: {min: 1, max: 3}}", ["columns.age", "no `kind`", "integer, number, datetime"]),
-    (HEAD + "columns: {age: {kind: string}}", ["columns.age", "`string`", "Did you mean `kind: categorical`?"]),
-    (HEAD + "columns: {age: {kind: integer, min: TODO, max: 3}}", ["columns.age.min (line 6): still says TODO"]),
-    (HEAD + "columns: {age: {kind: TODO}}", ["columns.age.kind (line 6): still says TODO", "integer"]),
-    (HEAD.replace("{epsilon: 10, delta: 1e-8}", "TODO") + COLUMNS, ["budget (line 5): still says TODO"]),
-    (HEAD + "columns: {age: {kind: integer, min: a, max: 3}}", ["columns.age.min", "`a`", "whole number"]),
-    (HEAD + "columns: {age: {kind: integer, min: 5, max: 3}}", ["columns.age", "`min` (5)", "Swap"]),
-    (HEAD + "columns: {'a b': {kind: integer, min: 5, max: x}}", ['columns."a b".max']),
-    (HEAD + "columns: {t: {kind: datetime, min: 2010, max: 2020-01-01}}", ["columns.t.min", "number"]),
-    (HEAD + "columns: {t: {kind: datetime, min: 2010-01-01, max: 2020-01-01T00:00:00Z}}",
-     ["columns.t.max", "time zone"]),
-    (HEAD + "columns: {t: {kind: number, min: -1.0e308, max: 1.0e308}}", ["columns.t", "`edges`"]),
-    (HEAD + "columns: {c: {kind: categorical, values: [a, 1]}}", ["columns.c.values", "one type"]),
-    (HEAD + "columns: {c: {kind: categorical, values: [a, a]}}", ["columns.c.values", "'a' twice"]),
-    (HEAD + "columns: {c: {kind: categorical, values: [2010-01-01]}}", ["columns.c.values[0]", "quotation marks"]),
-    (HEAD + f"columns: {{c: {{kind: categorical, values: [{10**400}, 1.5]}}}}", ["columns.c.values", "2**53"]),
-    (HEAD + "columns: {c: {kind: categorical, values: [02134]}}", ["line 6", "leading zero"]),
-    (HEAD + "columns: {c: {kind: datetime, min: 2010-13-40, max: 2020-01-01}}", ["line 6", "2010-13-40"]),
-    (HEAD + "columns: {c: {kind: drop}}", ["columns", "at least one column"]),
-    (HEAD + "columns: {c: }", ["columns.c", "mapping"]),
-    (HEAD + "columns: [a]", ["columns", "mapping"]),
-    (HEAD + COLUMNS + "synthesis: {rows: many}", ["synthesis.rows (line 7)", "`many`", "`auto` or a whole number"]),
-    (HEAD + COLUMNS + "accountant: pld", ["accountant (line 7)", "'tight', 'paper'"]),
-    (HEAD.replace("demo", "My Data") + COLUMNS, ["dataset (line 1)", "small letters"]),
-    (HEAD.replace("{records_per_person: 1}", "{person_id: pid, max_records: 2}") + COLUMNS,
-     ["unit.person_id", "'pid'"]),
-    ("a: !!python/name:os.system x", ["line 1", "tag"]),
-    ("<<: {a: 1}", ["merge"]),
-    ("%YAML 1.1\n---\na: no", ["old YAML"]),
-    ("a: " + "[" * 3000, ["nested too deeply"]),
-    ("a: &a [*a]", ["nested too deeply"]),
-    ("a: \x01", ["characters"]),
-])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ["empty"]),
+        ("just words", ["field: value"]),
+        ("a: [1", ["line 1", "not valid YAML"]),
+        (HEAD + COLUMNS + "dataset: again\n", ["line 7", "`dataset` for the second time (first on line 1)"]),
+        (
+            HEAD.replace("unit: {records_per_person: 1}\n", "") + COLUMNS,
+            ["unit: is missing", "records_per_person: K", "person_id: COLUMN, max_records: K"],
+        ),
+        (HEAD.replace("{records_per_person: 1}", "{}") + COLUMNS, ["unit (line 3)", "person_id: COLUMN"]),
+        (HEAD.replace("epsilon: 1.0", "epsilon: 0") + COLUMNS, ["privacy.epsilon (line 4)", "`0`", "greater than 0"]),
+        (HEAD.replace("epsilon: 1.0", "epsilon: .inf") + COLUMNS, ["privacy.epsilon", "inf"]),
+        (HEAD.replace("delta: 1.0e-9", "dleta: 1") + COLUMNS, ["privacy.delta: is missing", "Did you mean `delta`?"]),
+        (HEAD.replace("budget", "bugdet") + COLUMNS, ["bugdet", "Did you mean `budget`?"]),
+        (HEAD + "columns: {age: {min: 1, max: 3}}", ["columns.age", "no `kind`", "integer, number, datetime"]),
+        (HEAD + "columns: {age: {kind: string}}", ["columns.age", "`string`", "Did you mean `kind: categorical`?"]),
+        (HEAD + "columns: {age: {kind: integer, min: TODO, max: 3}}", ["columns.age.min (line 6): still says TODO"]),
+        (HEAD + "columns: {age: {kind: TODO}}", ["columns.age.kind (line 6): still says TODO", "integer"]),
+        (HEAD.replace("{epsilon: 10, delta: 1e-8}", "TODO") + COLUMNS, ["budget (line 5): still says TODO"]),
+        (HEAD + "columns: {age: {kind: integer, min: a, max: 3}}", ["columns.age.min", "`a`", "whole number"]),
+        (HEAD + "columns: {age: {kind: integer, min: 5, max: 3}}", ["columns.age", "`min` (5)", "Swap"]),
+        (HEAD + "columns: {'a b': {kind: integer, min: 5, max: x}}", ['columns."a b".max']),
+        (HEAD + "columns: {t: {kind: datetime, min: 2010, max: 2020-01-01}}", ["columns.t.min", "number"]),
+        (
+            HEAD + "columns: {t: {kind: datetime, min: 2010-01-01, max: 2020-01-01T00:00:00Z}}",
+            ["columns.t.max", "time zone"],
+        ),
+        (HEAD + "columns: {t: {kind: number, min: -1.0e308, max: 1.0e308}}", ["columns.t", "`edges`"]),
+        (HEAD + "columns: {c: {kind: categorical, values: [a, 1]}}", ["columns.c.values", "one type"]),
+        (HEAD + "columns: {c: {kind: categorical, values: [a, a]}}", ["columns.c.values", "'a' twice"]),
+        (HEAD + "columns: {c: {kind: categorical, values: [2010-01-01]}}", ["columns.c.values[0]", "quotation marks"]),
+        (HEAD + f"columns: {{c: {{kind: categorical, values: [{10**400}, 1.5]}}}}", ["columns.c.values", "2**53"]),
+        (HEAD + "columns: {c: {kind: categorical, values: [02134]}}", ["line 6", "leading zero"]),
+        (HEAD + "columns: {c: {kind: datetime, min: 2010-13-40, max: 2020-01-01}}", ["line 6", "2010-13-40"]),
+        (HEAD + "columns: {c: {kind: drop}}", ["columns", "at least one column"]),
+        (HEAD + "columns: {c: }", ["columns.c", "mapping"]),
+        (HEAD + "columns: [a]", ["columns", "mapping"]),
+        (HEAD + COLUMNS + "synthesis: {rows: many}", ["synthesis.rows (line 7)", "`many`", "`auto` or a whole number"]),
+        (HEAD + COLUMNS + "accountant: pld", ["accountant (line 7)", "'tight', 'paper'"]),
+        (HEAD.replace("demo", "My Data") + COLUMNS, ["dataset (line 1)", "small letters"]),
+        (
+            HEAD.replace("{records_per_person: 1}", "{person_id: pid, max_records: 2}") + COLUMNS,
+            ["unit.person_id", "'pid'"],
+        ),
+        ("a: !!python/name:os.system x", ["line 1", "tag"]),
+        ("<<: {a: 1}", ["merge"]),
+        ("%YAML 1.1\n---\na: no", ["old YAML"]),
+        ("a: " + "[" * 3000, ["nested too deeply"]),
+        ("a: &a [*a]", ["nested too deeply"]),
+        ("a: \x01", ["characters"]),
+    ],
+)
 def test_paragraphs(text: str, words: list[str]) -> None:
     message = paragraph(text)
     for word in words:
@@ -138,10 +153,16 @@ def test_load_reads_data_relative_to_the_spec(tmp_path: Path) -> None:
     assert load_spec(path).data == "/data/t.csv"
 
 
-@pytest.mark.parametrize("make", [
-    lambda p: None, lambda p: p.mkdir(), lambda p: p.write_bytes(b"\xff\xfe\x00"),
-    lambda p: p.write_bytes(b" " * 20_000_001),
-], ids=["missing", "folder", "not UTF-8", "huge"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: None,
+        lambda p: p.mkdir(),
+        lambda p: p.write_bytes(b"\xff\xfe\x00"),
+        lambda p: p.write_bytes(b" " * 20_000_001),
+    ],
+    ids=["missing", "folder", "not UTF-8", "huge"],
+)
 def test_unreadable_files(tmp_path: Path, make) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "spec.yaml"
     make(path)
@@ -158,10 +179,15 @@ def test_override() -> None:
     assert isinstance(spec, ReleaseSpec) and spec.privacy.epsilon == 1
 
 
-@pytest.mark.parametrize(("choice", "field"), [
-    ({"epsilon": 0}, "privacy.epsilon"), ({"delta": 1}, "privacy.delta"), ({"seed": -1}, "synthesis.seed"),
-    ({"epsilon": float("nan")}, "privacy.epsilon"),
-])
+@pytest.mark.parametrize(
+    ("choice", "field"),
+    [
+        ({"epsilon": 0}, "privacy.epsilon"),
+        ({"delta": 1}, "privacy.delta"),
+        ({"seed": -1}, "synthesis.seed"),
+        ({"epsilon": float("nan")}, "privacy.epsilon"),
+    ],
+)
 def test_override_is_validated(choice: dict[str, float], field: str) -> None:
     with pytest.raises(RequestError, match=field):
         override(parse_spec(HEAD + COLUMNS), **choice)  # type: ignore[arg-type]

@@ -113,7 +113,10 @@ def test_a_larger_delta_gives_more_budget():
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.floats(1e-12, 1e3), st.floats(-29, -2), st.floats(1.0, 2.0), st.sampled_from(["tight", "paper"]),
+    st.floats(1e-12, 1e3),
+    st.floats(-29, -2),
+    st.floats(1.0, 2.0),
+    st.sampled_from(["tight", "paper"]),
 )
 def test_epsilon_rises_with_rho_and_falls_with_delta(rho, log_delta, factor, accountant):
     exact, delta = Fraction(rho), 10.0**log_delta

@@ -32,13 +32,22 @@ def part(table: CodeTable, domain: Domain) -> CodeTable:
 @pytest.mark.parametrize(
     ("cliques", "core", "appended"),
     [
-        ([("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")], [("a", "b"), ("b", "c"), ("a", "c")],
-         [("e", None), ("f", None), ("d", ("c", "d"))]),
+        (
+            [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")],
+            [("a", "b"), ("b", "c"), ("a", "c")],
+            [("e", None), ("f", None), ("d", ("c", "d"))],
+        ),
         ([("a", "b")], [], [("c", None), ("d", None), ("e", None), ("f", None), ("b", ("a", "b"))]),
-        ([("a", "b", "c"), ("a", "b", "d")], [("a", "b")],
-         [("e", None), ("f", None), ("c", ("a", "b", "c")), ("d", ("a", "b", "d"))]),
-        ([("a", "b", "c"), ("a", "d"), ("d", "e"), ("e", "f"), ("a", "f")],
-         [("a", "d"), ("d", "e"), ("e", "f"), ("a", "f")], [("b", ("a", "b")), ("c", ("a", "b", "c"))]),
+        (
+            [("a", "b", "c"), ("a", "b", "d")],
+            [("a", "b")],
+            [("e", None), ("f", None), ("c", ("a", "b", "c")), ("d", ("a", "b", "d"))],
+        ),
+        (
+            [("a", "b", "c"), ("a", "d"), ("d", "e"), ("e", "f"), ("a", "f")],
+            [("a", "d"), ("d", "e"), ("e", "f"), ("a", "f")],
+            [("b", ("a", "b")), ("c", ("a", "b", "c"))],
+        ),
         ([("a", "b", "c")], [], [("d", None), ("e", None), ("f", None), ("b", ("a", "b")), ("c", ("a", "b", "c"))]),
         ([], [], [(a, None) for a in "bcdef"]),
         ([("a",), ("b",)], [], [(a, None) for a in "bcdef"]),
@@ -71,7 +80,8 @@ def test_true_marginals_and_a_true_core_give_the_true_marginals_back() -> None:
 def test_conditional_shares_hold_for_another_core_than_the_marginals() -> None:
     domain = Domain.of({"a": 2, "b": 2})
     marginals = [
-        Marginal(("a",), np.array([50.0, 50])), Marginal(("b",), np.array([60.0, 40])),
+        Marginal(("a",), np.array([50.0, 50])),
+        Marginal(("b",), np.array([60.0, 40])),
         Marginal(("a", "b"), np.array([[40.0, 10], [20, 30]])),
     ]
     core = CodeTable(Domain.of({"a": 2}), (np.repeat(np.array([0, 1], np.uint8), [1_000, 10]),))
@@ -84,7 +94,9 @@ def test_conditional_shares_hold_for_another_core_than_the_marginals() -> None:
 def test_unseen_conditions_fall_back_on_the_one_way_and_no_counts_on_uniform() -> None:
     domain = Domain.of({"a": 2, "b": 2, "c": 4})
     marginals = [
-        Marginal(("a",), np.array([9.0, 0])), Marginal(("b",), np.array([3.0, 6])), Marginal(("c",), np.zeros(4)),
+        Marginal(("a",), np.array([9.0, 0])),
+        Marginal(("b",), np.array([3.0, 6])),
+        Marginal(("c",), np.zeros(4)),
         Marginal(("a", "b"), np.array([[3.0, 6], [0, 0]])),
     ]
     core = CodeTable(Domain.of({"a": 2}), (np.ones(900, np.uint8),))

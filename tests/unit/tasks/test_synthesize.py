@@ -181,7 +181,9 @@ def test_decays() -> None:
 
 def test_separate_and_join() -> None:
     assert components([("b", "d"), ("a", "c", "d"), ("wide",)], DOMAIN) == [
-        ("a", "b", "c", "d"), ("one",), ("wide",),
+        ("a", "b", "c", "d"),
+        ("one",),
+        ("wide",),
     ]
     true = true_table()
     made = synthesize(marginals_of(true, CLIQUES), DOMAIN, Synthesis(), true.rows)
@@ -241,7 +243,10 @@ def test_progress_counts_up_to_the_end_and_an_early_end_jumps_there() -> None:
     seen: list[tuple[int, int]] = []
     true = true_table(2_000)
     synthesize(
-        marginals_of(true, CLIQUES), DOMAIN, Synthesis(iterations=50), 2_000,
+        marginals_of(true, CLIQUES),
+        DOMAIN,
+        Synthesis(iterations=50),
+        2_000,
         progress=lambda done, total: seen.append((done, total)),
     )
     assert {total for _, total in seen} == {100}
