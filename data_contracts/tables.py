@@ -134,6 +134,7 @@ RECODE = _long(
     [
         ("attribute", pa.string()),
         ("code", pa.int32()),
+        ("label", pa.string()),
         ("coarse", pa.int32()),
         ("kept", pa.bool_()),
         ("weight", pa.float64()),
@@ -145,7 +146,7 @@ RECODE = _long(
     _expect("expect_column_values_to_be_between", column="weight", min_value=0),
     _expect("expect_column_values_to_be_between", column="variance", min_value=0),
 )
-"""Fine code -> coarse code of every attribute.  ``weight`` is the non-negative share by which decode
+"""Fine code -> coarse code of every attribute, with the fine code's public label.  ``weight`` is the non-negative share by which decode
 draws the fine code inside its coarse code; ``estimate`` and ``variance`` are the fine noisy count and
 its noise variance.  Where ``kept`` is false, ``coarse`` is the size of the coarse domain."""
 

@@ -119,8 +119,12 @@ def _files() -> str:
     return (
         "## Files\n\n"
         "- `synthetic.parquet`: the table.\n"
-        "- `marginals/`: the noisy counts it was made from, each with its noise (`*_receipts.parquet`). For a single "
-        "statistic with an error bar, use these rather than the rows.\n"
+        "- `marginals/`: the noisy counts it was made from. For a single statistic with an error bar, use these rather "
+        "than the rows. `one_way.parquet` has a count for every fine code of every column; `recode.parquet` says what "
+        "each code means (`label`) and which coarser code (`coarse`) it became in the joint counts; `measured.parquet` "
+        "has the joint counts, cell by cell, the last attribute running fastest; `scores.parquet` the strength of "
+        "relation of each pair. `*_receipts.parquet` says for each `query` which attributes it is about and its noise "
+        "(`sigma`). `consistent.parquet` has the counts after everything was brought into agreement.\n"
         "- `certificate.json`: budget, noise, neighbours, composition.\n"
         "- `manifest.json`: the public request, versions, seeds, and the SHA-256 of every file here."
     )

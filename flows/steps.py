@@ -177,7 +177,7 @@ def _encode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
 def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     queries, answers = inputs.noisy("one_way_marginals")
     recode = compress_domain.compress_domain(answers, queries, request.encoding.groups, request.spec.compression)
-    return {"recode": compress_domain.recode_to_table(recode)}
+    return {"recode": compress_domain.recode_to_table(recode, request.encoding.labels())}
 
 
 def _recode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:

@@ -124,13 +124,14 @@ def recode_rows(batches: Iterable[pa.RecordBatch], recode: Recode) -> Iterator[p
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def recode_to_table(recode: Recode) -> pa.Table:
-    """The contract RECODE."""
+def recode_to_table(recode: Recode, labels: Mapping[str, Sequence[str]]) -> pa.Table:
+    """The contract RECODE; ``labels`` name every fine code of every attribute."""
     parts = [
         pa.table(
             [
                 pa.array([a] * len(r.coarse), pa.string()),
                 np.arange(len(r.coarse), dtype=np.int32),
+                pa.array(labels[a], pa.string()),
                 r.coarse,
                 r.kept,
                 r.weight,

@@ -77,6 +77,21 @@ def test_what_a_release_leaves(spec: ReleaseSpec) -> None:
     assert is_whole(Path(summary.released))
 
 
+def test_a_recipient_can_read_the_noisy_counts_from_the_released_files_alone(spec: ReleaseSpec) -> None:
+    folder = Path(run(spec).released) / "marginals"
+    one_way, recode = (pq.read_table(folder / name).to_pandas() for name in ("one_way.parquet", "recode.parquet"))
+    receipts = pq.read_table(folder / "one_way_receipts.parquet").to_pylist()
+    query = next(r for r in receipts if list(r["attributes"]) == ["region"])
+    labels = recode[recode["attribute"] == "region"].set_index("code")["label"]
+    counts = one_way[one_way["query"] == query["query"]].set_index("cell")["count"].rename(labels)
+    real = people(2_000)["region"].to_pylist()
+    assert list(counts.index) == ["north", "south", "east", "other"]
+    assert abs(counts["north"] - real.count("north")) < 6 * query["sigma"]
+    sizes = recode[recode["kept"]].groupby("attribute")["coarse"].max() + 1
+    for receipt in pq.read_table(folder / "measured_receipts.parquet").to_pylist():
+        assert receipt["cells"] == sizes[list(receipt["attributes"])].prod()
+
+
 def test_the_manifest_names_every_file_and_no_path(spec: ReleaseSpec) -> None:
     summary = run(spec)
     text = (Path(summary.released) / "manifest.json").read_text()

@@ -71,7 +71,9 @@ def test_tables_round_trip_and_odd_names() -> None:
     answers = [np.array([50, 1, 60]), np.array([40, 50])]
     groups = {"a b": np.arange(3, dtype=np.int32), "ü|": np.arange(2, dtype=np.int32)}
     recode = compress_domain(answers, queries, groups, ON)
-    back = recode_from_table(recode_to_table(recode))
+    table = recode_to_table(recode, {"a b": ["x", "y", "z"], "ü|": ["0", "1"]})
+    assert table["label"].to_pylist() == ["x", "y", "z", "0", "1"]
+    back = recode_from_table(table)
     assert list(back) == ["a b", "ü|"]
     for name in recode:
         for part in ("coarse", "kept", "weight", "estimate", "variance"):
