@@ -146,9 +146,10 @@ RECODE = _long(
     _expect("expect_column_values_to_be_between", column="weight", min_value=0),
     _expect("expect_column_values_to_be_between", column="variance", min_value=0),
 )
-"""Fine code -> coarse code of every attribute, with the fine code's public label.  ``weight`` is the non-negative share by which decode
-draws the fine code inside its coarse code; ``estimate`` and ``variance`` are the fine noisy count and
-its noise variance.  Where ``kept`` is false, ``coarse`` is the size of the coarse domain."""
+"""Fine code -> coarse code of every attribute, with the fine code's public label.  ``weight`` is the
+non-negative share by which decode draws the fine code inside its coarse code; ``estimate`` and ``variance`` are
+the fine noisy count and its noise variance.  Where ``kept`` is false, ``coarse`` is the size of the coarse
+domain."""
 
 PAIRS = _long(
     "pairs",

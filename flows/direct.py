@@ -11,7 +11,7 @@ from flows.preflight import open_run
 from flows.publish import ReleaseSummary, publish, summarize
 from flows.settings import Settings
 from flows.shell import ReportProgress, StepRefs
-from flows.steps import Step
+from flows.step import Step
 from flows.wiring import release_steps
 from tasks.privacy.noise import NoiseSource
 

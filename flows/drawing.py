@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from data_contracts.artifacts import Kind
-from flows.steps import STEPS, Step
+from flows.step import Step
+from flows.steps import STEPS
 
 COLORS = {
     Kind.TRANSFORM: "fill:#f9d9d9,stroke:#b03a3a,color:#222",

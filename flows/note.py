@@ -17,7 +17,7 @@ from data_contracts.columns import (
     IntegerColumn,
     NumberColumn,
 )
-from flows.steps import Request
+from flows.step import Request
 
 SHOWN_VALUES = 12
 """Categories named one by one in the schema table; longer lists are cut and counted."""

@@ -26,7 +26,7 @@ from flows.records import Records, write_json
 from flows.settings import Settings
 from flows.shell import ReportProgress, Shell, lineage_keys, stage_budgets
 from flows.source import Source
-from flows.steps import Request
+from flows.step import Request
 from flows.store import Store
 from tasks.privacy.noise import NoiseSource, OpenDPNoise
 

@@ -30,7 +30,8 @@ from flows.preflight import Opened, open_run
 from flows.publish import ReleaseSummary, publish, summarize
 from flows.settings import Settings
 from flows.shell import ReportProgress, Shell, StepRefs
-from flows.steps import STEPS, Step
+from flows.step import Step
+from flows.steps import STEPS
 from flows.wiring import release_steps
 
 _current: ContextVar[Shell] = ContextVar("privsyn_shell")

@@ -32,7 +32,8 @@ from flows.checks import check_stage, check_table
 from flows.errors import LedgerError, PrivsynError, RequestError
 from flows.ledger import Ledger, Line
 from flows.records import Records
-from flows.steps import STEPS, Inputs, Output, ReleaseStep, Request, Step, Wide
+from flows.step import Inputs, Output, ReleaseStep, Request, Step, Wide
+from flows.steps import STEPS
 from flows.store import Store
 from tasks import noisy
 from tasks.privacy.noise import NoiseSource

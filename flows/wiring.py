@@ -10,7 +10,7 @@ from typing import Protocol
 
 from flows import steps
 from flows.shell import StepRefs
-from flows.steps import Step
+from flows.step import Step
 
 
 class RunStep(Protocol):

@@ -14,7 +14,8 @@ import pytest
 from data_contracts.artifacts import Kind, Zone
 from flows.drawing import mermaid
 from flows.shell import StepRefs
-from flows.steps import STEPS, Step
+from flows.step import Step
+from flows.steps import STEPS
 from flows.wiring import release_steps
 
 ROOT = Path(__file__).parents[2]

@@ -29,7 +29,8 @@ from flows.ledger import Ledger
 from flows.publish import ReleaseSummary, is_whole
 from flows.records import Records
 from flows.settings import Settings
-from flows.steps import STEPS, ReleaseStep
+from flows.step import ReleaseStep
+from flows.steps import STEPS
 from flows.store import Store
 from tasks.compress_domain import coarse_domain, recode_from_table
 from tasks.kernels.counting import CodeTable

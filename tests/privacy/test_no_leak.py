@@ -27,7 +27,8 @@ from flows.ledger import Ledger
 from flows.publish import ReleaseSummary
 from flows.settings import Settings
 from flows.shell import Shell
-from flows.steps import STEPS, Inputs, ReleaseStep, Request, Step
+from flows.step import Inputs, ReleaseStep, Request, Step
+from flows.steps import STEPS
 from flows.store import Store, ZoneError
 from tasks import marginals, noisy, synthesize
 from tasks.codecs import plan

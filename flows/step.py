@@ -1,0 +1,146 @@
+"""What a step is: its declaration, what it may know, and what it hands back.
+
+Belongs here: the types that flows/steps.py fills in and flows/shell.py runs.  Does not belong here: any one
+step, Prefect, files, the ledger, noise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from data_contracts.artifacts import Kind
+from data_contracts.domain import Domain
+from data_contracts.receipts import Query
+from data_contracts.spec import ReleaseSpec
+from data_contracts.tables import TableContract
+from tasks import (
+    compress_domain,
+    noisy,
+)
+from tasks.codecs import EncodingPlan, plan
+from tasks.kernels.counting import CodeTable
+from tasks.privacy.accountant import rho_for
+
+Batches = Iterable[pa.RecordBatch]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Wide:
+    """A wide output: its schema, its rows as a stream, and the profile its contract is checked on."""
+
+    schema: pa.Schema
+    batches: Batches
+    profile: Callable[[Batches], pa.Table]
+
+
+Output: TypeAlias = pa.Table | Wide | Callable[[], pa.Table]
+"""What a step makes: a long table, a wide one, or a table known only after the wide one has streamed."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What every step may know: the public spec, what follows from it, and how to start a pass over the rows."""
+
+    spec: ReleaseSpec
+    column_order: tuple[str, ...]
+    rows: Callable[[], Batches]
+    threads: int = 0
+
+    @property
+    def records(self) -> int:
+        """Most records of one person."""
+        return self.spec.unit.records
+
+    @property
+    def encoding(self) -> EncodingPlan:
+        """The codecs of the spec."""
+        return plan(self.spec)
+
+    def total_rho(self) -> Fraction:
+        """The release's zCDP budget."""
+        return rho_for(self.spec.privacy.epsilon, self.spec.privacy.delta, self.spec.accountant)
+
+    def stage_rho(self, stage: str) -> Fraction:
+        """Exact budget of a release step, by the step's name."""
+        one_way, selection, measurement = self.spec.split.exact()
+        shares = {"one_way_marginals": one_way, "indif_scores": selection, "measure_marginals": measurement}
+        return self.total_rho() * shares[stage]
+
+
+class Inputs:
+    """The tables that a step declared as its inputs, read when asked for."""
+
+    def __init__(self, read: Mapping[str, Callable[[], Any]]) -> None:
+        self._read = dict(read)
+
+    def table(self, name: str) -> pa.Table:
+        """A whole table; KeyError if the step did not declare it."""
+        return self._read[name]()
+
+    def batches(self, name: str) -> Batches:
+        """A stream of batches; KeyError if the step did not declare it."""
+        found = self._read[name]()
+        return found.to_batches() if isinstance(found, pa.Table) else found
+
+    def recode(self) -> compress_domain.Recode:
+        """The declared table ``recode``, parsed."""
+        return compress_domain.recode_from_table(self.table("compress_domain.recode"))
+
+    def domain(self) -> Domain:
+        """The compressed domain."""
+        return compress_domain.coarse_domain(self.recode())
+
+    def noisy(self, stage: str) -> tuple[list[Query], list[NDArray[np.int64]]]:
+        """Queries and noisy answers of an earlier release step."""
+        queries = noisy.receipts_from_table(self.table(f"{stage}.receipts"))
+        return queries, noisy.answers_from_table(self.table(f"{stage}.noisy"), queries)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: ``inputs`` are names ``step.table`` of earlier outputs; ``settings`` the spec's values it uses.
+
+    ``version`` is raised by hand when the same inputs and settings would give another output; it is part
+    of the cache key, so that an upgrade re-runs what changed and nothing else.
+    """
+
+    name: str
+    title: str
+    kind: Kind
+    inputs: tuple[str, ...]
+    outputs: Mapping[str, TableContract]
+    settings: Callable[[Request], Any] = field(repr=False)
+    run: Callable[[Request, Inputs, Progress], Mapping[str, Output]] | None = field(default=None, repr=False)
+    version: int = 1
+
+    def settings_json(self, request: Request) -> str:
+        """The step's own settings as canonical JSON: part of its cache key."""
+        return json.dumps(self.settings(request), sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class ReleaseStep(Step):
+    """A release step never sees noise: it says what to ask (``plan``, public) and counts it (``exact``).
+
+    The shell draws the noise before the look, adds it, and publishes sums only.
+    """
+
+    plan: Callable[[Request, Inputs], list[Query]] = field(default=None, repr=False)  # type: ignore[assignment]
+    exact: Callable[[CodeTable, list[Query], int], Iterator[NDArray[np.int64]]] = field(default=None, repr=False)  # type: ignore[assignment]
+    rows: str = ""
+    rows_domain: Callable[[Request, Inputs], Domain] = field(default=None, repr=False)  # type: ignore[assignment]
+    padded: bool = False
+
+    def read_rows(self, request: Request, inputs: Inputs) -> CodeTable:
+        """The private rows, by column: the look at the data."""
+        batches = list(inputs.batches(self.rows))
+        return CodeTable.from_arrow(batches, self.rows_domain(request, inputs), padded=self.padded)
