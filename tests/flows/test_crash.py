@@ -221,7 +221,7 @@ ONCE = [
     Kill("reserve", 1, "before"),
     Kill("reserve", 1, "after"),
     Kill("draw", 2, "before"),
-    Kill("draw", 6, "after"),
+    Kill("draw", 3, "after"),
     Kill("write_table", 3, "before"),
     Kill("write_table", 3, "after"),
     Kill("write_table", 14, "before"),
