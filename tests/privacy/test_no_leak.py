@@ -234,7 +234,7 @@ def test_a_release_step_publishes_sums_with_noise_and_nothing_else(places: Path,
     sums = released(summary, "marginals/one_way.parquet")["count"].to_numpy()
     exact = run(spec.model_copy(update={"dataset": "again"}), noise=NoNoise())
     counts = released(exact, "marginals/one_way.parquet")["count"].to_numpy()
-    assert np.array_equal(sums - np.concatenate(known.drawn[: len(plan(spec).codecs)]), counts)
+    assert np.array_equal(sums - np.concatenate(known.drawn)[: len(sums)], counts)
     assert counts.min() >= 0
 
 
