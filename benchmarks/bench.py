@@ -112,38 +112,36 @@ def chosen_marginals(table: CodeTable, number: int, seed: int = 0) -> list[Margi
     return [Marginal(c, n.astype(float)) for c, n in zip(cliques, count_all(table, cliques), strict=True)]
 
 
-def bench_gum(table: CodeTable, threads: int, number: int, sample: int) -> Line:
-    """One iteration (replace only) against numpy on a sample of the marginals, scaled.
+def bench_gum(
+    table: CodeTable, marginals: Sequence[Marginal], threads: int, sample: int, share: float, required: float | None
+) -> Line:
+    """One iteration with ``share`` of duplicates against numpy on a sample of the marginals, scaled.
 
     Ours is the difference of three iterations and one, halved: without the start, which is common.
     The yardstick visits its sample from the same kind of start: independent one-ways.
     """
-    marginals = chosen_marginals(table, number)
     domain, rows = table.domain, table.rows
 
     def ours(iterations: int) -> CodeTable:
-        return synthesize(marginals, domain, Synthesis(iterations=iterations), rows, threads)
+        return synthesize(marginals, domain, Synthesis(iterations=iterations, duplicate_share=share), rows, threads)
 
     start = ours(0)
     ours(1)
     mine = (timed(lambda: ours(3), 2) - timed(lambda: ours(1), 2)) / 2
     larger = [m for m in marginals if len(m.attributes) > 1]
     some = larger[:: max(1, len(larger) // sample)]
-    columns = {a: start.column(a).copy() for a in domain.attributes}
+    columns = [start.column(a).copy() for a in domain.attributes]
     rng = np.random.default_rng(0)
 
     def theirs() -> None:
         for m in some:
-            numpy_gum.visit([columns[a] for a in m.attributes], m.counts.shape, m.counts.ravel(), 1.0, rng)
+            places = [domain.index(a) for a in m.attributes]
+            numpy_gum.visit(columns, places, m.counts.shape, m.counts.ravel(), 1.0, share, rng)
 
     scaled = timed(theirs) * len(larger) / len(some)
-    return Line(
-        f"one GUM iteration, {len(larger)} marginals",
-        mine,
-        f"numpy GUM, {len(some)} marginals, scaled",
-        scaled,
-        REQUIRED["gum"],
-    )
+    how = "replace only" if share == 0 else f"{share:.0%} duplicates"
+    what = f"one GUM iteration, {len(larger)} marginals, {how}"
+    return Line(what, mine, f"numpy GUM, {len(some)} marginals, scaled", scaled, required)
 
 
 def report(lines: Sequence[Line], table: CodeTable, threads: int, extra: str) -> str:
@@ -173,9 +171,12 @@ def main() -> int:
     arguments = parser.parse_args()
     threads, quick = thread_count(arguments.threads), arguments.quick
     table = census_like(ROWS // 10 if quick else ROWS, ATTRIBUTES)
+    marginals = chosen_marginals(table, MARGINALS)
+    sample = 10 if quick else 30
     lines = [
         bench_counting(table, threads, sample=50 if quick else 200),
-        bench_gum(table, threads, MARGINALS, sample=10 if quick else 30),
+        bench_gum(table, marginals, threads, sample, 0.0, REQUIRED["gum"]),
+        bench_gum(table, marginals, threads, sample, Synthesis().duplicate_share, None),
     ]
     text = report(lines, table, threads, "" if quick else "\n" + whole_release.measure(ROWS))
     print(f"{text}\n\nload average {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else text)

@@ -1,6 +1,6 @@
 """GUM in plain numpy, as one would first write it: the yardstick for tasks/synthesize.py.
 
-Belongs here: one visit of one marginal, replace only, vectorised.  Does not belong here: anything that
+Belongs here: one visit of one marginal, vectorised.  Does not belong here: anything that
 a release uses.
 """
 
@@ -12,13 +12,20 @@ import numpy as np
 
 
 def visit(
-    columns: Sequence[np.ndarray], shape: Sequence[int], wanted: np.ndarray, alpha: float, rng: np.random.Generator
+    table: Sequence[np.ndarray],
+    attributes: Sequence[int],
+    shape: Sequence[int],
+    wanted: np.ndarray,
+    alpha: float,
+    duplicate_share: float,
+    rng: np.random.Generator,
 ) -> None:
-    """Move the rows towards ``wanted`` once (section 5.2), writing into the marginal's ``columns``.
+    """Move the rows of ``table`` (its columns) towards ``wanted`` once (section 5.2).
 
-    shape: sizes of the attributes; wanted: float64 (cells), rows wanted.
+    attributes: positions of the marginal's columns; shape: their sizes; wanted: float64 (cells), rows wanted;
+    duplicate_share: share of the moves that copy a whole row of the target cell.
     """
-    keys = np.ravel_multi_index([column.astype(np.int64) for column in columns], tuple(shape))
+    keys = np.ravel_multi_index([table[a].astype(np.int64) for a in attributes], tuple(shape))
     current = np.bincount(keys, minlength=wanted.size)
     gap = wanted - current
     under, over = gap >= 1, gap <= -1
@@ -35,5 +42,12 @@ def visit(
     chosen = np.concatenate(rows)
     moved = min(chosen.size, targets.size)
     chosen = rng.permutation(chosen)[:moved]
-    for column, codes in zip(columns, np.unravel_index(targets[:moved], tuple(shape)), strict=True):
-        column[chosen] = codes
+    targets = targets[:moved]
+    for a, codes in zip(attributes, np.unravel_index(targets, tuple(shape)), strict=True):
+        table[a][chosen] = codes
+    copied = (rng.random(moved) < duplicate_share) & (current[targets] > 0)
+    if copied.any():
+        cells = targets[copied]
+        donors = order[starts[cells] + (rng.random(cells.size) * current[cells]).astype(np.int64)]
+        for column in table:
+            column[chosen[copied]] = column[donors]
