@@ -15,7 +15,7 @@ from flows.spec_draft import draft, open_todos, scalar
 from flows.spec_file import load_spec, parse_spec
 from flows.yaml_file import parse_yaml
 
-SHARED = Path("/work/shared/data")
+SHARED = Path(__file__).parents[4] / "shared" / "data"
 AWKWARD = [
     "plain",
     "two words",
