@@ -117,7 +117,7 @@ class Consistency(FrozenModel):
     """Post-processing of the noisy marginals (paper, section 4.3)."""
 
     rounds: int = Field(
-        default=10, ge=0, le=1_000, description="Rounds of averaging and projection; 10 is always enough."
+        default=10, ge=1, le=1_000, description="Rounds of averaging and projection; 10 is always enough."
     )
 
 

@@ -24,7 +24,7 @@ class PrivsynError(Exception):
 
 
 class RequestError(PrivsynError):
-    """The request is wrong (spec, bounds, paths); nothing was read from the rows and nothing spent."""
+    """The request is wrong (spec, bounds, paths, files); nothing was released and nothing spent."""
 
     exit_code = 2
 

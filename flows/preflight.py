@@ -3,8 +3,8 @@
 Belongs here: everything between a validated spec and the first step, in the order that spends nothing
 and reads nothing before the ledger agrees.  Does not belong here: running steps (flows/shell.py).
 
-Order: lock -> cap -> (a request never seen before) is there room? -> structure of the data -> fingerprint
--> keys -> reserve what is not yet drawn, in one transaction -> steps.
+Order: lock -> the right ledger and cap -> (a request never seen before) is there room? -> structure of the
+data -> fingerprint -> keys -> reserve what is not yet drawn, in one transaction -> steps.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ import json
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from data_contracts.spec import ReleaseSpec
 from flows.disk import remove_parts
-from flows.errors import PrivsynError, RequestError
+from flows.errors import BudgetRefusedError, LedgerError, PrivsynError, RequestError
 from flows.ledger import Ledger, Line
 from flows.records import Records, write_json
 from flows.settings import Settings
-from flows.shell import ReportProgress, Shell, lineage_keys, stage_budgets
+from flows.shell import ReportProgress, Shell, lineage_keys
 from flows.source import Source
 from flows.step import Request
 from flows.store import Store
+from tasks.privacy.accountant import rho_for
 from tasks.privacy.noise import NoiseSource, OpenDPNoise
 
 
@@ -60,35 +61,45 @@ def open_run(
     with store.lock(f"release-{spec.dataset}"):
         store.remove_leftovers()
         records.remove_leftovers()
-        _clear_stale_locks(settings.private_root / "prefect" / "locks")
+        _clear_stale_locks(settings.private_root / "prefect" / "locks" / spec.dataset)
         ledger = Ledger(settings.ledger)
-        ledger.register(spec.dataset, spec.budget)
+        _check_ledger(ledger, records, spec)
         request_name = f"request-{_request_key(spec)}"
         seen = records.load(request_name)
         if seen is None or (fresh and seen["finished"]):
             _ask_room(ledger, spec)
         source = Source.open(spec.data, spec)
-        request = Request(spec, _released_order(source, spec), partial(source.batches), settings.threads)
-        fingerprint = store.fingerprint(list(source.files))
+        fingerprint = store.fingerprint(source.files)
+        request = Request(
+            spec, _released_order(source, spec), partial(source.batches), settings.threads,
+            unchanged=lambda: store.fingerprint(source.files) == fingerprint,
+        )  # fmt: skip
         source_of_noise = noise or OpenDPNoise()
 
-        def shell_of(generation: _Generation) -> Shell:
-            keys = lineage_keys(request, fingerprint, generation.number, source_of_noise)
+        def shell_of(number: int) -> Shell:
+            keys = lineage_keys(request, fingerprint, number, source_of_noise)
             run = _run_name(records, spec, keys)
             return Shell(request, keys, run, store, records, ledger, source_of_noise, report)
 
         def note(*, finished: bool) -> None:
-            records.save(generation.record, {"generation": generation.number, "finished": finished})
+            records.save(generation.counter, {"last": max(generation.last, generation.number)})
+            records.save(generation.record, {"generation": generation.number, "finished": finished, "fresh": fresh})
             records.save(request_name, {"dataset": spec.dataset, "finished": finished})
 
         generation = _generation(records, request, fingerprint, source_of_noise)
-        shell = shell_of(generation)
-        if fresh and (generation.finished or shell.lost_step()):
-            generation = _Generation(generation.record, generation.number + 1, finished=False)
-            shell = shell_of(generation)
+        shell = shell_of(generation.number)
+        if fresh and not generation.killed_fresh and (generation.finished or shell.has_drawn()):
+            generation = replace(generation, number=generation.last + 1, finished=False)
+            shell = shell_of(generation.number)
+        while fresh and shell.lost_step():
+            generation = replace(generation, number=generation.number + 1, finished=False)
+            shell = shell_of(generation.number)
         records.save(request_name, {"dataset": spec.dataset, "finished": False})  # its room may be its own from here on
         try:
-            ledger.reserve(spec.dataset, shell.run, shell.missing_budget(), spec.privacy.delta)
+            lines = shell.missing_budget()
+            ledger.register(spec.dataset, spec.budget)
+            records.save("ledger", {"created": ledger.summary(spec.dataset)[0].created})
+            ledger.reserve(spec.dataset, shell.run, lines, spec.privacy.delta)
         except PrivsynError:
             records.save(request_name, {"dataset": spec.dataset, "finished": True})
             raise
@@ -103,11 +114,37 @@ def open_run(
         note(finished=True)
 
 
+def _check_ledger(ledger: Ledger, records: Records, spec: ReleaseSpec) -> None:
+    """The ledger must be the one that this private zone's releases were charged to, with the spec's cap.
+
+    Raises LedgerError for another ledger (an empty one would forget what was spent), RequestError for another
+    cap.  A new data set is registered later, when nothing but the reservation is left to refuse.
+    """
+    known = ledger.summary(spec.dataset)
+    before = records.load("ledger")
+    if before is not None and (not known or known[0].created != before["created"]):
+        raise LedgerError(
+            f"the releases of {spec.dataset!r} in this private folder were charged to another ledger, not to "
+            f"{ledger.name}",
+            "Set PRIVSYN_LEDGER to that ledger, or restore it from a backup; nothing was read",
+        )
+    if known:
+        ledger.register(spec.dataset, spec.budget)
+
+
 def _ask_room(ledger: Ledger, spec: ReleaseSpec) -> None:
-    """Refuse a request that cannot fit before the data is opened."""
-    request = Request(spec, (), lambda: ())
-    lines = [Line(name, f"room-{secrets.token_hex(8)}", rho, {}) for name, rho in stage_budgets(request).items()]
-    ledger.check_room(spec.dataset, lines)
+    """Refuse a request that cannot fit before the data is opened; a new data set has its whole cap."""
+    asked = Request(spec, (), lambda: ()).total_rho()
+    if ledger.summary(spec.dataset):
+        line = Line("release", f"room-{secrets.token_hex(8)}", asked)
+        ledger.check_room(spec.dataset, [line], spec.privacy.delta)
+    elif asked > rho_for(spec.budget.epsilon, spec.budget.delta, "tight"):
+        raise BudgetRefusedError(
+            f"privacy ({spec.privacy.epsilon:g}, {spec.privacy.delta:g}) costs more than the whole lifetime cap "
+            f"({spec.budget.epsilon:g}, {spec.budget.delta:g}); nothing was read or spent",
+            "Lower privacy.epsilon or privacy.delta, or set another cap while the data set is new",
+            "budget",
+        )
 
 
 def _request_key(spec: ReleaseSpec) -> str:
@@ -124,21 +161,28 @@ def _released_order(source: Source, spec: ReleaseSpec) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Generation:
-    """Which noise of a request is the current one; raised by ``fresh``, saved once the ledger has reserved it.
+    """Which noise of a request is the current one; saved once the ledger has reserved it.
 
-    ``finished``: a run with this noise was published.  ``fresh`` takes up noise that is not finished, so
-    that the same command again, after a crash, does not pay for another draw.
+    Numbers are given out once a table of codes (``counter``, ``last``), so that ``fresh`` shares no noise with
+    any other request.  ``finished``: a run with this noise was published.  ``killed_fresh``: it was begun by
+    ``fresh`` and not finished; the same command again, after a crash, takes it up and pays for no other draw.
     """
 
     record: str
     number: int
     finished: bool
+    killed_fresh: bool
+    counter: str
+    last: int
 
 
 def _generation(records: Records, request: Request, fingerprint: str, noise: NoiseSource) -> _Generation:
-    record = f"generation-{lineage_keys(request, fingerprint, 0, noise)['measure_marginals']}"
-    found = records.load(record) or {"generation": 0, "finished": False}
-    return _Generation(record, int(found["generation"]), bool(found["finished"]))
+    keys = lineage_keys(request, fingerprint, 0, noise)
+    record, counter = f"generation-{keys['measure_marginals']}", f"generations-{keys['encode']}"
+    found = records.load(record) or {"generation": 0, "finished": False, "fresh": False}
+    last = int((records.load(counter) or {"last": 0})["last"])
+    killed_fresh = bool(found["fresh"]) and not found["finished"]
+    return _Generation(record, int(found["generation"]), bool(found["finished"]), killed_fresh, counter, last)
 
 
 def _run_name(records: Records, spec: ReleaseSpec, keys: dict[str, str]) -> str:

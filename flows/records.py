@@ -63,6 +63,18 @@ class Records:
         with in_words(path):
             return pq.read_table(path, schema=NOISY.schema, partitioning=None)
 
+    def has_noise(self, key: str) -> bool:
+        """Whether noise was kept for this charge, readable or not."""
+        return self._noise_path(key).exists()
+
+    def noise_is_damaged(self, key: str) -> bool:
+        """Whether the noise kept for this charge cannot be read: the draw is lost, the charge stands."""
+        try:
+            self.kept_noise(key)
+        except (PrivsynError, pa.ArrowException, OSError):
+            return True
+        return False
+
     def discard_noise(self, key: str) -> None:
         """Forget the noise of a settled charge; fine when there is none."""
         with in_words(self._noise_path(key)):

@@ -72,7 +72,7 @@ def _step(run: Opened, step: Step, *inputs: StepRefs) -> StepRefs:
         name=step.title,
         task_run_name=step.title,
         tags=[f"kind:{step.kind}"],
-        cache_policy=_policy(run.private / "prefect"),
+        cache_policy=_policy(run.private / "prefect", run.shell.dataset),
         persist_result=True,
         result_serializer="json",
         result_storage=_results(run),
@@ -147,11 +147,11 @@ def _keep_privately(error: Exception) -> None:
             temporary.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
 
 
-def _policy(folder: Path) -> Any:
+def _policy(folder: Path, dataset: str) -> Any:
     """Prefect's own caching: keyed by lineage, records beside the artifacts, one executor at a time."""
     return CacheKeyFnPolicy(cache_key_fn=_cache_key).configure(
         key_storage=folder / "records",
-        lock_manager=FileSystemLockManager(folder / "locks"),
+        lock_manager=FileSystemLockManager(folder / "locks" / dataset),
         isolation_level=IsolationLevel.SERIALIZABLE,
     )
 

@@ -18,7 +18,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from itertools import groupby
 
 import numpy as np
@@ -26,7 +25,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from data_contracts import tables
-from data_contracts.artifacts import ArtifactRef, Kind, Zone
+from data_contracts.artifacts import ArtifactRef, Kind
 from data_contracts.receipts import Query, total_rho
 from flows.checks import check_stage, check_table
 from flows.errors import LedgerError, PrivsynError, RequestError
@@ -113,15 +112,29 @@ class Shell:
             if not isinstance(step, ReleaseStep):
                 continue
             key = self.keys[step.name]
-            if self.ledger.state(self.dataset, key) != "spent":
+            if self.ledger.state(self.dataset, key) != "spent" and not self._asked_nothing(step):
                 lines.append(Line(step.name, key, self.request.stage_rho(step.name), self._ledger_detail(step)))
         return lines
+
+    def _asked_nothing(self, step: Step) -> bool:
+        """Whether the step is whole and had no query to pay for (one attribute has no pairs)."""
+        refs = self._recorded(step)
+        return refs is not None and self.store.read_table(refs.tables["receipts"]).num_rows == 0
+
+    def has_drawn(self) -> bool:
+        """Whether any noise under these keys was paid for."""
+        held = ("reserved", "spent")
+        return any(
+            self.ledger.state(self.dataset, self.keys[s.name]) in held for s in STEPS if isinstance(s, ReleaseStep)
+        )
 
     def lost_step(self) -> str | None:
         """The first release step whose noise was paid for but whose table is gone or changed."""
         for step in STEPS:
-            paid = isinstance(step, ReleaseStep) and self.ledger.state(self.dataset, self.keys[step.name]) == "spent"
-            if paid and not self.is_whole(step):
+            if not isinstance(step, ReleaseStep) or self.is_whole(step):
+                continue
+            paid = self.ledger.state(self.dataset, self.keys[step.name]) == "spent"
+            if paid or self.records.noise_is_damaged(self.keys[step.name]):
                 return step.name
         return None
 
@@ -189,7 +202,8 @@ class Shell:
             ):
                 answers.append(counts + draw)
                 self.report(step.name, i + 1, total)
-        self.drawn.append(step.name)
+        if queries:
+            self.drawn.append(step.name)
         receipts = noisy.receipts_to_table(queries)
         return self._write(step, {"noisy": noisy.answers_to_table(answers), "receipts": receipts})
 
@@ -227,7 +241,7 @@ class Shell:
         """
         for step in STEPS:
             key = self.keys[step.name]
-            undrawn = isinstance(step, ReleaseStep) and self.records.kept_noise(key) is None and not self.is_whole(step)
+            undrawn = isinstance(step, ReleaseStep) and not self.records.has_noise(key) and not self.is_whole(step)
             if undrawn and self.ledger.state(self.dataset, key) == "reserved":
                 self.ledger.abandon(self.dataset, key, touched=False)
 
@@ -288,18 +302,6 @@ def checked_stream(contract: tables.TableContract, wide: Wide) -> Iterator[pa.Re
         empty = pa.RecordBatch.from_pylist([], schema=wide.schema)
         profiles.append(wide.profile([empty]))
     check_table(contract, pa.concat_tables(profiles))
-
-
-def stage_budgets(request: Request) -> dict[str, Fraction]:
-    """Exact rho of each release step."""
-    return {s.name: request.stage_rho(s.name) for s in STEPS if s.kind is Kind.RELEASE}
-
-
-def released_refs(refs: Mapping[str, StepRefs]) -> dict[str, ArtifactRef]:
-    """Every released table of a run as ``step.table``."""
-    return {
-        f"{step}.{name}": ref for step, r in refs.items() for name, ref in r.tables.items() if ref.zone is Zone.RELEASED
-    }
 
 
 def _place(error: BaseException) -> str:

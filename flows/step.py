@@ -54,6 +54,7 @@ class Request:
     column_order: tuple[str, ...]
     rows: Callable[[], Batches]
     threads: int = 0
+    unchanged: Callable[[], bool] = lambda: True
 
     @property
     def records(self) -> int:
@@ -62,8 +63,8 @@ class Request:
 
     @property
     def encoding(self) -> EncodingPlan:
-        """The codecs of the spec."""
-        return plan(self.spec)
+        """The codecs of the spec, in the source's column order: the order in the spec means nothing."""
+        return plan(self.spec, self.column_order)
 
     def total_rho(self) -> Fraction:
         """The release's zCDP budget."""

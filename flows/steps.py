@@ -16,6 +16,7 @@ from data_contracts import tables
 from data_contracts.artifacts import Kind
 from data_contracts.domain import Domain
 from data_contracts.receipts import Query
+from flows.errors import RequestError
 from flows.step import Batches, Inputs, Output, Progress, ReleaseStep, Request, Step, Wide
 from tasks import (
     append_attributes,
@@ -41,10 +42,17 @@ def _columns(request: Request) -> dict[str, Any]:
 
 def _encode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     encoding, repairs = request.encoding, encode.Repairs()
-    rows = encode.encode(request.rows, encoding, request.spec.unit, repairs)
+    rows = _unless_changed(encode.encode(request.rows, encoding, request.spec.unit, repairs), request)
     domain = encoding.domain
     profile = lambda batches: tables.profile_codes(batches, domain)  # noqa: E731
     return {"encoded_rows": Wide(tables.code_schema(domain), rows, profile), "repairs": repairs.to_table}
+
+
+def _unless_changed(batches: Batches, request: Request) -> Batches:
+    """Pass batches through; RequestError at the end, before anything is kept, if the data changed meanwhile."""
+    yield from batches
+    if not request.unchanged():
+        raise RequestError("the private table changed while it was read", "Run again once it is complete", "data")
 
 
 def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -103,7 +111,7 @@ def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping
     domain = inputs.domain()
     found = marginals.from_table(inputs.table("make_consistent.marginals"), domain)
     core = append_attributes.core_marginals(found, domain)
-    rows = synthesize.output_rows(found, request.spec.synthesis)
+    rows = synthesize.output_rows(compress_domain.noisy_total(inputs.recode()), request.spec.synthesis)
     codes = synthesize.synthesize(core.marginals, core.domain, request.spec.synthesis, rows, request.threads, progress)
     return {"core_codes": _codes(codes.to_arrow().to_batches(), codes.domain)}
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-import os
 import re
 import secrets
 import shutil
@@ -67,19 +66,12 @@ class Store:
     # fingerprints
 
     def fingerprint(self, paths: Iterable[Path]) -> str:
-        """HMAC-SHA256 (hex) of files: names, lengths and contents, in the order of their sorted names.
+        """HMAC-SHA256 (hex) of the files' contents, in any order; names and places take no part.
 
-        Names are taken relative to the files' common folder, so that moving the data changes nothing.
+        So moving or renaming the data changes nothing, and does not cost a new release.
         """
-        files = sorted(Path(p).absolute() for p in paths)
-        base = Path(os.path.commonpath([f.parent for f in files])) if files else Path()
-        digest = hmac.new(self._key, b"fingerprint", hashlib.sha256)
-        for file in files:
-            with in_words(file):
-                name = file.relative_to(base).as_posix().encode()
-                digest.update(len(name).to_bytes(8, "big") + name + file.stat().st_size.to_bytes(8, "big"))
-                _feed(digest, file)
-        return digest.hexdigest()
+        contents = sorted(self.mac(Path(p)) for p in paths)
+        return hmac.new(self._key, "\0".join(("fingerprint", *contents)).encode(), hashlib.sha256).hexdigest()
 
     def mac(self, path: Path) -> str:
         """HMAC-SHA256 (hex) of one file's content."""

@@ -110,6 +110,17 @@ def coarse_domain(recode: Recode) -> Domain:
     return Domain.of({a: r.size for a, r in recode.items()})
 
 
+def noisy_total(recode: Recode) -> float:
+    """Estimate of the number of private rows: the inverse-variance mean of the one-ways' totals.
+
+    Over all fine codes, filtered ones included: every row has a code in every attribute, whereas the coarse
+    marginals leave filtered values out and would give too few rows.
+    """
+    precision = np.array([1.0 / r.variance.sum() for r in recode.values()])
+    totals = np.array([r.estimate.sum() for r in recode.values()])
+    return float((precision * totals).sum() / precision.sum())
+
+
 def recode_rows(batches: Iterable[pa.RecordBatch], recode: Recode) -> Iterator[pa.RecordBatch]:
     """Fine code batches -> coarse code batches (contract RECODED_ROWS): a row-by-row look-up (transform).
 

@@ -73,7 +73,7 @@ def make_consistent(
     ]
     plan = _shared_sets([e.attributes for e in estimates])
     masks = support or {}
-    for _ in range(max(rounds, 1)):
+    for _ in range(rounds):
         for shared, members in plan:
             _average([estimates[i] for i in members], shared)
         total = max(float(estimates[0].counts.sum()), 0.0) if estimates else 0.0

@@ -28,7 +28,7 @@ def allocate(cells: Sequence[int], rho: Fraction) -> list[Fraction]:
 
 
 def plan(cliques: Sequence[Clique], domain: Domain, rho: Fraction, records: int) -> list[Query]:
-    """One query a clique; none if nothing was selected (then rho3 stays unspent).
+    """One query a clique.
 
     Privacy: all answers together are rho-zCDP for adding or removing one person with at most
     ``records`` = k records: each marginal has L2 sensitivity k (Theorem 6 for k = 1) and costs

@@ -67,14 +67,12 @@ def synthesize(
     return CodeTable(domain, tuple(columns))
 
 
-def output_rows(marginals: Sequence[Marginal], settings: Synthesis) -> int:
-    """Number of rows to make: the setting, or the common total of the noisy marginals, rounded.
+def output_rows(total: float, settings: Synthesis) -> int:
+    """Number of rows to make: the setting, or ``total``, the noisy estimate of the private table's rows, rounded.
 
     The exact number of private records is private and takes no part.
     """
-    if settings.rows != "auto":
-        return settings.rows
-    return max(0, round(float(marginals[0].counts.sum()))) if marginals else 0
+    return max(0, round(total)) if settings.rows == "auto" else settings.rows
 
 
 def components(cliques: Sequence[Clique], domain: Domain) -> list[Clique]:

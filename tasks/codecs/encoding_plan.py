@@ -5,7 +5,7 @@ Belongs here: what holds for all columns together.  Does not belong here: any on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -61,10 +61,11 @@ class EncodingPlan:
         return columns
 
 
-def plan(spec: ReleaseSpec) -> EncodingPlan:
-    """One codec a released column of the spec, in the spec's order."""
+def plan(spec: ReleaseSpec, order: Sequence[str] = ()) -> EncodingPlan:
+    """One codec a released column of the spec, in ``order`` (all of them, or none: then the spec's order)."""
     made: list[Codec] = []
-    for name, column in spec.released_columns.items():
+    for name in order or spec.released_columns:
+        column = spec.released_columns[name]
         match column:
             case IntegerColumn():
                 made.append(IntegerCodec(name, column))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ import pytest
 
 from data_contracts.spec import ReleaseSpec
 from flows.direct import release_directly
-from flows.errors import BudgetRefusedError, RequestError
+from flows.errors import BudgetRefusedError, LedgerError, RequestError
 from flows.ledger import Ledger
 from flows.publish import ReleaseSummary, is_whole
 from flows.settings import Settings
+from flows.source import Source
 from tasks.noisy import receipts_from_table
 from tasks.privacy.accountant import rho_for
 from tasks.privacy.noise import NoNoise
@@ -44,7 +45,7 @@ def contents(folder: str) -> dict[str, bytes]:
 
 
 def spent() -> Fraction:
-    return Ledger(Settings().ledger).summary("people")[0].rho
+    return sum((s.rho for s in Ledger(Settings().ledger).summary("people")), Fraction(0))
 
 
 STAGES = ("one_way_marginals", "indif_scores", "measure_marginals")
@@ -220,6 +221,84 @@ def test_a_structural_error_gives_the_reservation_back(places: Path) -> None:
     with pytest.raises(RequestError):
         run(make_spec(columns, data=str(places / "ragged.csv")))
     assert spent() == 0
+
+
+def test_a_refused_first_request_does_not_fix_the_cap(spec: ReleaseSpec) -> None:
+    with pytest.raises(BudgetRefusedError):
+        run(changed(spec, budget={"epsilon": 0.5, "delta": 1e-8}))
+    with pytest.raises(RequestError):
+        run(changed(spec, data="nowhere.parquet"))
+    run(changed(spec, budget={"epsilon": 2.0, "delta": 1e-8}))
+
+
+def test_an_empty_ledger_in_place_of_the_old_one_is_refused(
+    spec: ReleaseSpec, places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistyped PRIVSYN_LEDGER must not forget what was spent."""
+    run(spec)
+    monkeypatch.setenv("PRIVSYN_LEDGER", str(places / "another.sqlite"))
+    with pytest.raises(LedgerError, match="another ledger"):
+        run(spec, fresh=True)
+    assert spent() == 0
+
+
+def test_data_that_changes_while_it_is_read_is_refused_and_kept_nowhere(
+    spec: ReleaseSpec, save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = Source.batches
+
+    def changing(source: Source) -> Iterator[pa.RecordBatch]:
+        yield from batches(source)
+        save(people(2_001, seed=1))
+
+    monkeypatch.setattr(Source, "batches", changing)
+    with pytest.raises(RequestError, match="changed while it was read"):
+        run(spec)
+    assert spent() == 0
+    assert not list(Settings().private_root.glob("store/people/*encoded_rows*"))
+
+
+def test_renamed_data_and_reordered_columns_cost_nothing(spec: ReleaseSpec, places: Path) -> None:
+    first = run(spec)
+    renamed = Path(spec.data).rename(places / "renamed.parquet")
+    columns = dict(reversed(spec.model_dump()["columns"].items()))
+    again = run(changed(spec, data=str(renamed), columns=columns))
+    assert again.drawn == ()
+    assert again.run == first.run
+
+
+def test_fresh_shares_no_noise_with_other_requests(spec: ReleaseSpec) -> None:
+    """--fresh after another request has drawn the first stages draws them anew, and does so every time."""
+    run(spec)
+    other = changed(spec, selection={"gamma": 10})
+    assert run(other, fresh=True).drawn == STAGES
+    assert run(spec, fresh=True).drawn == STAGES
+    assert run(other).drawn == run(spec).drawn == ()
+    assert spent() == 3 * rho_for(1.0, 1e-9, "tight")
+
+
+def test_fresh_gets_past_lost_tables_of_several_generations(spec: ReleaseSpec) -> None:
+    import shutil
+
+    run(spec)
+    run(spec, fresh=True)
+    for folder in ("store", "records"):
+        shutil.rmtree(Settings().private_root / folder / "people")
+    with pytest.raises(RequestError, match="--fresh"):
+        run(spec)
+    assert run(spec, fresh=True).drawn == STAGES
+
+
+def test_one_column_needs_no_scores_and_a_cached_rerun_reserves_nothing(spec: ReleaseSpec) -> None:
+    columns = {
+        n: c if n == "happy" else {"kind": "drop"} for n, c in spec.model_dump(exclude_defaults=True)["columns"].items()
+    }
+    alone = changed(spec, columns=columns)
+    assert run(alone).drawn == ("one_way_marginals", "measure_marginals")
+    entries = len(Ledger(Settings().ledger).entries("people"))
+    assert run(alone).drawn == ()
+    assert len(Ledger(Settings().ledger).entries("people")) == entries
+    assert spent() == rho_for(1.0, 1e-9, "tight") * 9 / 10
 
 
 def test_a_changed_cap_is_refused(spec: ReleaseSpec) -> None:

@@ -30,9 +30,9 @@ from flows.shell import Shell
 from flows.step import Inputs, ReleaseStep, Request, Step
 from flows.steps import STEPS
 from flows.store import Store, ZoneError
-from tasks import marginals, noisy, synthesize
+from tasks import noisy, synthesize
 from tasks.codecs import plan
-from tasks.compress_domain import coarse_domain, recode_from_table
+from tasks.compress_domain import noisy_total, recode_from_table
 from tasks.privacy.noise import NoNoise, SeededNoise
 from tests.specs import COLUMNS, make_spec, people
 
@@ -100,17 +100,16 @@ def test_the_number_of_rows_is_noisy(places: Path, save: Save) -> None:
 
 
 def rows_from_released(summary: ReleaseSummary) -> int:
-    """The number of rows that follows from two released tables."""
+    """The number of rows that follows from a released table."""
     recode = recode_from_table(released(summary, "marginals/recode.parquet"))
-    found = marginals.from_table(released(summary, "marginals/consistent.parquet"), coarse_domain(recode))
-    return synthesize.output_rows(found, Synthesis())
+    return synthesize.output_rows(noisy_total(recode), Synthesis())
 
 
 def test_rows_as_many_as_the_data_has_would_be_found(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted mutant: the exact number of rows as the default."""
     spec = make_spec(data=save(people(500)), **QUICK)
     with monkeypatch.context() as patched:
-        patched.setattr(synthesize, "output_rows", lambda found, settings: 500)
+        patched.setattr(synthesize, "output_rows", lambda total, settings: 500)
         summaries = [run(spec, fresh=True) for _ in range(3)]
     assert [summary.rows for summary in summaries] == [500, 500, 500]
     assert {rows_from_released(summary) for summary in summaries} != {500}

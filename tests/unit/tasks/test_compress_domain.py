@@ -14,6 +14,7 @@ from tasks.compress_domain import (
     coarse_domain,
     compress_attribute,
     compress_domain,
+    noisy_total,
     recode_from_table,
     recode_rows,
     recode_to_table,
@@ -87,3 +88,12 @@ def test_recode_rows_marks_filtered_values_one_past_the_end() -> None:
     batch = pa.record_batch([pa.array([0, 1, 2, 2], pa.uint8())], schema=code_schema(fine))
     (out,) = recode_rows([batch], recode)
     assert out.column(0).to_pylist() == [0, 2, 1, 1]
+
+
+def test_the_total_counts_filtered_values_and_weighs_by_noise() -> None:
+    groups = np.arange(3, dtype=np.int32)
+    sure = compress_attribute(np.array([930, 30, 40]), 1.0, groups, Compression(sigmas=100))
+    assert not sure.kept.all()
+    unsure = compress_attribute(np.array([9_000, 0, 0]), 1_000.0, groups, ON)
+    assert noisy_total({"a": sure}) == 1_000
+    assert noisy_total({"a": sure, "b": unsure}) == pytest.approx(1_000, abs=0.1)

@@ -255,10 +255,10 @@ def test_progress_counts_up_to_the_end_and_an_early_end_jumps_there() -> None:
     assert len(seen) < 100
 
 
-def test_output_rows_come_from_the_marginals_or_the_setting() -> None:
-    marginals = [Marginal(("a",), np.array([1.3, 2.4]))]
-    assert output_rows(marginals, Synthesis()) == 4
-    assert output_rows(marginals, Synthesis(rows=9)) == 9
+def test_output_rows_come_from_the_noisy_total_or_the_setting() -> None:
+    assert output_rows(3.7, Synthesis()) == 4
+    assert output_rows(-3.7, Synthesis()) == 0
+    assert output_rows(3.7, Synthesis(rows=9)) == 9
 
 
 @pytest.mark.parametrize(
