@@ -7,8 +7,6 @@ Where a default differs from the paper's value, the field's description says why
 
 from __future__ import annotations
 
-import hashlib
-import json
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -209,7 +207,3 @@ class ReleaseSpec(FrozenModel):
     def public(self) -> dict[str, Any]:
         """The spec as JSON without paths: what a manifest may show."""
         return self.model_dump(mode="json", exclude={"data"})
-
-    def digest(self) -> str:
-        """SHA-256 of the public spec in canonical JSON."""
-        return hashlib.sha256(json.dumps(self.public(), sort_keys=True, separators=(",", ":")).encode()).hexdigest()
