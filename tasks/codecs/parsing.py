@@ -3,20 +3,34 @@
 Belongs here: value-by-value conversion that never raises on a value, whatever it is (an error that
 depends on private values is a leak).  Does not belong here: domains and codes (tasks/codecs/).
 Text is what CSV gives; Parquet gives typed arrays.
+
+Every result is a function of its own value and the column's type alone, never of the other rows: the
+sensitivity of every query rests on it (tests/privacy/test_row_locality.py).  So nothing here may infer a
+type, a format or a resolution from a batch, as the parsers of pandas do.
 """
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 _TRUE = ["true", "t", "yes", "y", "1", "1.0"]
 _FALSE = ["false", "f", "no", "n", "0", "0.0"]
+
+_NUMBER = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$|^[+-]?(?i:inf|infinity)$"
+_COMPACT_DATE = r"^([0-9]{4})([0-9]{2})([0-9]{2})($|[Tt ])"
+_MOMENT = (
+    r"^(?P<year>[0-9]{4})(?:[-/.](?P<month>[0-9]{1,2})(?:[-/.](?P<day>[0-9]{1,2})"
+    r"(?:(?:[Tt]| +)(?P<hour>[0-9]{1,2})(?::?(?P<minute>[0-9]{2})(?::?(?P<second>[0-9]{2})"
+    r"(?:[.,](?P<fraction>[0-9]+))?)?)?"
+    r" *(?:[Zz]|UTC|(?P<sign>[+-])(?P<zone_hour>[0-9]{2})(?::?(?P<zone_minute>[0-9]{2}))?)?)?)?)?$"
+)
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -47,8 +61,7 @@ def to_numbers(source: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     is_null = _null_mask(array)
     kind = array.type
     if _is_text(array):
-        numbers = pd.to_numeric(pd.Series(array.to_numpy(zero_copy_only=False), dtype=object), errors="coerce")
-        return numbers.to_numpy(dtype=np.float64, na_value=np.nan), is_null
+        return _text_numbers(array), is_null
     if pa.types.is_boolean(kind):
         array = array.cast(pa.int8())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
@@ -60,20 +73,69 @@ def to_numbers(source: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
 def to_seconds(source: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Seconds since 1970 (NaN where null or not a moment) and the mask of nulls, both of shape (rows,).
 
-    Text is read as ISO 8601; a time zone is dropped after conversion to UTC.
+    Text is read as ISO 8601, its fractions of a second cut to six digits; with a time zone, stored or
+    written, the moment is its UTC clock time.
     """
     array = plain(source)
     is_null = _null_mask(array)
+    kind = array.type
+    seconds: NDArray[np.float64]
     if _is_text(array):
-        text = pd.Series(array.to_numpy(zero_copy_only=False), dtype=object)
-        moments = pd.to_datetime(text, errors="coerce", format="ISO8601", utc=True).dt.tz_localize(None)
-        micros = moments.to_numpy(dtype="datetime64[us]")
-    elif pa.types.is_timestamp(array.type) or pa.types.is_date(array.type):
-        micros = array.cast(pa.timestamp("us"), safe=False).to_numpy(zero_copy_only=False)
+        seconds = _text_seconds(array)
+    elif pa.types.is_date32(kind):
+        seconds = _integers(array.view(pa.int32())).astype(np.float64) * 86_400
+    elif pa.types.is_date64(kind):
+        seconds = _split_seconds(_integers(array.view(pa.int64())), _PER_SECOND["ms"])
+    elif pa.types.is_timestamp(kind):
+        seconds = _split_seconds(_integers(array.view(pa.int64())), _PER_SECOND[kind.unit])
     else:
         return np.full(len(array), np.nan), is_null
-    seconds = micros.astype(np.int64) / 1e6
-    return np.where(np.isnat(micros), np.nan, seconds), is_null
+    return np.where(is_null, np.nan, seconds), is_null
+
+
+def _integers(array: pa.Array) -> NDArray[np.int64]:
+    """An integer array as int64, 0 where null."""
+    return np.asarray(pc.fill_null(array, 0)).astype(np.int64)
+
+
+def _split_seconds(ticks: NDArray[np.int64], per_second: int) -> NDArray[np.float64]:
+    """Ticks as seconds, whole seconds exactly; no tick overflows."""
+    micros = (ticks % per_second) * 10**6 // per_second
+    return (ticks // per_second) + micros / 1e6
+
+
+def _text_numbers(array: pa.Array) -> NDArray[np.float64]:
+    """Decimal numbers, NaN elsewhere, one text at a time."""
+    text = pc.utf8_trim_whitespace(array)
+    text = pc.if_else(pc.match_substring_regex(text, _NUMBER), text, pa.scalar(None, pa.string()))
+    return np.array([np.nan if t is None else float(t) for t in text.to_pylist()], dtype=np.float64)
+
+
+def _text_seconds(array: pa.Array) -> NDArray[np.float64]:
+    """Seconds since 1970 of ISO 8601 text, NaN elsewhere: whole-number arithmetic on each text's own digits."""
+    text = pc.replace_substring_regex(pc.utf8_trim_whitespace(array), _COMPACT_DATE, r"\1-\2-\3\4")
+    found = pc.extract_regex(text, _MOMENT)
+
+    def part(name: str, default: str = "0") -> NDArray[np.int64]:
+        digits = pc.fill_null(pc.struct_field(found, name), "")
+        if name == "fraction":
+            digits = pc.utf8_rpad(pc.utf8_slice_codeunits(digits, 0, 6), 6, "0")
+        return np.asarray(pc.if_else(pc.equal(digits, ""), default, digits).cast(pa.int64()))
+
+    year, month, day = part("year"), part("month", "1"), part("day", "1")
+    hour, minute, second, zone_hour, zone_minute = (
+        part(name) for name in ("hour", "minute", "second", "zone_hour", "zone_minute")
+    )
+    valid = np.asarray(pc.is_valid(found)) & (month >= 1) & (month <= 12)
+    months = ((year - 1970) * 12 + np.clip(month, 1, 12) - 1).astype("datetime64[M]")
+    first = months.astype("datetime64[D]").astype(np.int64)
+    following = (months + 1).astype("datetime64[D]").astype(np.int64)
+    valid &= (day >= 1) & (first + day <= following)
+    valid &= (hour < 24) & (minute < 60) & (second < 60) & (zone_hour < 24) & (zone_minute < 60)
+    west = np.asarray(pc.fill_null(pc.equal(pc.struct_field(found, "sign"), "-"), False))
+    offset = (zone_hour * 3_600 + zone_minute * 60) * np.where(west, -1, 1)
+    whole = (first + day - 1) * 86_400 + hour * 3_600 + minute * 60 + second - offset
+    return np.where(valid, whole + part("fraction") / 1e6, np.nan)
 
 
 def to_booleans(source: Any) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
@@ -104,26 +166,46 @@ def to_keys(source: Any, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_boolean(wanted):
         truth, _ = to_booleans(array)
         return pa.array(truth == 1, mask=truth < 0)
+    unlisted = np.iinfo(np.int64).min
+    if pa.types.is_integer(wanted) and pa.types.is_integer(array.type):
+        if pa.types.is_uint64(array.type):
+            wrap = pa.scalar(2**63, pa.uint64())
+            array = pc.if_else(pc.greater_equal(array, wrap), wrap, array)
+        return array.cast(pa.int64(), safe=False)  # 2**63 wraps to the key of no listed integer
     numbers, _ = to_numbers(array)
     if pa.types.is_integer(wanted):
-        whole = np.isfinite(numbers) & (np.floor(numbers) == numbers) & (np.abs(numbers) <= 2.0**53)
+        whole = np.isfinite(numbers) & (np.floor(numbers) == numbers) & (np.abs(numbers) < 2.0**53)
         # A fraction is not null but unlisted: give it a key that no listed integer has.
-        keys = np.where(whole, numbers, np.iinfo(np.int64).min).astype(np.int64)
+        keys = np.full(len(numbers), unlisted)
+        keys[whole] = numbers[whole].astype(np.int64)
         return pa.array(keys, mask=np.isnan(numbers) & _null_mask(array))
     return pa.array(numbers, mask=_null_mask(array))
 
 
 def _to_text(array: pa.Array) -> pa.Array:
+    """Different values have different texts; equal values of different types have the same."""
+    kind = array.type
     if _is_text(array):
         return array
-    if pa.types.is_floating(array.type) or pa.types.is_decimal(array.type):
+    if pa.types.is_floating(kind):
         numbers, is_null = to_numbers(array)
         text = [None if null else _number_text(v) for v, null in zip(numbers, is_null, strict=True)]
         return pa.array(text, type=pa.string())
-    if pa.types.is_binary(array.type) or pa.types.is_nested(array.type):
+    if pa.types.is_decimal(kind):
+        return pa.array([None if v is None else _decimal_text(v) for v in array.to_pylist()], type=pa.string())
+    if pa.types.is_timestamp(kind):  # without its time zone's name, which may be unknown here
+        array = array.view(pa.int64()).view(pa.timestamp(kind.unit))
+    if pa.types.is_binary(kind) or pa.types.is_nested(kind):
         return pa.nulls(len(array), pa.string())
     return array.cast(pa.string())
 
 
 def _number_text(value: float) -> str:
     return str(int(value)) if value.is_integer() else repr(float(value))
+
+
+def _decimal_text(value: Decimal) -> str:
+    """All digits, without an exponent, trailing zeros or a negative zero; never through a float."""
+    text = format(value, "f")
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text == "-0" else text
