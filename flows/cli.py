@@ -24,7 +24,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from flows.errors import PrivsynError
+from flows.errors import PrivsynError, RequestError
 from flows.settings import Settings
 
 if TYPE_CHECKING:
@@ -96,8 +96,10 @@ def _print_failure(since: float) -> None:
 @app.command("release")
 def release_command(
     spec: SpecPath,
-    data: Annotated[Path | None, typer.Option(help="Private table instead of the spec's `data`.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for released/ and private/.")] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Private table instead of the spec's `data`.")
+    ] = None,
+    out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder for released/ and private/.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Epsilon instead of the spec's.")] = None,
     delta: Annotated[float | None, typer.Option(help="Delta instead of the spec's.")] = None,
     seed_synthesis: Annotated[int | None, typer.Option(help="Seed of the post-processing (never of noise).")] = None,
@@ -112,9 +114,13 @@ def release_command(
     with _errors_for_people(debug=debug):
         from flows.spec_file import load_spec, override
 
-        if out is not None:
-            os.environ["PRIVSYN_OUT"] = str(out.absolute())
-        request = override(load_spec(spec), epsilon=epsilon, delta=delta, data=data, seed=seed_synthesis)
+        table, folder = _named(data, "--data"), _named(out, "--out")
+        if folder is not None:
+            os.environ["PRIVSYN_OUT"] = str(folder.absolute())
+        settings = Settings()  # a wrong variable is refused before anything starts
+        request = override(load_spec(spec), epsilon=epsilon, delta=delta, data=table, seed=seed_synthesis)
+        if folder is not None:
+            _make_folder(settings.out)
         if request.privacy.epsilon > WARN_EPSILON:
             people.print(
                 f"[yellow]Warning:[/] epsilon {request.privacy.epsilon:g} is above {WARN_EPSILON:g}: "
@@ -126,6 +132,27 @@ def release_command(
             shown = summary.model_dump(exclude={"drawn"})
             print(json.dumps({**shown, "seconds": seconds}))
         _print_summary(request, summary, seconds)
+        if summary.rows == 0 and request.synthesis.rows == "auto":
+            people.print(
+                "[yellow]Warning:[/] the release has 0 rows: the noisy total is zero, since epsilon "
+                f"{request.privacy.epsilon:g} is too small for a table of this size. What was spent stays spent.",
+                soft_wrap=True,
+            )
+
+
+def _named(path: str | None, field: str) -> Path | None:
+    """The path of an option; an empty one would silently mean the working folder, so it is refused."""
+    if path is not None and not path.strip():
+        raise RequestError("is empty", "Name a path, or leave the option out", field)
+    return None if path is None else Path(path)
+
+
+def _make_folder(out: Path) -> None:
+    try:
+        out.expanduser().mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = f"cannot make the folder {out}: {error.strerror}"
+        raise RequestError(problem, "Choose a folder that can be written", "--out") from None
 
 
 def _run_release(request: ReleaseSpec, *, fresh: bool) -> ReleaseSummary:
@@ -218,7 +245,6 @@ def draft_command(
 ) -> None:
     """Draft a spec from the data's column names and a public dictionary; unknowns become TODOs."""
     with _errors_for_people(debug=debug):
-        from flows.errors import RequestError
         from flows.spec_draft import draft, open_todos
 
         if out.exists():
@@ -236,7 +262,9 @@ def draft_command(
 @spec_app.command("check")
 def check_command(
     spec: SpecPath,
-    data: Annotated[Path | None, typer.Option(help="Private table: also show, privately, how well it fits.")] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Private table: also show, privately, how well it fits.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Check a spec; with --data also how well the private table fits it. Spends nothing."""
@@ -245,8 +273,9 @@ def check_command(
         from flows.spec_check import check, render
         from flows.spec_file import load_spec, override
 
-        request = override(load_spec(spec), data=data)
-        source = Source.open(request.data, request) if data is not None else None
+        table = _named(data, "--data")
+        request = override(load_spec(spec), data=table)
+        source = Source.open(request.data, request) if table is not None else None
         render(check(request, source), people)
 
 

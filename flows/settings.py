@@ -7,16 +7,21 @@ that changes what is released (data_contracts/spec.py).
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import platformdirs
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from flows.errors import RequestError
+
+PREFIX = "PRIVSYN_"
 
 
 class Settings(BaseSettings):
     """Settings from the environment; arguments override them."""
 
-    model_config = SettingsConfigDict(env_prefix="PRIVSYN_", env_ignore_empty=True, extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="ignore", frozen=True)
 
     out: Path = Field(default=Path("privsyn-out"), description="Folder that holds both zones.")
     released: Path | None = Field(default=None, description="Root of published runs; default: released/ in `out`.")
@@ -27,6 +32,20 @@ class Settings(BaseSettings):
         "data set's cap does not depend on the output folder.",
     )
     threads: int = Field(default=0, ge=0, le=1024, description="Threads for counting and synthesis; 0: all cores.")
+
+    def __init__(self, **values: Any) -> None:
+        """``values`` replace what the environment says.  Raises RequestError that names the wrong variable."""
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = str(first["loc"][0]) if first["loc"] else "settings"
+            description = type(self).model_fields[name].description if name in type(self).model_fields else ""
+            raise RequestError(
+                f"{first['input']!r} will not do: {first['msg']}",
+                f"Correct the variable or unset it ({str(description).rstrip('.')})",
+                PREFIX + name.upper(),
+            ) from None
 
     @property
     def released_root(self) -> Path:

@@ -133,7 +133,7 @@ def test_options_replace_the_specs_values(direct: None, spec: Path, places: Path
 
 
 def test_a_refused_budget_is_3_and_spends_nothing(direct: None, spec: Path, places: Path) -> None:
-    refused(privsyn("release", spec, "--epsilon", 5), 3, "budget", "cap", "nothing was spent", "epsilon")
+    refused(privsyn("release", spec, "--epsilon", 5), 3, "budget", "cap", "spent", "epsilon")
     assert spent() == 0
     assert list(Settings().released_root.iterdir()) == []
     (places / "people.parquet").unlink()  # the ledger says no before the data is looked for
@@ -149,13 +149,37 @@ def test_a_refused_budget_is_3_and_spends_nothing(direct: None, spec: Path, plac
         (("--delta", 1), ("privacy.delta",)),
         (("--seed-synthesis", -1), ("synthesis.seed",)),
         (("--data", "nowhere.parquet"), ("nowhere.parquet",)),
+        (("--data", ""), ("--data", "empty")),
+        (("--out", " "), ("--out", "empty")),
+        (("--out", "people.yaml/x"), ("--out", "people.yaml/x")),
     ],
 )
 def test_wrong_requests_are_2_and_name_the_field(
-    direct: None, spec: Path, arguments: tuple[object, ...], words: tuple[str, ...]
+    direct: None,
+    spec: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[object, ...],
+    words: tuple[str, ...],
 ) -> None:
+    monkeypatch.chdir(spec.parent)
     refused(privsyn("release", spec, *arguments), 2, *words)
     assert spent() == 0
+
+
+def test_a_wrong_setting_is_2_and_names_the_variable(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRIVSYN_THREADS", "abc")
+    for command in (("release", spec), ("ledger", "show")):
+        refused(privsyn(*command), 2, "PRIVSYN_THREADS", "'abc'", "integer")
+
+
+def test_a_release_of_no_rows_warns(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_rows(request: Any, fresh: bool) -> Any:
+        return release_directly(request, Settings(), fresh=fresh).model_copy(update={"rows": 0})
+
+    monkeypatch.setattr(cli, "_run_release", without_rows)
+    assert "the noisy total is zero, since epsilon 1 is too small" in shown(privsyn("release", spec))
+    spec.write_text(SPEC.replace("iterations: 2", "rows: 0"), encoding="utf-8")
+    assert "Warning" not in shown(privsyn("release", spec))
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
+from flows.errors import RequestError
 from flows.settings import Settings
 
 
@@ -43,6 +43,15 @@ def test_an_empty_variable_is_no_setting(monkeypatch):
     assert Settings().ledger.endswith("ledger.sqlite")
 
 
-def test_negative_threads_are_refused():
-    with pytest.raises(ValidationError):
+@pytest.mark.parametrize("value", ["abc", "-1", "1.5", "1025"])
+def test_wrong_threads_are_refused_by_the_variables_name(monkeypatch, value):
+    monkeypatch.setenv("PRIVSYN_THREADS", value)
+    with pytest.raises(RequestError, match=r"PRIVSYN_THREADS: .* Correct the variable") as refusal:
+        Settings()
+    assert value in str(refusal.value)
+    assert refusal.value.exit_code == 2
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(RequestError, match="PRIVSYN_THREADS"):
         Settings(threads=-1)
