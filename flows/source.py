@@ -109,6 +109,7 @@ class Source:
         try:
             with pq.ParquetFile(file) as table:
                 for batch in table.iter_batches(batch_size=batch_rows, columns=list(self.read)):
+                    batch.validate(full=True)  # text that is not UTF-8 would stop a step later on
                     yield batch.select(list(self.read))
             whole = True
         except _BROKEN:

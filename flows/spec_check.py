@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +22,11 @@ from rich.table import Table
 from rich.text import Text
 
 from data_contracts.receipts import sigma_for
-from data_contracts.spec import ReleaseSpec
+from data_contracts.spec import Guarantee, ReleaseSpec
 from flows.errors import RequestError
 from flows.source import Source
 from tasks.codecs import Codec, plan
+from tasks.codecs.parsing import to_keys
 
 MANY_CODES = 10_000
 LARGE_EPSILON = 10.0
@@ -106,7 +107,7 @@ def _warnings(spec: ReleaseSpec, columns: tuple[ColumnPlan, ...]) -> list[str]:
         found.append(f"privacy.epsilon is {privacy.epsilon:g}: above {LARGE_EPSILON:g} a release protects little.")
     if privacy.delta >= LARGE_DELTA:
         found.append(f"privacy.delta is {privacy.delta:g}: it should be far below one over the number of people.")
-    if privacy.epsilon > budget.epsilon or privacy.delta > budget.delta:
+    if _rho(privacy, "privacy", spec.accountant) > _rho(budget, "budget", "tight"):  # the ledger's own accountant
         found.append("privacy is larger than budget: the ledger will refuse this release.")
     if unit.records > 1:
         found.append(f"unit: every count gets {unit.records} times the noise of one record a person.")
@@ -122,17 +123,21 @@ def _warnings(spec: ReleaseSpec, columns: tuple[ColumnPlan, ...]) -> list[str]:
     return found
 
 
-def _noise(spec: ReleaseSpec, attributes: int) -> tuple[NoiseLine, ...]:
+def _rho(promise: Guarantee, name: str, accountant: Literal["tight", "paper"]) -> Fraction:
     from tasks.privacy.accountant import rho_for  # it loads the accountant's libraries
 
     try:
-        rho = rho_for(spec.privacy.epsilon, spec.privacy.delta, spec.accountant)
+        return rho_for(promise.epsilon, promise.delta, accountant)
     except (ValueError, OverflowError):
         raise RequestError(
-            f"epsilon {spec.privacy.epsilon:g} with delta {spec.privacy.delta:g} cannot be accounted",
+            f"epsilon {promise.epsilon:g} with delta {promise.delta:g} cannot be accounted",
             "Choose a larger epsilon or delta",
-            "privacy",
+            name,
         ) from None
+
+
+def _noise(spec: ReleaseSpec, attributes: int) -> tuple[NoiseLine, ...]:
+    rho = _rho(spec.privacy, "privacy", spec.accountant)
     one_way, _, measurement = spec.split.exact()
     sizes = [("one-way marginals", one_way, attributes)]
     sizes += [("chosen marginals, if as many and equal", measurement, n) for n in (10, 50, 200)]
@@ -177,15 +182,16 @@ def _add(fit: ColumnFit, codec: Codec, data: Mapping[str, pa.Array]) -> None:
     different = pc.unique(array)
     for i in range(min(len(different), _TRIED)):
         if odd & set(codec.inspect({codec.sources[0]: different.slice(i, 1)})):
-            shown = _printable(different[i].as_py())
+            shown = _printable(to_keys(different.slice(i, 1), pa.string())[0].as_py())
             if shown not in fit.examples:
                 fit.examples.append(shown)
         if len(fit.examples) >= EXAMPLES:
             return
 
 
-def _counts(array: pa.Array) -> dict[Any, int]:
-    counted: Any = pc.value_counts(array)
+def _counts(array: pa.Array) -> dict[str | None, int]:
+    """Rows of each person, by the key that tasks.encode bounds them by."""
+    counted: Any = pc.value_counts(to_keys(array, pa.string()))
     return dict(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
 
 

@@ -235,7 +235,7 @@ def _rule(type_: str, context: Mapping[str, Any], message: str, place: tuple[str
     if place == ("synthesis", "rows"):
         return "`auto` or a whole number"
     if place == ("dataset",) and type_ == "string_pattern_mismatch":
-        return "1 to 63 small letters, digits, - and _, starting with a letter or digit"
+        return "1 to 48 small letters, digits, - and _, starting with a letter or digit"
     bounds = [f"{words} {context[key]:g}" for key, words in _BOUNDS.items() if key in context]
     if bounds:
         return bounds[0]

@@ -14,6 +14,7 @@ import pytest
 from data_contracts.spec import ReleaseSpec
 from flows.errors import RequestError
 from flows.source import Source
+from tasks.codecs.parsing import to_keys, to_seconds
 
 CANARY = "CANARY7391"
 
@@ -198,6 +199,27 @@ def test_damaged_parquet(tmp_path: Path) -> None:
     whole = path.read_bytes()
     assert "t.parquet" in refused(path, whole[:-20])
     assert "t.parquet" in refused(path, whole[:4] + b"\xff" * 200 + whole[204:])
+
+
+@pytest.mark.parametrize("type_", [pa.string(), pa.large_string()])
+def test_text_in_parquet_that_is_not_utf8(tmp_path: Path, type_: pa.DataType) -> None:
+    """Refused while it is read, before any step could stumble over one person's cell."""
+    cells = pa.array([b"fine", CANARY.encode() + b"\xff\xfe", None], pa.binary())
+    text = cells.cast(pa.large_binary()).view(type_) if type_ == pa.large_string() else cells.view(type_)
+    path = parquet(tmp_path / "t.parquet", a=text)
+    assert "damaged" in refused(path, spec=spec_of("a"))
+    assert read(parquet(tmp_path / "u.parquet", a=text, b=[True] * 3), spec=spec_of("a", "b", drop=("a",)))
+
+
+def test_unknown_time_zones_are_read_as_utc(tmp_path: Path) -> None:
+    """The instant is stored in UTC; the zone's name, foreign or broken, is never looked up."""
+    moments = pa.array([0, 10**15, None], pa.int64())
+    seen = {}
+    for zone in (None, "Europe/Berlin", "No/Where"):
+        path = parquet(tmp_path / "t.parquet", a=moments.view(pa.timestamp("us", zone)))
+        (batch,) = Source.open(path, spec_of("a")).batches()
+        seen[zone] = (to_seconds(batch.column(0))[0][:2].tolist(), to_keys(batch.column(0), pa.string()).to_pylist())
+    assert seen[None] == seen["Europe/Berlin"] == seen["No/Where"]
 
 
 def test_duplicate_names_in_parquet(tmp_path: Path) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import io
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
 from data_contracts.spec import ReleaseSpec
 from flows.source import Source
 from flows.spec_check import CheckReport, check, render
+from tasks.codecs import plan
+from tasks.encode import Repairs, encode
 
 COLUMNS: dict[str, Any] = {
     "age": {"kind": "integer", "min": 0, "max": 99},
@@ -75,6 +80,7 @@ def test_noise_follows_the_formula() -> None:
         ({"privacy": {"epsilon": 11, "delta": 1e-9}, "budget": {"epsilon": 20, "delta": 1e-9}}, "protects little"),
         ({"privacy": {"epsilon": 1, "delta": 1e-4}, "budget": {"epsilon": 1, "delta": 1e-4}}, "one over the number"),
         ({"privacy": {"epsilon": 2, "delta": 1e-9}}, "refuse"),
+        ({"privacy": {"epsilon": 0.99, "delta": 1e-6}, "budget": {"epsilon": 1, "delta": 1e-12}}, "refuse"),
         ({"unit": {"records_per_person": 5}}, "5 times the noise"),
         ({"unit": {"records_per_person": 1}}, "two rows"),
         ({"synthesis": {"rows": 1000}}, "row count"),
@@ -88,6 +94,38 @@ def test_warnings(changes: dict[str, Any], words: str) -> None:
     report = check(spec_of(**changes))
     assert len(report.warnings) == 1 and words in report.warnings[0]
     assert words in shown(report)
+
+
+def test_the_budget_is_compared_as_the_ledger_does() -> None:
+    """In zCDP: a larger epsilon at a far smaller delta can cost less, and is not warned about."""
+    cheap = check(spec_of(privacy={"epsilon": 1.01, "delta": 1e-15}, budget={"epsilon": 1, "delta": 1e-6}))
+    assert cheap.warnings == ()
+
+
+@pytest.mark.parametrize("start", [2**53 + 1, 10**19])
+def test_cut_counts_what_encode_leaves_out(tmp_path: Path, start: int) -> None:
+    """The same people as tasks.encode: exact identifiers, and one person across types."""
+    spec = spec_of(columns={"ok": {"kind": "boolean"}, "pid": {"kind": "drop"}})
+    people = [Decimal(start + i // 2) for i in range(20)] + [None]
+    folder = tmp_path / "t"
+    folder.mkdir()
+    for i, type_ in enumerate([pa.decimal128(38, 0), pa.decimal128(38, 2)]):
+        pq.write_table(pa.table({"ok": [True] * 21, "pid": pa.array(people, type_)}), folder / f"{i}.parquet")
+    source = Source.open(folder, spec)
+    repairs = Repairs()
+    kept = sum(b.num_rows for b in encode(source.batches, plan(spec), spec.unit, repairs))
+    fit = check(spec, source).fit
+    assert fit is not None and fit.rows == 42 and kept == 10
+    assert fit.cut == repairs.counts["pid", "left out"] == 32
+
+
+def test_examples_of_moments_without_a_known_zone(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    ticks = pa.array([0, 2**62], pa.int64())
+    pq.write_table(pa.table({"a": ticks.view(pa.timestamp("us", "No/Where"))}), path)
+    spec = spec_of(unit={"records_per_person": 1}, columns={"a": {"kind": "categorical", "values": ["x"]}})
+    fit = check(spec, Source.open(path, spec)).fit
+    assert fit is not None and len(fit.columns[0].examples) == 2
 
 
 def test_fit_is_private_and_right(tmp_path: Path) -> None:
