@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -25,6 +25,13 @@ USED_UP = Fraction(999_999, 1_000_000)
 
 Failure = dict[str, str]
 
+BROKEN: dict[str, Callable[[Any], bool]] = {
+    "outside": lambda count: count != 0,
+    "unwanted_nulls": lambda count: count != 0,
+    "type_matches": lambda matches: matches is not True,
+}
+"""When a row of a profile breaks PROFILE_EXPECTATIONS, by the profile's column."""
+
 
 def check_table(contract: TableContract, table: pa.Table) -> None:
     """Raise ContractError unless ``table`` meets ``contract``: the whole table, or its profile if wide."""
@@ -32,6 +39,8 @@ def check_table(contract: TableContract, table: pa.Table) -> None:
     failures = _schema_failures(contract, table, expected)
     if not failures and table.num_rows:
         failures = _run(contract.name, contract.expectations, table)
+        if contract.wide:
+            failures = [named for failure in failures for named in _by_attribute(failure, table)]
     if failures:
         what = "; ".join(f"{f['column']}: {f['expectation']}" for f in failures[:5])
         raise ContractError(
@@ -77,6 +86,16 @@ def _run(name: str, expectations: Iterable[Expectation], table: pa.Table) -> lis
             column = config.kwargs.get("column") or ", ".join(config.kwargs.get("column_list", []))
             failures.append({"table": name, "column": str(column), "expectation": str(config.type)})
     return failures
+
+
+def _by_attribute(failure: Failure, profile: pa.Table) -> list[Failure]:
+    """A failure of a profile, told of the wide table's own columns: one a column that breaks it."""
+    measure = failure["column"]
+    attributes = [r["column"] for r in profile.to_pylist() if measure in BROKEN and BROKEN[measure](r[measure])]
+    return [
+        {**failure, "column": name, "expectation": f"{measure}, {failure['expectation']}"}
+        for name in dict.fromkeys(map(str, attributes))
+    ] or [failure]
 
 
 @lru_cache(maxsize=1)

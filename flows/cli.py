@@ -1,6 +1,6 @@
 """The command line: ``privsyn release | spec draft | spec check | ledger show``.
 
-Belongs here: arguments, exit codes, progress and summaries on standard error, JSON on standard output.
+Belongs here: arguments, exit codes, progress and summaries on standard error, JSON and the ledger on standard output.
 Does not belong here: any logic of a release.  Heavy packages are imported inside the commands, so that
 ``--help`` and refusals answer at once.
 """
@@ -40,7 +40,10 @@ app.add_typer(spec_app, name="spec")
 app.add_typer(ledger_app, name="ledger")
 
 people = Console(stderr=True, highlight=False)
-"""Everything for people goes to standard error; standard output is for ``--json`` and drafted specs."""
+"""What people watch goes to standard error; standard output is for ``--json`` and what ``ledger show`` shows."""
+
+PIPED_WIDTH = 160
+"""Columns of a table that is not shown on a terminal."""
 
 WARN_EPSILON = 10.0
 
@@ -285,15 +288,23 @@ def show_command(
     as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Show what each data set has spent of its budget, and every charge."""
+    """Show what each data set has spent of its budget, and every charge.
+
+    Exit code 1 when the audit finds a problem.  A ledger that does not exist yet is no error, and is not made.
+    """
     with _errors_for_people(debug=debug):
         from flows.ledger_view import ledger_as_json, print_ledger
 
         settings = Settings()
         if as_json:
-            print(json.dumps(ledger_as_json(settings.ledger, dataset)))
+            answer = ledger_as_json(settings.ledger, dataset)
+            print(json.dumps(answer))
+            verified = bool(answer["verified"])
         else:
-            print_ledger(settings.ledger, dataset, people)
+            width = None if sys.stdout.isatty() else PIPED_WIDTH
+            verified = print_ledger(settings.ledger, dataset, Console(highlight=False, width=width))
+        if not verified:
+            raise typer.Exit(1)
 
 
 if __name__ == "__main__":

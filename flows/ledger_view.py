@@ -1,17 +1,35 @@
 """Showing the ledger: figures and charges as tables for people, or as JSON.
 
-Belongs here: presentation only.  Does not belong here: the ledger's rules (flows/ledger.py).
+Belongs here: presentation only.  Does not belong here: the ledger's rules (flows/ledger.py).  Looking never
+makes a ledger: a file that does not exist yet is said to be missing, and holds no charge.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from sqlalchemy.engine import make_url
 
 from flows.errors import RequestError
 from flows.ledger import DatasetSummary, Ledger
+
+
+def missing_file(url: str) -> Path | None:
+    """The SQLite file that ``url`` names and that does not exist; None for any other address."""
+    if "://" not in url:
+        path = Path(url).expanduser().absolute()
+    elif url.startswith("sqlite:///"):
+        path = Path(str(make_url(url).database)).absolute()
+    else:
+        return None
+    return None if path.exists() else path
+
+
+def _unknown(dataset: str, known: str) -> RequestError:
+    return RequestError(f"the ledger does not know {dataset!r}", f"Known data sets: {known}", "DATASET")
 
 
 def _summaries(url: str, dataset: str | None) -> tuple[Ledger, list[DatasetSummary]]:
@@ -19,14 +37,19 @@ def _summaries(url: str, dataset: str | None) -> tuple[Ledger, list[DatasetSumma
     found = ledger.summary(dataset)
     if dataset is not None and not found:
         known = ", ".join(s.dataset for s in ledger.summary()) or "none yet"
-        raise RequestError(f"the ledger does not know {dataset!r}", f"Known data sets: {known}", "DATASET")
+        raise _unknown(dataset, known)
     return ledger, found
 
 
-def ledger_as_json(url: str, dataset: str | None) -> list[dict[str, Any]]:
-    """One object a data set with its exact sums and every entry."""
+def ledger_as_json(url: str, dataset: str | None) -> dict[str, Any]:
+    """The audit's verdict, and one object a data set with its exact sums and every entry."""
+    if missing_file(url) is not None:
+        if dataset is not None:
+            raise _unknown(dataset, "none yet")
+        return {"verified": True, "problems": [], "datasets": []}
     ledger, summaries = _summaries(url, dataset)
-    return [
+    problems = ledger.verify()
+    datasets = [
         {
             "dataset": s.dataset,
             "created": s.created,
@@ -37,14 +60,34 @@ def ledger_as_json(url: str, dataset: str | None) -> list[dict[str, Any]]:
         }
         for s in summaries
     ]
+    return {"verified": not problems, "problems": problems, "datasets": datasets}
 
 
-def print_ledger(url: str, dataset: str | None, console: Console) -> None:
-    """The figures of each data set; for a named one also every entry.  Ends with the audit's verdict."""
+def print_ledger(url: str, dataset: str | None, console: Console) -> bool:
+    """The figures of each data set, for a named one also every entry; says and returns the audit's verdict."""
+    missing = missing_file(url)
+    if missing is not None:
+        if dataset is not None:
+            raise _unknown(dataset, "none yet")
+        console.print(f"The ledger {missing} does not exist yet: the first release makes it.", soft_wrap=True)
+        return True
     ledger, summaries = _summaries(url, dataset)
-    if not summaries:
-        console.print(f"The ledger {ledger.name} is empty: no data set has been released yet.", soft_wrap=True)
-        return
+    problems = ledger.verify()
+    if summaries:
+        console.print(_figures(summaries))
+    else:
+        console.print("The ledger is empty: no data set has been released yet.")
+    if dataset is not None:
+        console.print(_entries(ledger, dataset))
+    for problem in problems:
+        console.print(f"PROBLEM: {problem}", style="red", markup=False, soft_wrap=True)
+    if not problems:
+        console.print("[green]Verified:[/] chain and sums recomputed, no problem found.")
+    console.print(f"Ledger: {ledger.name}", style="dim", markup=False, soft_wrap=True)
+    return not problems
+
+
+def _figures(summaries: list[DatasetSummary]) -> Table:
     headings = ("data set", "epsilon used", "of cap", "room for epsilon", "at delta", "rho used", "entries")
     table = Table(*headings, title="Privacy ledger")
     for s in summaries:
@@ -57,13 +100,7 @@ def print_ledger(url: str, dataset: str | None, console: Console) -> None:
             f"{float(s.rho):.6g} of {float(s.cap_rho):.6g}",
             str(s.entries),
         )
-    console.print(table)
-    if dataset is not None:
-        console.print(_entries(ledger, dataset))
-    problems = ledger.verify()
-    verdict = "\n".join(f"[red]PROBLEM:[/] {p}" for p in problems)
-    console.print(verdict or "[green]Verified:[/] chain and sums recomputed, no problem found.")
-    console.print(f"Ledger: {ledger.name}", style="dim", soft_wrap=True)
+    return table
 
 
 def _entries(ledger: Ledger, dataset: str) -> Table:

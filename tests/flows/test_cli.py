@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
+from data_contracts.domain import Domain
+from data_contracts.tables import ENCODED_ROWS, code_schema, profile_codes
 from flows import cli
+from flows.checks import check_table
 from flows.direct import release_directly
+from flows.errors import ContractError
 from flows.ledger import Ledger
 from flows.settings import Settings
 from flows.spec_file import load_spec
@@ -278,26 +285,53 @@ def test_a_draft_is_filled_checked_and_released(direct: None, places: Path, save
 
 
 def test_the_ledger_of_nobody(places: Path) -> None:
-    empty = privsyn("ledger", "show")
-    assert empty.exit_code == 0
-    assert "is empty" in shown(empty)
-    assert json.loads(privsyn("ledger", "show", "--json").stdout) == []
-    refused(privsyn("ledger", "show", "strangers"), 2, "strangers", "none yet")
+    nowhere = privsyn("ledger", "show")
+    assert nowhere.exit_code == 0
+    assert "does not exist yet" in nowhere.stdout
+    empty = {"verified": True, "problems": [], "datasets": []}
+    assert json.loads(privsyn("ledger", "show", "--json").stdout) == empty
+    for arguments in ((), ("--json",)):
+        refused(privsyn("ledger", "show", "strangers", *arguments), 2, "strangers", "none yet")
+    assert not Path(Settings().ledger).exists()  # looking makes nothing
+    Ledger(Settings().ledger)
+    assert "is empty" in privsyn("ledger", "show").stdout
+    assert json.loads(privsyn("ledger", "show", "--json").stdout) == empty
 
 
 def test_the_ledger_of_a_data_set(direct: None, spec: Path) -> None:
     run = json.loads(privsyn("release", spec, "--json").stdout)["run"]
     everything, one = privsyn("ledger", "show"), privsyn("ledger", "show", "people")
     assert everything.exit_code == one.exit_code == 0
-    assert "people" in shown(everything)
-    assert "Verified" in shown(one)
-    assert shown(one).count(" reserve ") == shown(one).count(" spent ") == 3
+    assert everything.stderr == one.stderr == ""
+    assert "people" in everything.stdout
+    assert "Verified" in one.stdout
+    assert one.stdout.count(" reserve ") == one.stdout.count(" spent ") == 3
     refused(privsyn("ledger", "show", "strangers"), 2, "strangers", "people")
-    (answer,) = json.loads(privsyn("ledger", "show", "people", "--json").stdout)
+    whole = json.loads(privsyn("ledger", "show", "people", "--json").stdout)
+    assert whole["verified"] is True
+    assert whole["problems"] == []
+    (answer,) = whole["datasets"]
     assert answer["dataset"] == "people"
     assert answer["spent"]["rho"] == str(rho_for(1.0, 1e-9))
     assert [entry["event"] for entry in answer["entries"]].count("spent") == 3
     assert {entry["run"] for entry in answer["entries"]} == {run}
+
+
+def test_a_ledger_that_does_not_add_up_is_1(direct: None, spec: Path) -> None:
+    privsyn("release", spec)
+    with closing(sqlite3.connect(Settings().ledger)) as database, database:
+        database.execute("UPDATE ledger SET entries = 5")
+    for arguments in ((), ("people",)):
+        result = privsyn("ledger", "show", *arguments)
+        assert result.exit_code == 1
+        assert "PROBLEM" in result.stdout
+        assert "Verified" not in result.stdout
+    result = privsyn("ledger", "show", "--json")
+    assert result.exit_code == 1
+    answer = json.loads(result.stdout)
+    assert answer["verified"] is False
+    assert answer["problems"]
+    assert answer["datasets"]
 
 
 def test_a_broken_ledger_is_1_and_nothing_is_read(direct: None, spec: Path) -> None:
@@ -338,3 +372,15 @@ def test_the_command_itself(spec: Path) -> None:
 
 def test_debug_shows_the_whole_error(spec: Path) -> None:
     assert "Traceback" in run_whole("release", spec.parent / "missing.yaml", "--debug").stderr
+
+
+def test_a_broken_wide_table_names_its_own_column() -> None:
+    domain = Domain(("age", "sex"), (3, 2))
+    schema = code_schema(domain)
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(c, f.type) for c, f in zip(([1, 7], [1, 0]), schema, strict=True)], schema
+    )
+    with pytest.raises(ContractError, match="age: outside") as refusal:
+        check_table(ENCODED_ROWS, profile_codes([rows], domain))
+    assert [failure["column"] for failure in refusal.value.failures] == ["age"]
+    assert "7" not in str(refusal.value)
