@@ -27,12 +27,16 @@ class QueryGroup(_Model):
 
 
 class StageCost(_Model):
-    """What one release step cost: its exact budget, and the sum of its prices rounded up at the 30th decimal."""
+    """What one release step cost: its exact budget, and the sum of its prices rounded up at the 30th decimal.
+
+    ``reason``: why its queries have the sensitivity that their groups state.
+    """
 
     step: str
     rho_budget: str
     rho_spent: str
     mechanism: Literal["discrete Gaussian"] = "discrete Gaussian"
+    reason: str
     groups: list[QueryGroup]
 
 
@@ -44,6 +48,7 @@ class Total(_Model):
     epsilon: float
     delta: float
     epsilon_cap: float
+    accountant: Literal["tight"] = "tight"
 
 
 class Certificate(_Model):
@@ -58,6 +63,8 @@ class Certificate(_Model):
     neighbours: Literal["add or remove one person"] = "add or remove one person"
     unit_of_protection: str
     records_per_person: int
+    sensitivity: Literal["L2 norm under adding or removing one person"] = "L2 norm under adding or removing one person"
+    price: str
     composition: str
     accountant: Literal["tight", "paper"]
     rho_budget: str
@@ -78,7 +85,7 @@ class Manifest(_Model):
 
     schema_version: Literal[1] = 1
     run: str
-    private: bool
+    differentially_private: bool
     rows: int
     spec: dict[str, Any]
     column_order: list[str]

@@ -32,34 +32,43 @@ STAGE_WORDS = {
 def release_note(request: Request, certificate: Certificate, rows: int, *, private: bool) -> str:
     """Markdown: what the table is, what is promised, its columns, its cost, how to use it and how not."""
     parts = [
-        _heading(certificate, rows, private=private),
+        _heading(request, certificate, rows, private=private),
         _promise(certificate),
         _schema(request),
         _cost(certificate),
         _files(),
-        _limits(),
+        _limits(request),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _heading(certificate: Certificate, rows: int, *, private: bool) -> str:
+def _heading(request: Request, certificate: Certificate, rows: int, *, private: bool) -> str:
     warning = "" if private else "\n\n**NOT PRIVATE: made with test noise. Do not publish this folder.**"
+    estimated = request.spec.synthesis.rows == "auto"
+    size = "is an estimate too" if estimated else "was asked for and says nothing of the private table's size"
     return (
         f"# Synthetic table `{certificate.dataset}`, release `{certificate.run}`{warning}\n\n"
         f"{rows:,} synthetic rows in `synthetic.parquet`. No row belongs to a person: the rows were drawn from noisy "
         "counts of a private table, so that statistics of the two agree as far as the noise allows. The number of rows "
-        "is an estimate too."
+        f"{size}."
     )
 
 
 def _promise(c: Certificate) -> str:
+    total = c.dataset_total
+    other = (
+        f" The last two stand at the cap's delta of {total.delta:g}, so their epsilon is another than at this "
+        f"release's {c.delta:g}; the noise is the same."
+        if total.delta != c.delta
+        else ""
+    )
     return (
         "## What is promised\n\n"
         f"Whatever is done with these files, and whatever else is known, they say almost the same as if any one person "
         f"had not been in the private table: ({c.epsilon:g}, {c.delta:g})-differential privacy, where neighbouring "
         f"tables differ by adding or removing {c.unit_of_protection}. The promise holds for this release; all releases "
-        f"of this data set so far together keep ({c.dataset_total.epsilon:.4g}, {c.dataset_total.delta:g}), out of a "
-        f"lifetime cap of ({c.dataset_total.epsilon_cap:g}, {c.dataset_total.delta:g})."
+        f"of this data set so far together keep ({total.epsilon:.4g}, {total.delta:g}), out of a "
+        f"lifetime cap of ({total.epsilon_cap:g}, {total.delta:g}).{other}"
     )
 
 
@@ -103,14 +112,17 @@ def _cost(c: Certificate) -> str:
     lines = [
         "## What it cost",
         "",
-        "| look at the private table | queries | rho (zCDP) | noise: standard deviation of a count |",
+        "| look at the private table | queries | rho (zCDP) | noise: standard deviation |",
         "|---|---|---|---|",
     ]
     for stage in c.stages:
         sigmas = [g.sigma for g in stage.groups]
         span = " to ".join(f"{s:,.1f}" for s in sorted({min(sigmas), max(sigmas)})) if sigmas else "none asked"
+        of = (" of a score" if stage.step == "indif_scores" else " of a count") if sigmas else ""
         queries = sum(g.queries for g in stage.groups)
-        lines.append(f"| {STAGE_WORDS[stage.step]} | {queries:,} | {float(Fraction(stage.rho_spent)):.6g} | {span} |")
+        lines.append(
+            f"| {STAGE_WORDS[stage.step]} | {queries:,} | {float(Fraction(stage.rho_spent)):.6g} | {span}{of} |"
+        )
     lines += ["", "`certificate.json` holds the exact figures and the argument from them to the promise."]
     return "\n".join(lines)
 
@@ -130,11 +142,11 @@ def _files() -> str:
     )
 
 
-def _limits() -> str:
+def _limits(request: Request) -> str:
+    merged = "; rare values were merged or left out" if request.spec.compression.enabled else ""
     return (
         "## Limits\n\n"
-        "- Small groups are blurred: a count below about three times its noise is not told from zero; rare values were "
-        "merged or left out.\n"
+        f"- Small groups are blurred: a count below about three times its noise is not told from zero{merged}.\n"
         "- Relations of three and more columns are only kept where they follow from those measured.\n"
         "- Do not treat the rows as a sample for confidence intervals: add the noise's variance.\n"
         "- Do not look up a person here: a matching row is chance."

@@ -50,6 +50,15 @@ COMPOSITION = (
     "(epsilon, delta) by the accountant named here, 'tight' being Canonne, Kamath and Steinke 2020, Corollary 13"
 )
 
+PRICE = "rho = sensitivity^2 / (2 sigma^2), Canonne, Kamath and Steinke 2020, Theorem 14"
+
+REASONS = {
+    "one_way_marginals": "k, the records a person may have: all k may fall into one cell",
+    "indif_scores": "4k: PrivSyn, Lemma 4, for each of a person's k records; rounding down to whole records keeps it",
+    "measure_marginals": "k, the records a person may have: all k may fall into one cell",
+}
+"""Release step -> why its queries have their sensitivity."""
+
 PACKAGES = (
     "privsyn-flows",
     "prefect",
@@ -159,7 +168,7 @@ def _publish_private(run: Opened, refs: Mapping[str, StepRefs]) -> None:
 
 def _certificate(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
     """The run's certificate; made once and kept, since the data set's total grows with later runs."""
-    record = f"certificate-{shell.run}"
+    record = f"certificate-v2-{shell.run}"
     kept = shell.records.load(record)
     if kept is not None:
         return Certificate.model_validate(kept)
@@ -174,6 +183,7 @@ def _certificate(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
         delta=spec.privacy.delta,
         unit_of_protection=spec.unit.describe(),
         records_per_person=spec.unit.records,
+        price=PRICE,
         composition=COMPOSITION,
         accountant=spec.accountant,
         rho_budget=str(shell.request.total_rho()),
@@ -195,7 +205,11 @@ def _stage(shell: Shell, step: str, refs: Mapping[str, StepRefs]) -> tuple[Stage
     queries = receipts_from_table(shell.store.read_table(refs[step].tables["receipts"]))
     groups = [_group(list(members)) for _, members in groupby(queries, key=lambda q: (q.sensitivity, q.sigma))]
     cost = StageCost(
-        step=step, rho_budget=str(shell.request.stage_rho(step)), rho_spent=rho_text(total_rho(queries)), groups=groups
+        step=step,
+        reason=REASONS[step],
+        rho_budget=str(shell.request.stage_rho(step)),
+        rho_spent=rho_text(total_rho(queries)),
+        groups=groups,
     )
     return cost, queries
 
@@ -216,7 +230,7 @@ def _group(queries: list[Query]) -> QueryGroup:
 def _manifest(shell: Shell, folder: Path, rows: int) -> Manifest:
     return Manifest(
         run=shell.run,
-        private=shell.noise.private,
+        differentially_private=shell.noise.private,
         rows=rows,
         spec=shell.request.spec.public(),
         column_order=list(shell.request.column_order),

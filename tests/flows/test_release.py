@@ -98,7 +98,7 @@ def test_the_manifest_names_every_file_and_no_path(spec: ReleaseSpec) -> None:
     text = (Path(summary.released) / "manifest.json").read_text()
     assert str(Path(spec.data).parent) not in text
     assert "data" not in json.loads(text)["spec"]
-    assert json.loads(text)["private"] is True
+    assert json.loads(text)["differentially_private"] is True
     assert set(json.loads(text)["files"]) == set(contents(summary.released)) - {"manifest.json"}
 
 

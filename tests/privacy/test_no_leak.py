@@ -302,7 +302,10 @@ def test_test_noise_cannot_reach_the_released_root(places: Path, save: Save, noi
     settings = Settings()
     assert list(settings.released_root.rglob("*")) == []
     assert Path(summary.released).is_relative_to(settings.private_root)
-    assert json.loads((Path(summary.released) / "manifest.json").read_text(encoding="utf-8"))["private"] is False
+    assert (
+        json.loads((Path(summary.released) / "manifest.json").read_text(encoding="utf-8"))["differentially_private"]
+        is False
+    )
     assert "NOT PRIVATE" in (Path(summary.released) / "README.md").read_text(encoding="utf-8")
 
 
@@ -315,7 +318,7 @@ def test_a_run_with_test_noise_is_never_published_later(places: Path, save: Save
     assert real.drawn == tuple(step.name for step in STEPS if step.kind is Kind.RELEASE)
     assert not released(real, "marginals/one_way.parquet").equals(counts)
     for path in Settings().released_root.rglob("manifest.json"):
-        assert json.loads(path.read_text(encoding="utf-8"))["private"] is True
+        assert json.loads(path.read_text(encoding="utf-8"))["differentially_private"] is True
 
 
 def test_a_private_table_is_refused_by_the_released_root(places: Path, save: Save) -> None:
