@@ -9,7 +9,6 @@ private table is itself a function of the private table.
 from __future__ import annotations
 
 import datetime as dt
-import math
 import re
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -260,8 +259,3 @@ Column = Annotated[
 def seconds_since_epoch(moment: dt.datetime) -> float:
     """Seconds from 1970-01-01T00:00:00 to ``moment``, both without a time zone."""
     return (moment - dt.datetime(1970, 1, 1)) / dt.timedelta(seconds=1)
-
-
-def is_finite(value: float) -> bool:
-    """Whether ``value`` is neither NaN nor infinite."""
-    return math.isfinite(value)

@@ -378,7 +378,7 @@ def test_a_broken_wide_table_names_its_own_column() -> None:
     domain = Domain(("age", "sex"), (3, 2))
     schema = code_schema(domain)
     rows = pa.RecordBatch.from_arrays(
-        [pa.array(c, f.type) for c, f in zip(([1, 7], [1, 0]), schema, strict=True)], schema
+        [pa.array(c, f.type) for c, f in zip(([1, 7], [1, 0]), schema, strict=True)], schema=schema
     )
     with pytest.raises(ContractError, match="age: outside") as refusal:
         check_table(ENCODED_ROWS, profile_codes([rows], domain))
