@@ -141,7 +141,7 @@ def _ask_room(ledger: Ledger, spec: ReleaseSpec) -> None:
     elif asked > rho_for(spec.budget.epsilon, spec.budget.delta, "tight"):
         raise BudgetRefusedError(
             f"privacy ({spec.privacy.epsilon:g}, {spec.privacy.delta:g}) costs more than the whole lifetime cap "
-            f"({spec.budget.epsilon:g}, {spec.budget.delta:g}); nothing was read or spent",
+            f"({spec.budget.epsilon:g}, {spec.budget.delta:g}); nothing was read, nothing was spent",
             "Lower privacy.epsilon or privacy.delta, or set another cap while the data set is new",
             "budget",
         )

@@ -19,14 +19,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
-from data_contracts.artifacts import ArtifactRef, Kind
+from data_contracts.artifacts import ArtifactRef
 from data_contracts.certificate import Certificate, Manifest, ManifestFile, QueryGroup, StageCost, Total
 from data_contracts.receipts import Query, rho_text, total_rho
 from flows.note import release_note
 from flows.preflight import Opened
 from flows.records import write_json
 from flows.shell import Shell, StepRefs
-from flows.steps import STEPS
+from flows.steps import RELEASE_STEPS, STEPS
 from flows.store import Store
 from tasks.noisy import receipts_from_table
 
@@ -173,7 +173,7 @@ def _certificate(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
     if kept is not None:
         return Certificate.model_validate(kept)
     spec = shell.request.spec
-    stages = [_stage(shell, s.name, refs) for s in STEPS if s.kind is Kind.RELEASE]
+    stages = [_stage(shell, s.name, refs) for s in RELEASE_STEPS]
     spent = sum((total_rho(queries) for _, queries in stages), start=total_rho([]))
     summary = shell.ledger.summary(spec.dataset)[0]
     certificate = Certificate(

@@ -31,7 +31,7 @@ from flows.publish import ReleaseSummary, publish, summarize
 from flows.settings import Settings
 from flows.shell import ReportProgress, Shell, StepRefs
 from flows.step import Step
-from flows.steps import STEPS
+from flows.steps import step_named
 from flows.wiring import release_steps
 
 _current: ContextVar[Shell] = ContextVar("privsyn_shell")
@@ -111,7 +111,7 @@ def _results(run: Opened) -> Path:
 
 def _execute(step: str, key: str, inputs: list[StepRefs]) -> StepRefs:
     """The body of every task: hand over to the shell.  Parameters hold references only."""
-    declared = next(s for s in STEPS if s.name == step)
+    declared = step_named(step)
     with _words_only():
         return _current.get().execute(declared, {refs.step: refs for refs in inputs})
 

@@ -32,7 +32,7 @@ from flows.errors import LedgerError, PrivsynError, RequestError
 from flows.ledger import Ledger, Line
 from flows.records import Records
 from flows.step import Inputs, Output, ReleaseStep, Request, Step, Wide
-from flows.steps import STEPS
+from flows.steps import RELEASE_STEPS, STEPS, step_named
 from flows.store import Store
 from tasks import noisy
 from tasks.privacy.noise import NoiseSource
@@ -108,9 +108,7 @@ class Shell:
                 "Restore the private folder from a backup, or run with --fresh to draw new noise at new cost",
             )
         lines = []
-        for step in STEPS:
-            if not isinstance(step, ReleaseStep):
-                continue
+        for step in RELEASE_STEPS:
             key = self.keys[step.name]
             if self.ledger.state(self.dataset, key) != "spent" and not self._asked_nothing(step):
                 lines.append(Line(step.name, key, self.request.stage_rho(step.name), self._ledger_detail(step)))
@@ -124,14 +122,12 @@ class Shell:
     def has_drawn(self) -> bool:
         """Whether any noise under these keys was paid for."""
         held = ("reserved", "spent")
-        return any(
-            self.ledger.state(self.dataset, self.keys[s.name]) in held for s in STEPS if isinstance(s, ReleaseStep)
-        )
+        return any(self.ledger.state(self.dataset, self.keys[s.name]) in held for s in RELEASE_STEPS)
 
     def lost_step(self) -> str | None:
         """The first release step whose noise was paid for but whose table is gone or changed."""
-        for step in STEPS:
-            if not isinstance(step, ReleaseStep) or self.is_whole(step):
+        for step in RELEASE_STEPS:
+            if self.is_whole(step):
                 continue
             paid = self.ledger.state(self.dataset, self.keys[step.name]) == "spent"
             if paid or self.records.noise_is_damaged(self.keys[step.name]):
@@ -202,7 +198,6 @@ class Shell:
             ):
                 answers.append(counts + draw)
                 self.report(step.name, i + 1, total)
-        if queries:
             self.drawn.append(step.name)
         receipts = noisy.receipts_to_table(queries)
         return self._write(step, {"noisy": noisy.answers_to_table(answers), "receipts": receipts})
@@ -239,9 +234,9 @@ class Shell:
 
         A reservation with kept noise stays, and the re-run draws on it.
         """
-        for step in STEPS:
+        for step in RELEASE_STEPS:
             key = self.keys[step.name]
-            undrawn = isinstance(step, ReleaseStep) and not self.records.has_noise(key) and not self.is_whole(step)
+            undrawn = not self.records.has_noise(key) and not self.is_whole(step)
             if undrawn and self.ledger.state(self.dataset, key) == "reserved":
                 self.ledger.abandon(self.dataset, key, touched=False)
 
@@ -254,7 +249,7 @@ class Shell:
                 raise RequestError(
                     f"the table {name!r} is missing, changed, or from another run", "Run again to make it anew"
                 )
-            contract = next(s for s in STEPS if s.name == producer).outputs[table]
+            contract = step_named(producer).outputs[table]
             read[name] = self._reader(ref, wide=contract.wide)
         return Inputs(read)
 

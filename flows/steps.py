@@ -294,3 +294,11 @@ STEPS = (
     DECODE,
 )
 """Every step, in the paper's order; each step's inputs are outputs of earlier ones."""
+
+RELEASE_STEPS = tuple(step for step in STEPS if isinstance(step, ReleaseStep))
+"""The steps that turn private into released and cost budget."""
+
+
+def step_named(name: str) -> Step:
+    """The declared step of that name; StopIteration if there is none."""
+    return next(step for step in STEPS if step.name == name)

@@ -140,7 +140,7 @@ def test_options_replace_the_specs_values(direct: None, spec: Path, places: Path
 
 
 def test_a_refused_budget_is_3_and_spends_nothing(direct: None, spec: Path, places: Path) -> None:
-    refused(privsyn("release", spec, "--epsilon", 5), 3, "budget", "cap", "spent", "epsilon")
+    refused(privsyn("release", spec, "--epsilon", 5), 3, "budget", "cap", "nothing was spent", "epsilon")
     assert spent() == 0
     assert list(Settings().released_root.iterdir()) == []
     (places / "people.parquet").unlink()  # the ledger says no before the data is looked for
