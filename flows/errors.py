@@ -1,7 +1,7 @@
 """Errors that people read: one clear paragraph that names the field and the cure, and an exit code.
 
 Belongs here: the few exception types that the command line turns into a message.  Does not belong here:
-printing them (flows/cli.py).  Their text never holds a private value: it may name columns, files and
+printing them (flows/cli/).  Their text never holds a private value: it may name columns, files and
 fields of the spec, nothing read from rows.
 """
 

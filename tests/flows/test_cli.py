@@ -59,7 +59,8 @@ def spec(places: Path, save: Save) -> Path:
 @pytest.fixture
 def direct(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same release without Prefect, which takes seconds to start."""
-    monkeypatch.setattr(cli, "_run_release", lambda request, fresh: release_directly(request, Settings(), fresh=fresh))
+    run = lambda request, fresh: release_directly(request, Settings(), fresh=fresh)  # noqa: E731
+    monkeypatch.setattr(cli.release, "_run_release", run)
 
 
 def privsyn(*arguments: object) -> Result:
@@ -183,7 +184,7 @@ def test_a_release_of_no_rows_warns(spec: Path, monkeypatch: pytest.MonkeyPatch)
     def without_rows(request: Any, fresh: bool) -> Any:
         return release_directly(request, Settings(), fresh=fresh).model_copy(update={"rows": 0})
 
-    monkeypatch.setattr(cli, "_run_release", without_rows)
+    monkeypatch.setattr(cli.release, "_run_release", without_rows)
     assert "the noisy total is zero, since epsilon 1 is too small" in shown(privsyn("release", spec))
     spec.write_text(SPEC.replace("iterations: 2", "rows: 0"), encoding="utf-8")
     assert "Warning" not in shown(privsyn("release", spec))
@@ -222,7 +223,7 @@ def test_an_unexpected_error_is_1_without_its_text(spec: Path, monkeypatch: pyte
     def fail(request: object, fresh: bool) -> None:
         raise ZeroDivisionError("CANARY-VALUE")
 
-    monkeypatch.setattr(cli, "_run_release", fail)
+    monkeypatch.setattr(cli.release, "_run_release", fail)
     result = privsyn("release", spec)
     refused(result, 1, "ZeroDivisionError", "--debug", "nothing is charged twice")
     assert "CANARY" not in result.output
@@ -236,7 +237,7 @@ def test_an_interrupted_run_is_1_and_says_how_to_go_on(spec: Path, monkeypatch: 
     def stop(request: object, fresh: bool) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_run_release", stop)
+    monkeypatch.setattr(cli.release, "_run_release", stop)
     result = privsyn("release", spec)
     assert result.exit_code == 1
     assert "Run the same command again" in shown(result)

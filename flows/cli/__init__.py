@@ -1,0 +1,32 @@
+"""The command line: ``privsyn release | spec draft | spec check | ledger show``.
+
+Belongs here: one module a command: arguments, exit codes, progress and summaries on standard error, JSON and tables
+on standard output.  Does not belong here: any logic of a release.  Heavy packages are imported inside the commands,
+so that ``--help`` and refusals answer at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from flows.cli import ledger, release, spec
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Differentially private synthetic tables."
+)
+app.command("release")(release.release_command)
+app.add_typer(spec.app, name="spec")
+app.add_typer(ledger.app, name="ledger")
+
+
+def main() -> None:
+    """Entry point of ``privsyn``."""
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    if "--debug" not in sys.argv:
+        for logger in ("LOGGING", "SERVER_LOGGING", "LOGGING_ROOT", "LOGGING_HANDLERS_CONSOLE"):
+            os.environ.setdefault(f"PREFECT_{logger}_LEVEL", "CRITICAL")
+    app()

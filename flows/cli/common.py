@@ -1,0 +1,91 @@
+"""What the commands share: the console, errors for people, and the options they have in common.
+
+Belongs here: what two commands would otherwise write twice.  Does not belong here: any one command.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from flows.errors import PrivsynError, RequestError
+from flows.settings import Settings
+
+people = Console(stderr=True, highlight=False)
+"""What people watch goes to standard error; standard output is for ``--json`` and for tables that were asked for."""
+
+PIPED_WIDTH = 160
+"""Columns of a table that is not shown on a terminal."""
+
+SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="Release spec (YAML).")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the whole error. It may contain private values.")]
+
+
+@contextmanager
+def errors_for_people(*, debug: bool) -> Iterator[None]:
+    """Turn errors into one paragraph and an exit code: 2 request, 3 budget, 1 anything else."""
+    started = time.time()
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except KeyboardInterrupt:
+        people.print("privsyn: stopped. Run the same command again: finished steps are kept, nothing is charged twice.")
+        raise typer.Exit(1) from None
+    except Exception as error:
+        if debug:
+            _print_failure(since=started)
+            traceback.print_exc()
+        known = error if isinstance(error, PrivsynError) else _unexpected(error)
+        people.print(Text.assemble(("privsyn: ", "bold red"), known.paragraph()), soft_wrap=True)
+        raise typer.Exit(known.exit_code) from None
+
+
+def _unexpected(error: Exception) -> PrivsynError:
+    return PrivsynError(
+        f"an unexpected {type(error).__name__} stopped the run",
+        "Run again: finished steps are kept and nothing is charged twice; --debug shows the whole error, which may "
+        "contain private values",
+    )
+
+
+def _print_failure(since: float) -> None:
+    """The whole error behind a failed step, which the release keeps in the private zone only."""
+    path = Settings().private_root / "failure.txt"
+    if path.is_file() and path.stat().st_mtime >= since:
+        people.print(path.read_text(encoding="utf-8"), markup=False)
+
+
+def named_path(path: str | None, field: str) -> Path | None:
+    """The path of an option; an empty one would silently mean the working folder, so it is refused."""
+    if path is not None and not path.strip():
+        raise RequestError("is empty", "Name a path, or leave the option out", field)
+    return None if path is None else Path(path)
+
+
+def make_folder(out: Path) -> None:
+    """Make the folder of ``--out``; RequestError where it cannot be made."""
+    try:
+        out.expanduser().mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = f"cannot make the folder {out}: {error.strerror}"
+        raise RequestError(problem, "Choose a folder that can be written", "--out") from None
+
+
+def command_name() -> str:
+    """How the reader starts this program again, on the same ledger."""
+    started = Path(sys.argv[0])
+    name = "privsyn" if shutil.which("privsyn") == str(started.absolute()) else str(started)
+    ledger = os.environ.get("PRIVSYN_LEDGER")
+    return f"PRIVSYN_LEDGER={ledger} {name}" if ledger and "@" not in ledger else name

@@ -1,0 +1,63 @@
+"""``privsyn spec draft`` and ``privsyn spec check``.
+
+Belongs here: what people type and see.  Does not belong here: drafting (flows/spec_draft.py) and checking
+(flows/spec_check.py).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.cli.common import Debug, SpecPath, errors_for_people, named_path, people
+from flows.errors import RequestError
+
+app = typer.Typer(no_args_is_help=True, help="Write and check release specs.")
+
+
+@app.command("draft")
+def draft_command(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet; only names and types are read.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the draft.")],
+    dictionary: Annotated[
+        Path | None, typer.Option(help="Public dictionary (Frictionless, SDV, data-set JSON).")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="The ledger's name for the data set.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Draft a spec from the data's column names and a public dictionary; unknowns become TODOs."""
+    with errors_for_people(debug=debug):
+        from flows.spec_draft import draft, open_todos
+
+        if out.exists():
+            raise RequestError(f"{out} exists already", "Choose another name, or move the file away", "--out")
+        text = draft(data, dictionary, dataset, folder=out.parent)
+        try:
+            out.write_text(text, encoding="utf-8")
+        except OSError as error:
+            problem = f"cannot write {out}: {error.strerror}"
+            raise RequestError(problem, "Choose a folder that exists and is writable", "--out") from None
+        people.print(f"Wrote {out}: {open_todos(text)} TODOs left.", soft_wrap=True)
+        people.print(f"Fill them from public sources, then: privsyn spec check {out}", soft_wrap=True)
+
+
+@app.command("check")
+def check_command(
+    spec: SpecPath,
+    data: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Private table: also show, privately, how well it fits.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Check a spec; with --data also how well the private table fits it. Spends nothing."""
+    with errors_for_people(debug=debug):
+        from flows.source import Source
+        from flows.spec_check import check, render
+        from flows.spec_file import load_spec, override
+
+        table = named_path(data, "--data")
+        request = override(load_spec(spec), data=table)
+        source = Source.open(request.data, request) if table is not None else None
+        render(check(request, source), people)

@@ -1,0 +1,1 @@
+"""The private report: one self-contained HTML page from an evaluation."""

@@ -1,0 +1,1 @@
+"""Methods: ways to make a synthetic table, behind one interface, for `privsyn compare`."""
