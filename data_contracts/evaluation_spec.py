@@ -1,0 +1,57 @@
+"""What an evaluation is asked for: which label, which groups, how many queries.
+
+Belongs here: fields, defaults and validation that needs nothing but the settings themselves.  Does not belong here:
+results (evaluation.py), the metrics (tasks/metrics/).  No default looks at data: ``auto`` choices follow from the
+public spec.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from data_contracts.columns import FrozenModel
+from data_contracts.mgd_spec import MgdSpec
+
+
+class IncomeColumns(FrozenModel):
+    """The triple of NIST 2018's third metric: Gini index and pay-gap ranks by place."""
+
+    place: str = Field(description="Column of the places that are compared and ranked (the challenge: city).")
+    sex: str = Field(description="Column of the sexes; its two most frequent public values are compared.")
+    wage: str = Field(description="Numeric column of the wage.")
+
+
+class PieColumns(FrozenModel):
+    """The three columns of NIST 2020's pie-chart metric (sprint 1): one pie a place and time, its slices the kinds."""
+
+    place: str = Field(description="Column of the places (the challenge: neighborhood).")
+    time: str = Field(description="Column of the times (the challenge: month).")
+    kind: str = Field(description="Column of the slices (the challenge: incident type).")
+
+
+class EvaluationSpec(FrozenModel):
+    """Everything an evaluation may be told; all of it has defaults."""
+
+    seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the random queries, schemas and subsamples.")
+    labels: tuple[str, ...] | Literal["auto"] = Field(
+        default="auto",
+        description="Columns that the SVM predicts; `auto`: the last column with 2 to 10 public values.",
+    )
+    range_queries: int = Field(default=1_000, ge=1, le=100_000, description="Random range queries (PrivSyn: 1,000).")
+    nist_schemas: int = Field(default=300, ge=1, le=100_000, description="Random 3-way schemas (NIST 2018: 300).")
+    nist_queries: int = Field(default=300, ge=1, le=100_000, description="Random NIST range queries (NIST 2018: 300).")
+    k: int = Field(default=3, ge=1, le=5, description="Attributes of a k-marginal (SDNist: 3).")
+    groups: tuple[str, ...] = Field(
+        default=(), description="Columns whose values form the groups of the per-group k-marginal (NIST 2020, sprint 2)."
+    )
+    income: IncomeColumns | None = Field(default=None, description="Columns of the Gini index and the pay gap.")
+    pie: PieColumns | None = Field(default=None, description="Columns of the pie-chart metric.")
+    mgd: MgdSpec = Field(default=MgdSpec(), description="Hierarchies and target marginals of MGD.")
+    model_rows: int = Field(
+        default=50_000, ge=100, le=10**7, description="At most this many rows of a table train or test a model."
+    )
+    attack_rows: int = Field(
+        default=2_000, ge=10, le=10**6, description="At most this many members and non-members are attacked."
+    )
