@@ -44,7 +44,8 @@ class EvaluationSpec(FrozenModel):
     nist_queries: int = Field(default=300, ge=1, le=100_000, description="Random NIST range queries (NIST 2018: 300).")
     k: int = Field(default=3, ge=1, le=5, description="Attributes of a k-marginal (SDNist: 3).")
     groups: tuple[str, ...] = Field(
-        default=(), description="Columns whose values form the groups of the per-group k-marginal (NIST 2020, sprint 2)."
+        default=(),
+        description="Columns whose values form the groups of the per-group k-marginal (NIST 2020, sprint 2).",
     )
     income: IncomeColumns | None = Field(default=None, description="Columns of the Gini index and the pay gap.")
     pie: PieColumns | None = Field(default=None, description="Columns of the pie-chart metric.")
