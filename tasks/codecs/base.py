@@ -61,6 +61,14 @@ class Codec(ABC):
     def labels(self) -> list[str]:
         """One readable label a fine code."""
 
+    def bin_labels(self) -> list[str]:
+        """One readable label a public bin, in the order of :attr:`groups`; a category is its own bin."""
+        return self.labels()
+
+    def values(self, *, fine: bool) -> NDArray[np.float64] | None:
+        """The number that stands for each fine code (or each public bin): its middle, NaN for null; None: no order."""
+        return None
+
     @abstractmethod
     def ranges(self) -> dict[str, ValueRange]:
         """The public domain of each released column, for the contract of the synthetic table."""

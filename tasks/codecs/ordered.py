@@ -45,7 +45,9 @@ class OrderedCodec(Codec):
 
     def __init__(self, name: str, column: IntegerColumn | NumberColumn | DatetimeColumn) -> None:
         self.attribute, self.sources, self._nullable = name, (name,), column.nullable
-        self._edges, bins = _fine_edges(column.edge_values(), isinstance(column, IntegerColumn))
+        self._whole = isinstance(column, IntegerColumn)
+        self._edges, bins = _fine_edges(column.edge_values(), self._whole)
+        self._bin_edges = np.array(column.edge_values(), dtype=np.float64)
         null_bin = [bins[-1] + 1] if column.nullable else []
         self.groups = np.concatenate([bins, np.array(null_bin, dtype=np.int32)]).astype(np.int32)
         self._cells = len(bins)
@@ -93,9 +95,20 @@ class OrderedCodec(Codec):
 
     def labels(self) -> list[str]:
         """Cells as intervals."""
-        edges = [self._label(e) for e in self._edges]
-        cells = [f"[{a}, {b})" for a, b in pairwise(edges)]
-        return cells + ["(null)"] * int(self._nullable)
+        return self._intervals(self._edges) + ["(null)"] * int(self._nullable)
+
+    def bin_labels(self) -> list[str]:
+        """Public bins as intervals."""
+        return self._intervals(self._bin_edges) + ["(null)"] * int(self._nullable)
+
+    def values(self, *, fine: bool) -> NDArray[np.float64]:
+        """Middles of the fine cells or of the public bins (of the whole numbers inside), NaN for null."""
+        edges = self._edges if fine else self._bin_edges
+        middles = (edges[:-1] + edges[1:] - int(self._whole)) / 2
+        return np.append(middles, [np.nan] * int(self._nullable))
+
+    def _intervals(self, edges: NDArray[np.float64]) -> list[str]:
+        return [f"[{a}, {b})" for a, b in pairwise([self._label(e) for e in edges])]
 
     def _label(self, edge: float) -> str:
         return f"{edge:.12g}"
@@ -119,11 +132,9 @@ class IntegerCodec(OrderedCodec):
         whole = rng.integers(low.astype(np.int64), high.astype(np.int64))
         return pa.array(whole).cast(pa.type_for_alias(self._column.type))
 
-    def labels(self) -> list[str]:
+    def _intervals(self, edges: NDArray[np.float64]) -> list[str]:
         """A cell of one integer is that integer."""
-        pairs = pairwise(self._edges)
-        cells = [f"{a:.0f}" if b - a == 1 else f"{a:.0f}..{b - 1:.0f}" for a, b in pairs]
-        return cells + ["(null)"] * int(self._nullable)
+        return [f"{a:.0f}" if b - a == 1 else f"{a:.0f}..{b - 1:.0f}" for a, b in pairwise(edges)]
 
     def ranges(self) -> dict[str, ValueRange]:
         """Type and bounds."""

@@ -1,0 +1,153 @@
+"""The tables of an evaluation: a release, the real rows and any other table, all as codes of one public domain.
+
+Belongs here: finding a release and its data, and coding tables by the release's own public spec.  Does not belong
+here: any metric (tasks/metrics/), the report (flows/report/).  Everything read here but the released folder is
+private and stays in memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from data_contracts.certificate import Manifest
+from data_contracts.domain import Domain, code_dtype
+from data_contracts.spec import ReleaseSpec
+from flows.errors import RequestError
+from flows.settings import Settings
+from flows.source import Source
+from tasks.codecs import EncodingPlan, plan
+from tasks.encode import Repairs, encode_batch
+from tasks.kernels.counting import CodeTable
+
+
+@dataclass(frozen=True)
+class Coded:
+    """One table twice: codes of the fine cells, and of the public bins on which metrics are computed."""
+
+    fine: CodeTable
+    bins: CodeTable
+
+
+@dataclass(frozen=True)
+class Release:
+    """A published run: its folder, its manifest, and its spec with ``data`` filled in."""
+
+    folder: Path
+    manifest: Manifest
+    spec: ReleaseSpec
+
+    @property
+    def encoding(self) -> EncodingPlan:
+        """The codecs, in the released column order."""
+        return plan(self.spec, tuple(self.manifest.column_order))
+
+
+def open_release(release: str | Path, settings: Settings, data: str | Path | None = None) -> Release:
+    """The release of that run name or folder; ``data`` replaces the private table that the run remembers.
+
+    Raises RequestError that names the argument when there is no whole release, or no private table is known.
+    """
+    folder = _folder(release, settings)
+    try:
+        manifest = Manifest.model_validate_json((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValidationError, UnicodeDecodeError):
+        raise RequestError(
+            f"{release} is not a release: no readable manifest.json in {folder}",
+            "Name a run (`privsyn ledger show` lists them) or its folder under released/",
+            "RELEASE",
+        ) from None
+    where = str(Path(data).expanduser().absolute()) if data is not None else _remembered(manifest.run, settings)
+    try:
+        spec = ReleaseSpec.model_validate({**manifest.spec, "data": where})
+    except ValidationError:
+        raise RequestError(
+            f"the manifest of {manifest.run} was written by another version of this program",
+            "Evaluate it with the version that it names, or release again",
+            "RELEASE",
+        ) from None
+    return Release(folder, manifest, spec)
+
+
+def _folder(release: str | Path, settings: Settings) -> Path:
+    if not str(release).strip():
+        raise RequestError("is empty", "Name a run or its folder under released/", "RELEASE")
+    path = Path(release).expanduser()
+    if path.is_dir():
+        return path.absolute()
+    named = path.name == str(release) and (settings.released_root / path.name).is_dir()
+    return settings.released_root / path.name if named else path.absolute()
+
+
+def _remembered(run: str, settings: Settings) -> str:
+    note = settings.private_root / "runs" / run / "run.json"
+    try:
+        return str(json.loads(note.read_text(encoding="utf-8"))["data"])
+    except (OSError, ValueError, KeyError):
+        raise RequestError(
+            f"where the private table of {run} lies is not known here (there is no {note})",
+            "Name it with --data",
+            "--data",
+        ) from None
+
+
+def read_table(path: str | Path, encoding: EncodingPlan, spec: ReleaseSpec, field: str) -> Coded:
+    """The table at ``path`` (CSV or Parquet) in codes; ``field`` names the argument in errors.
+
+    Columns that the release drops may be absent.  Raises RequestError for a table without a released column.
+    """
+    if not str(path).strip():
+        raise RequestError("is empty", "Name a path, or leave the option out", field)
+    names = set(_columns_of(path, spec, field))
+    known = {n: c for n, c in spec.columns.items() if n in names or n in spec.released_columns}
+    try:
+        narrowed = spec.model_copy(update={"columns": known})
+        return coded(Source.open(path, narrowed).batches(), encoding)
+    except RequestError as error:
+        raise RequestError(error.problem, error.cure, field) from None
+
+
+def _columns_of(path: str | Path, spec: ReleaseSpec, field: str) -> tuple[str, ...]:
+    from flows.table_files import read_layout
+
+    try:
+        return read_layout(path, spec.columns).columns
+    except RequestError as error:
+        raise RequestError(error.problem, error.cure, field) from None
+
+
+def coded(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> Coded:
+    """Rows of the spec's columns as codes, in bounded memory but for the codes themselves."""
+    domain, groups = encoding.domain, encoding.groups
+    parts: dict[str, list[NDArray[Any]]] = {a: [] for a in domain.attributes}
+    for batch in batches:
+        found = encode_batch(batch, encoding, Repairs())
+        for attribute in domain.attributes:
+            parts[attribute].append(found.column(attribute).to_numpy())
+    fine = []
+    for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
+        fine.append(np.concatenate([np.zeros(0, code_dtype(size)), *parts.pop(attribute)]))
+    table = CodeTable(domain, tuple(fine))
+    return Coded(table, to_bins(table, groups))
+
+
+def bin_domain(groups: Mapping[str, NDArray[np.int32]]) -> Domain:
+    """The domain of the public bins."""
+    return Domain.of({a: int(g.max()) + 1 for a, g in groups.items()})
+
+
+def to_bins(fine: CodeTable, groups: Mapping[str, NDArray[np.int32]]) -> CodeTable:
+    """Fine codes to codes of the public bins."""
+    domain = bin_domain(groups)
+    columns = []
+    for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
+        columns.append(groups[attribute].astype(code_dtype(size))[fine.column(attribute)])
+    return CodeTable(domain, tuple(columns))
