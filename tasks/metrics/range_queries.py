@@ -1,0 +1,199 @@
+"""Random range queries: PrivSyn's mean error, and NIST 2018's score.
+
+Belongs here: what a query is, the two random workloads, exact answers, and the two figures.  Does not belong here:
+noise (an answer is exact, so private), and which workload an evaluation asks for.
+Papers: PrivSyn, section 6.1; DPSyn report, section 5.1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from data_contracts.domain import Domain
+from tasks.kernels.counting import CodeTable, thread_count
+
+NIST_INCLUSION = 0.33
+"""Chance of an attribute to be in a NIST query."""
+
+NIST_FLOOR = 1e-6
+"""Smallest share that the NIST formula distinguishes from none."""
+
+_BLOCK_ROWS = 1 << 15
+
+
+@dataclass(frozen=True, eq=False)
+class RangeQuery:
+    """A conjunction: in every attribute named, the row's code is one of the allowed ones.
+
+    ``allowed``: attribute -> bool array over its codes.  A row satisfies a query without conditions.
+    """
+
+    allowed: Mapping[str, NDArray[np.bool_]]
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes with a condition."""
+        return tuple(self.allowed)
+
+
+def privsyn_queries(domain: Domain, number: int = 1_000, attributes: int = 3, seed: int = 0) -> tuple[RangeQuery, ...]:
+    """PrivSyn's workload: each query has ``attributes`` different attributes at random, a range of codes for each.
+
+    A range lies between two codes drawn evenly and independently, both included; the codes' order is the public one,
+    also of nominal attributes.  A domain of fewer attributes gives queries over all of them.  No look at any data.
+    Query i depends on the seed and i only.  ValueError for a negative number.
+    """
+    return tuple(_privsyn_query(domain, attributes, np.random.default_rng([seed, i])) for i in _numbered(number))
+
+
+def _privsyn_query(domain: Domain, attributes: int, rng: np.random.Generator) -> RangeQuery:
+    width = len(domain.attributes)
+    chosen = sorted(rng.choice(width, min(attributes, width), replace=False)) if width else []
+    allowed = {}
+    for a in chosen:
+        low, high = sorted(rng.integers(domain.sizes[a], size=2))
+        allowed[domain.attributes[a]] = _between(domain.sizes[a], low, high)
+    return RangeQuery(allowed)
+
+
+def nist_queries(real: CodeTable, ordered: Collection[str], number: int = 300, seed: int = 0) -> tuple[RangeQuery, ...]:
+    """NIST 2018's workload: every attribute is in a query with probability 0.33, and some real row satisfies it.
+
+    As the challenge's scorer did it, a query is built around one real row drawn evenly, which makes at least that row
+    satisfy it: redrawing until a row fits would never end in a wide table.  Ordered attribute: a range drawn evenly
+    among those that contain the row's code.  Nominal: the row's code and others at random, 1 to all in number.
+    A table of no rows takes a random code instead, so nothing satisfies its queries.  The queries are private.
+    Query i depends on the table, the seed and i only.  ValueError for a negative number.
+    """
+    return tuple(_nist_query(real, ordered, np.random.default_rng([seed, i])) for i in _numbered(number))
+
+
+def _nist_query(real: CodeTable, ordered: Collection[str], rng: np.random.Generator) -> RangeQuery:
+    domain = real.domain
+    row = int(rng.integers(real.rows)) if real.rows else None
+    included = rng.random(len(domain.attributes)) < NIST_INCLUSION
+    allowed = {}
+    for a in np.flatnonzero(included):
+        name, size = domain.attributes[a], domain.sizes[a]
+        code = int(rng.integers(size)) if row is None else int(real.columns[a][row])
+        if name in ordered:
+            allowed[name] = _between(size, int(rng.integers(code + 1)), int(rng.integers(code, size)))
+        else:
+            others = rng.permutation(np.delete(np.arange(size), code))[: rng.integers(size)]
+            allowed[name] = _only(size, [code, *others])
+    return RangeQuery(allowed)
+
+
+def _numbered(number: int) -> range:
+    if number < 0:
+        raise ValueError(f"a number of queries must not be negative: {number}")
+    return range(number)
+
+
+def _between(size: int, low: int, high: int) -> NDArray[np.bool_]:
+    codes = np.arange(size)
+    return (codes >= low) & (codes <= high)
+
+
+def _only(size: int, codes: Sequence[int]) -> NDArray[np.bool_]:
+    allowed = np.zeros(size, dtype=np.bool_)
+    allowed[codes] = True
+    return allowed
+
+
+@njit(nogil=True, cache=True)
+def _keep_first(codes, allowed, kept):  # type: ignore[no-untyped-def]
+    """Write the rows whose code is allowed (uint8, by code) into ``kept`` (uint32); returns how many."""
+    found = 0
+    for i in range(codes.shape[0]):
+        kept[found] = i
+        found += allowed[codes[i]]
+    return found
+
+
+@njit(nogil=True, cache=True)
+def _keep_on(codes, allowed, kept, number):  # type: ignore[no-untyped-def]
+    """Of the first ``number`` rows in ``kept`` keep those whose code is allowed; returns how many."""
+    found = 0
+    for i in range(number):
+        row = kept[i]
+        kept[found] = row
+        found += allowed[codes[row]]
+    return found
+
+
+def answers(table: CodeTable, queries: Sequence[RangeQuery], threads: int = 0) -> NDArray[np.int64]:
+    """Exact number of rows that satisfy each query, in the order of the queries; the same on any number of threads.
+
+    Rows with a filtered value (padded tables) satisfy no condition on that attribute.  Conditions are tried narrowest
+    first, each only on the rows that are left.  KeyError for an unknown attribute, ValueError for a condition that is
+    not over the attribute's codes or for negative ``threads`` (0: all cores).
+    """
+    threads = thread_count(threads)
+    if threads == 1:
+        return np.array([_answer(table, query) for query in queries], dtype=np.int64)
+    with ThreadPoolExecutor(threads) as pool:
+        return np.array(list(pool.map(lambda query: _answer(table, query), queries)), dtype=np.int64)
+
+
+def _answer(table: CodeTable, query: RangeQuery) -> int:
+    conditions = sorted(_conditions(table, query), key=lambda condition: float(condition[1].mean()))
+    if not conditions:
+        return table.rows
+    kept = np.empty(min(_BLOCK_ROWS, table.rows) + 1, dtype=np.uint32)
+    total = 0
+    for first in range(0, table.rows, _BLOCK_ROWS):
+        block = slice(first, first + _BLOCK_ROWS)
+        found = _keep_first(conditions[0][0][block], conditions[0][1], kept)
+        for codes, allowed in conditions[1:]:
+            if not found:
+                break
+            found = _keep_on(codes[block], allowed, kept, found)
+        total += found
+    return total
+
+
+def _conditions(table: CodeTable, query: RangeQuery) -> list[tuple[np.ndarray, NDArray[np.uint8]]]:
+    """(codes, 1 for every allowed code) of each condition; a filtered value is never allowed."""
+    conditions = []
+    for attribute, allowed in query.allowed.items():
+        size = table.domain.size(attribute)
+        if allowed.shape != (size,) or allowed.dtype != np.bool_:
+            raise ValueError(f"{attribute}: a condition must say yes or no for each of the {size} codes")
+        conditions.append((table.column(attribute), np.append(allowed, False).astype(np.uint8)))
+    return conditions
+
+
+def _shares(table: CodeTable, queries: Sequence[RangeQuery], threads: int) -> NDArray[np.float64]:
+    if not queries:
+        raise ValueError("no queries to compare the tables by")
+    return answers(table, queries, threads) / max(table.rows, 1)
+
+
+def range_query_error(real: CodeTable, synthetic: CodeTable, queries: Sequence[RangeQuery], threads: int = 0) -> float:
+    """Mean over the queries of |share of real rows - share of synthetic rows| that satisfy it; 0 (same) to 1.
+
+    PrivSyn, section 6.1 ("average L1 error").  All shares of a table of no rows are 0.  ValueError without queries.
+    """
+    return float(np.abs(_shares(real, queries, threads) - _shares(synthetic, queries, threads)).mean())
+
+
+def nist_range_score(real: CodeTable, synthetic: CodeTable, queries: Sequence[RangeQuery], threads: int = 0) -> float:
+    """NIST 2018's score of range queries; 0 (worst) to 1,000,000 (same answers).
+
+    DPSyn report, section 5.1: with f_o and f_p a query's share of the real and of the synthetic rows,
+    d = ln(max(f_p, 1e-6) / f_o) and the score is 1e6 max(0, 1 - sqrt(mean d^2) / ln 1e3).  f_o > 0 holds for
+    :func:`nist_queries`; a query that no real row satisfies takes f_o = 1e-6.  All shares of a table of no rows are 0.
+    In a wide table hardly a row but the one it was built around satisfies a query: then 1 / rows is near the floor, and
+    a table that satisfies none of the queries scores high too.  ValueError without queries.
+    """
+    original, private = _shares(real, queries, threads), _shares(synthetic, queries, threads)
+    d = np.log(np.maximum(private, NIST_FLOOR) / np.where(original > 0, original, NIST_FLOOR))
+    return 1e6 * max(0.0, 1.0 - math.sqrt(float((d**2).mean())) / math.log(1e3))
