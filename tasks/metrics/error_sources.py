@@ -1,0 +1,132 @@
+"""Where a release's error comes from: noise, consistency, synthesis, or marginals that were not measured.
+
+Belongs here: the L1 error to the real marginals after each stage, and the noise that the budget implies.  Does not
+belong here: the error of the synthetic table alone (marginal_distance.py, pairs.py).
+Paper: the error terms of PrivSyn, section 4.1: noise error of selected marginals, dependency error of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_contracts.domain import Clique
+from tasks.compress_domain import Recode, coarse_domain
+from tasks.kernels.counting import CodeTable, count_all
+from tasks.marginals import Marginal
+
+Floats = NDArray[np.float64]
+
+NORMAL_MEAN_ABSOLUTE = float(np.sqrt(2 / np.pi))
+"""E|X| of a standard normal X: the expected L1 of noise is this times the sum of its standard deviations."""
+
+
+@dataclass(frozen=True)
+class CliqueError:
+    """One measured marginal: L1 distance to the real one (0..2; ``measured`` can pass 2) after each stage."""
+
+    attributes: Clique
+    cells: int
+    measured: float
+    consistent: float
+    synthetic: float
+
+
+def recoded(fine: CodeTable, recode: Recode) -> CodeTable:
+    """Fine codes in the compressed domain, filtered values as one code more (padded)."""
+    domain = coarse_domain(recode)
+    columns = [recode[a].coarse[fine.column(a)].astype(np.uint32) for a in domain.attributes]
+    return CodeTable(domain, tuple(columns), padded=True)
+
+
+def clique_errors(
+    real: CodeTable,
+    synthetic: CodeTable,
+    measured: Sequence[Marginal],
+    consistent: Sequence[Marginal],
+    threads: int = 0,
+) -> list[CliqueError]:
+    """Errors of the measured cliques, in their order; all on the compressed domain, as shares.
+
+    ``real`` and ``synthetic`` come from :func:`recoded`.  Real rows with a filtered value count as one more cell
+    that no marginal of the release has.  Noisy counts become shares of the consistent marginal's total.
+    """
+    cliques = [m.attributes for m in measured]
+    found = {m.attributes: m.counts for m in consistent}
+    errors = []
+    for noisy, true, made in zip(
+        measured, _shares(real, cliques, threads), _shares(synthetic, cliques, threads), strict=True
+    ):
+        adjusted = found[noisy.attributes]
+        total = max(float(adjusted.sum()), 1.0)
+        errors.append(
+            CliqueError(
+                noisy.attributes,
+                noisy.counts.size,
+                _distance(true, _padded(noisy.counts / total)),
+                _distance(true, _padded(adjusted / total)),
+                _distance(true, made),
+            )
+        )
+    return errors
+
+
+@dataclass(frozen=True)
+class PairError:
+    """One pair inside a measured marginal: L1 of the consistent counts to real, and of synthetic to consistent."""
+
+    consistent: float
+    synthesis: float
+
+
+def pair_errors(
+    real: CodeTable, synthetic: CodeTable, consistent: Sequence[Marginal], threads: int = 0
+) -> dict[Clique, PairError]:
+    """For every pair inside a consistent marginal of two and more attributes; tables as in :func:`clique_errors`."""
+    found: dict[Clique, Floats] = {}
+    for marginal in consistent:
+        for pair in combinations(marginal.attributes, 2):
+            found.setdefault(pair, marginal.project(pair).counts)
+    pairs = list(found)
+    errors = {}
+    for pair, true, made in zip(pairs, _shares(real, pairs, threads), _shares(synthetic, pairs, threads), strict=True):
+        shares = _padded(found[pair] / max(float(found[pair].sum()), 1.0))
+        errors[pair] = PairError(_distance(true, shares), _distance(made, shares))
+    return errors
+
+
+def dependency(real: CodeTable, pairs: Sequence[Clique], threads: int = 0) -> Floats:
+    """L1 distance of each real pair to the product of its one-ways, as shares, 0..2: what independence would cost."""
+    out = np.zeros(len(pairs))
+    for i, shares in enumerate(_shares(real, pairs, threads)):
+        out[i] = np.abs(shares - np.multiply.outer(shares.sum(axis=1), shares.sum(axis=0))).sum()
+    return out
+
+
+def bin_noise(recode: Recode, groups: Mapping[str, NDArray[np.int32]]) -> dict[str, Floats]:
+    """Standard deviation, in records, of the noise in each public bin's one-way count: its fine cells' summed."""
+    return {a: np.sqrt(np.bincount(groups[a], weights=r.variance)) for a, r in recode.items()}
+
+
+def expected_l1(noise_sd: Floats) -> float:
+    """Expected L1 norm of independent normal noise of these standard deviations, in their unit."""
+    return float(NORMAL_MEAN_ABSOLUTE * noise_sd.sum())
+
+
+def _shares(table: CodeTable, cliques: Sequence[Clique], threads: int) -> Iterator[Floats]:
+    rows = max(table.rows, 1)
+    for counts in count_all(table, cliques, threads=threads, padded_result=True):
+        yield counts / rows
+
+
+def _padded(shares: Floats) -> Floats:
+    """One more, empty cell along every axis: where real rows with filtered values are counted."""
+    return np.pad(shares, [(0, 1)] * shares.ndim)
+
+
+def _distance(a: Floats, b: Floats) -> float:
+    return float(np.abs(a - b).sum())
