@@ -1,0 +1,163 @@
+"""Gini index and pay gap by place: NIST 2018's third metric.
+
+Belongs here: both figures of every place, the ranking, and the score.  Does not belong here: what a wage code is worth
+(the caller says), and which columns are the place, the sex and the wage.
+Paper: DPSyn report, section 5.1.  The report leaves open what a pay gap is and how the two deviations become a score;
+there the challenge's published scorer is followed, and said so below.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.kernels.counting import CodeTable, count
+
+
+@dataclass(frozen=True)
+class PlaceIncome:
+    """One place: its code, Gini indices (0..1), pay gaps (in the wage's unit) and ranks (0: the largest gap).
+
+    A synthetic figure is None where the synthetic table has no row of the place.
+    """
+
+    place: int
+    gini_real: float
+    gini_synthetic: float | None
+    gap_real: float
+    gap_synthetic: float | None
+    rank_real: int
+    rank_synthetic: int | None
+
+
+@dataclass(frozen=True)
+class Income:
+    """The places of the real table in the order of their codes, and the scores, each 0 (worst) to 1,000,000 (same).
+
+    ``score`` is the mean of ``gini_score`` and ``rank_score``.
+    """
+
+    places: tuple[PlaceIncome, ...]
+    gini_score: float
+    rank_score: float
+    score: float
+
+
+def gini(counts: NDArray[np.int64], wages: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Gini index of each group: 0 (everybody earns the same) to 1 - 1/n (one of n people earns everything).
+
+    ``counts`` (..., codes): people of each group with each wage; ``wages`` (codes): values >= 0.  With the n wages in
+    ascending order and their running sums W_i it is (n + 1)/n - 2 sum_i W_i / (n W_n): the mean absolute difference
+    of two people's wages, over twice the mean wage.  0 for a group without people or without any wage.
+    """
+    order = np.argsort(wages, kind="stable")
+    people, worth = counts[..., order].astype(np.float64), wages[order]
+    n, total = people.sum(axis=-1), people @ worth
+    before = np.cumsum(people, axis=-1) - people
+    weighted = (people * worth * (2 * before + people)).sum(axis=-1)  # each wage times its rank from both ends
+    with np.errstate(divide="ignore", invalid="ignore"):
+        index = weighted / (n * total) - 1
+    return np.where((n > 0) & (total > 0), np.clip(index, 0.0, 1.0), 0.0)
+
+
+def pay_gap(first: NDArray[np.int64], second: NDArray[np.int64], wages: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean wage of the first sex minus that of the second, by group, in the wage's unit.
+
+    ``first`` and ``second`` (..., codes): people with each wage.  A mean over nobody counts as 0 (as in the scorer).
+    """
+
+    def mean(people: NDArray[np.int64]) -> NDArray[np.float64]:
+        return (people @ wages) / np.maximum(people.sum(axis=-1), 1)
+
+    return mean(first) - mean(second)
+
+
+def income(
+    real: CodeTable,
+    synthetic: CodeTable,
+    place: str,
+    sex: str,
+    wage: str,
+    wages: NDArray[np.float64],
+    sexes: tuple[int, int],
+) -> Income:
+    """NIST 2018's third metric; ``wages`` is the value (>= 0) of every code of ``wage``, NaN for null: left out.
+
+    By place, over the people with a wage: the Gini index of all of them, and the gap of the mean wages of the two
+    ``sexes`` (codes; the first minus the second).  Places are ranked by the gap, the largest first, equal gaps by code;
+    the real ranking is over the places of the real table, the synthetic one over those of the synthetic table.  With C
+    places in the real table, averages are over these, and a place that the synthetic table lacks contributes 0:
+
+    - gini_score = 1e6 sqrt(mean of (1 - |Gini_real - Gini_synthetic|)^2)
+    - rank_score = 1e6 sqrt(mean of max(0, 1 - |rank_real - rank_synthetic| / (C - 1))^2), all of a single place's rank
+
+    These are the challenge scorer's formulas (its Gini index is 1/n smaller).  A real table of no rows has no places:
+    both scores are then 1e6 where the synthetic table has no rows either, else 0.
+    ValueError for ``wages`` of another length, below 0 or infinite, or for equal sexes.
+    """
+    if wages.shape != (real.domain.size(wage),) or np.isinf(wages).any() or (wages < 0).any():
+        raise ValueError(f"{wage}: every code needs one value, at least 0 and finite, or NaN for null")
+    if sexes[0] == sexes[1]:
+        raise ValueError(f"{sex}: a pay gap compares two different values")
+    theirs, ours = _by_place(real, place, sex, wage), _by_place(synthetic, place, sex, wage)
+    places = _places(theirs, ours, wages, sexes)
+    if not places:
+        both = 0.0 if synthetic.rows else 1e6
+        return Income((), both, both, both)
+    span = max(len(places) - 1, 1)
+    gini_score = _score([_closeness(p.gini_real, p.gini_synthetic, 1.0) for p in places])
+    rank_score = _score([_closeness(p.rank_real, p.rank_synthetic, span) for p in places])
+    return Income(places, gini_score, rank_score, (gini_score + rank_score) / 2)
+
+
+def _by_place(table: CodeTable, place: str, sex: str, wage: str) -> NDArray[np.int64]:
+    """People by place, sex and wage code."""
+    if len({place, sex, wage}) < 3:
+        raise ValueError("place, sex and wage must be three different columns")
+    return count(table, (place, sex, wage))
+
+
+def _places(
+    real: NDArray[np.int64], synthetic: NDArray[np.int64], wages: NDArray[np.float64], sexes: tuple[int, int]
+) -> tuple[PlaceIncome, ...]:
+    here, there = (np.flatnonzero(counts.sum(axis=(1, 2))) for counts in (real, synthetic))
+    (gini_real, gap_real), (gini_other, gap_other) = (_figures(c, wages, sexes) for c in (real, synthetic))
+    ranks, other_ranks = _ranks(here, gap_real), _ranks(there, gap_other)
+    return tuple(
+        PlaceIncome(
+            place=int(c),
+            gini_real=float(gini_real[c]),
+            gini_synthetic=float(gini_other[c]) if c in other_ranks else None,
+            gap_real=float(gap_real[c]),
+            gap_synthetic=float(gap_other[c]) if c in other_ranks else None,
+            rank_real=ranks[c],
+            rank_synthetic=other_ranks.get(c),
+        )
+        for c in here
+    )
+
+
+def _figures(
+    counts: NDArray[np.int64], wages: NDArray[np.float64], sexes: tuple[int, int]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Gini index and pay gap of every place."""
+    known = ~np.isnan(wages)
+    people, worth = counts[:, :, known], wages[known]
+    return gini(people.sum(axis=1), worth), pay_gap(people[:, sexes[0]], people[:, sexes[1]], worth)
+
+
+def _ranks(places: NDArray[np.intp], gaps: NDArray[np.float64]) -> dict[int, int]:
+    """Rank of each place: 0 for the largest gap, equal ones by code."""
+    order = sorted((int(c) for c in places), key=lambda c: (-gaps[c], c))
+    return {c: rank for rank, c in enumerate(order)}
+
+
+def _closeness(real: float, synthetic: float | None, span: float) -> float:
+    return 0.0 if synthetic is None else max(0.0, 1 - abs(real - synthetic) / span)
+
+
+def _score(closeness: list[float]) -> float:
+    return 1e6 * math.sqrt(sum(c * c for c in closeness) / len(closeness))

@@ -1,0 +1,139 @@
+"""Gini index and pay gap: against their definitions over single people, and the score by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from data_contracts.domain import Domain
+from tasks.kernels.counting import CodeTable
+from tasks.metrics.income import Income, gini, income, pay_gap
+
+DOMAIN = Domain.of({"city": 3, "sex": 3, "wage": 5})
+WAGES = np.array([0.0, 10.0, 20.0, 40.0, math.nan])
+"""The last code is null."""
+
+
+def people(*rows: tuple[int, int, int]) -> CodeTable:
+    """Rows of (city, sex, wage code)."""
+    codes = np.array(rows, np.uint8).reshape(-1, 3)
+    return CodeTable(DOMAIN, tuple(np.ascontiguousarray(codes[:, i]) for i in range(3)))
+
+
+def evaluated(real: CodeTable, synthetic: CodeTable, **changes: object) -> Income:
+    settings = {"place": "city", "sex": "sex", "wage": "wage", "wages": WAGES, "sexes": (0, 1)}
+    return income(real, synthetic, **{**settings, **changes})  # type: ignore[arg-type]
+
+
+REAL = people((0, 0, 2), (0, 1, 1), (0, 1, 4), (1, 0, 1), (1, 1, 3), (1, 2, 3), (2, 0, 3))
+"""City 0: a man with 20, a woman with 10, a woman of unknown wage.  City 1: 10, 40, and 40 of a third sex.
+City 2: a man with 40."""
+
+
+def pairwise_gini(wages: np.ndarray) -> float:
+    """The referee: mean absolute difference over twice the mean."""
+    return float(np.abs(wages[:, None] - wages[None, :]).mean() / (2 * wages.mean()))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_gini_is_the_mean_difference_over_twice_the_mean(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    wages = rng.permutation(rng.integers(0, 1_000, 12)).astype(float)
+    counts = rng.integers(0, 6, (3, 12))
+    expected = [pairwise_gini(np.repeat(wages, row)) for row in counts]
+    assert gini(counts, wages) == pytest.approx(expected)
+    assert gini(counts * 7, wages * 3.5) == pytest.approx(expected)  # neither the number of people nor the unit matters
+
+
+def test_gini_by_hand() -> None:
+    """10 and 30: the mean difference is (0 + 20 + 20 + 0) / 4 = 10, twice the mean 40, so 1/4.  One of four: 3/4."""
+    assert gini(np.array([1, 1]), np.array([30.0, 10.0])) == pytest.approx(0.25)
+    assert gini(np.array([3, 1]), np.array([0.0, 5.0])) == pytest.approx(0.75)
+    assert gini(np.array([4, 0]), np.array([5.0, 9.0])) == pytest.approx(0, abs=1e-12)
+    assert gini(np.array([0, 0]), np.array([5.0, 9.0])) == 0
+    assert gini(np.array([4, 0]), np.array([0.0, 9.0])) == 0
+
+
+def test_pay_gap_by_hand() -> None:
+    """Means 15 and 10; the second sex alone: 0 - 10."""
+    wages = np.array([10.0, 20.0])
+    assert pay_gap(np.array([1, 1]), np.array([3, 0]), wages) == 5
+    assert pay_gap(np.array([0, 0]), np.array([3, 0]), wages) == -10
+
+
+def test_figures_of_the_real_places() -> None:
+    """City 0: 10 and 20, mean difference 5 over 30: 1/6; gap 10.  City 1: 10, 40, 40: differences 4 of 9 are 30,
+
+    so 40/3 over 60: 2/9; gap 10 - 40.  City 2: Gini 0, gap 40 - 0.  Ranks by gap: city 2, city 0, city 1.
+    """
+    found = evaluated(REAL, REAL).places
+    assert [p.place for p in found] == [0, 1, 2]
+    assert [p.gini_real for p in found] == pytest.approx([1 / 6, 2 / 9, 0])
+    assert [p.gap_real for p in found] == pytest.approx([10, -30, 40])
+    assert [p.rank_real for p in found] == [1, 2, 0]
+    assert [p.rank_synthetic for p in found] == [1, 2, 0]
+
+
+def test_the_score_by_hand() -> None:
+    """Synthetic city 0: equal wages, Gini 0, gap 0.  City 1: 10 and 40: 15 / 50 = 3/10, gap 30.  City 2 is missing.
+
+    Synthetic ranks: city 1 first, city 0 second.  Closeness of Gini 5/6, 1 - (3/10 - 2/9) = 83/90, 0; of ranks
+    1 (1 against 1), 1 - 2/2 = 0, 0.
+    """
+    found = evaluated(REAL, people((0, 0, 1), (0, 1, 1), (1, 1, 1), (1, 0, 3)))
+    assert [p.gini_synthetic for p in found.places[:2]] == pytest.approx([0, 0.3])
+    assert [p.gap_synthetic for p in found.places[:2]] == pytest.approx([0, 30])
+    assert [p.rank_synthetic for p in found.places] == [1, 0, None]
+    assert found.places[2].gini_synthetic is None
+    assert found.places[2].gap_synthetic is None
+    assert found.gini_score == pytest.approx(1e6 * math.sqrt(((5 / 6) ** 2 + (83 / 90) ** 2) / 3))
+    assert found.rank_score == pytest.approx(1e6 * math.sqrt(1 / 3))
+    assert found.score == pytest.approx((found.gini_score + found.rank_score) / 2)
+
+
+def test_the_same_people_in_any_order_and_number_score_full_marks() -> None:
+    copies = CodeTable(DOMAIN, tuple(np.tile(c[::-1], 4) for c in REAL.columns))
+    found = evaluated(REAL, copies)
+    assert (found.gini_score, found.rank_score, found.score) == pytest.approx((1e6, 1e6, 1e6))
+
+
+def test_a_place_only_in_the_synthetic_table_takes_a_rank() -> None:
+    """Real: cities 0 (gap 10) and 1 (gap -30).  City 2 (gap 40) takes rank 0, so both slip by one of C - 1 = 1."""
+    found = evaluated(people(*_rows(REAL)[:6]), REAL)
+    assert [p.rank_synthetic for p in found.places] == [1, 2]
+    assert found.rank_score == 0
+    assert found.gini_score == pytest.approx(1e6)
+
+
+def _rows(table: CodeTable) -> list[tuple[int, int, int]]:
+    return list(zip(*(c.tolist() for c in table.columns), strict=True))
+
+
+def test_the_other_way_round_the_gaps_change_sign() -> None:
+    there, back = evaluated(REAL, REAL), evaluated(REAL, REAL, sexes=(1, 0))
+    assert [p.gap_real for p in back.places] == pytest.approx([-p.gap_real for p in there.places])
+
+
+def test_awkward_tables() -> None:
+    none = people()
+    assert evaluated(none, none) == Income((), 1e6, 1e6, 1e6)
+    assert evaluated(none, REAL) == Income((), 0.0, 0.0, 0.0)
+    assert evaluated(REAL, none).score == 0
+    single = people((1, 0, 1), (1, 1, 2))
+    assert evaluated(single, single).score == pytest.approx(1e6)
+    unknown = people((0, 0, 4), (0, 1, 4))
+    assert evaluated(unknown, unknown).places[0].gini_real == 0
+    assert evaluated(unknown, unknown).score == 1e6
+
+
+def test_unfit_requests_are_refused() -> None:
+    with pytest.raises(ValueError, match="one value"):
+        evaluated(REAL, REAL, wages=WAGES[:3])
+    with pytest.raises(ValueError, match="at least 0"):
+        evaluated(REAL, REAL, wages=-WAGES)
+    with pytest.raises(ValueError, match="two different"):
+        evaluated(REAL, REAL, sexes=(1, 1))
+    with pytest.raises(ValueError, match="three different"):
+        evaluated(REAL, REAL, place="sex")
