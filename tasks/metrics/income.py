@@ -92,7 +92,7 @@ def income(
     places in the real table, averages are over these, and a place that the synthetic table lacks contributes 0:
 
     - gini_score = 1e6 sqrt(mean of (1 - |Gini_real - Gini_synthetic|)^2)
-    - rank_score = 1e6 sqrt(mean of max(0, 1 - |rank_real - rank_synthetic| / (C - 1))^2), all of a single place's rank
+    - rank_score = 1e6 sqrt(mean of max(0, 1 - |rank_real - rank_synthetic| / max(C - 1, 1))^2)
 
     These are the challenge scorer's formulas (its Gini index is 1/n smaller).  A real table of no rows has no places:
     both scores are then 1e6 where the synthetic table has no rows either, else 0.
@@ -128,7 +128,7 @@ def _places(
     ranks, other_ranks = _ranks(here, gap_real), _ranks(there, gap_other)
     return tuple(
         PlaceIncome(
-            place=int(c),
+            place=c,
             gini_real=float(gini_real[c]),
             gini_synthetic=float(gini_other[c]) if c in other_ranks else None,
             gap_real=float(gap_real[c]),
@@ -136,7 +136,7 @@ def _places(
             rank_real=ranks[c],
             rank_synthetic=other_ranks.get(c),
         )
-        for c in here
+        for c in map(int, here)
     )
 
 
