@@ -1,0 +1,80 @@
+"""Time and memory of the earth mover cost on a marginal of 580,464 cells: `python -m benchmarks.earth_mover`.
+
+Belongs here: a made-up marginal of month x neighborhood x incident type (12 x 278 x 174, mostly empty, as in the MGD
+paper's section 5.3), two tables drawn from it, and the measurement, one process a case.  Does not belong here: any
+real data.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import time
+from math import inf
+
+import numpy as np
+
+from tasks.metrics.earth_mover import Axis, aemc
+from tasks.metrics.generalization import default_hierarchy
+
+SHAPE = (12, 278, 174)
+RECORDS = 1_000_000
+
+WEIGHTS = {
+    "default weights": (1.0, inf, inf),
+    "all infinite": (inf, inf, inf),
+    "all finite": (1 / 3, 1 / 3, 1 / 3),
+    "all finite, odd weights": (0.123456789, 0.5, 0.376543211),
+}
+
+
+def incidents(seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Counts of a real and of a synthetic table, shape SHAPE, int64: few incident types and cells hold most records."""
+    rng = np.random.default_rng(seed)
+    rates = np.ones(SHAPE) * (1 + 0.2 * rng.random(12))[:, None, None]
+    rates *= _skewed(rng, 278, 0.7)[:, None] * _skewed(rng, 174, 1.3) * rng.gamma(0.5, 1, SHAPE[1:])
+    real = _drawn(rng, rates)
+    return real, _drawn(rng, rates * rng.gamma(5, 0.2, SHAPE))
+
+
+def _skewed(rng: np.random.Generator, size: int, power: float) -> np.ndarray:
+    return rng.permutation(np.arange(1, size + 1) ** -power)
+
+
+def _drawn(rng: np.random.Generator, rates: np.ndarray) -> np.ndarray:
+    """Counts of RECORDS records drawn with these relative rates."""
+    marks = np.cumsum(rates.ravel())
+    cells = np.searchsorted(marks, rng.random(RECORDS) * marks[-1], side="right")
+    return np.bincount(cells, minlength=rates.size).reshape(SHAPE).astype(np.int64)
+
+
+def measure(weights: str, tolerance: float) -> None:
+    """Print one line: the case, AEMC, seconds of the computation, and the process's peak resident memory."""
+    real, synthetic = incidents()
+    sizes = zip(SHAPE, (True, False, False), WEIGHTS[weights], strict=True)
+    axes = [Axis(default_hierarchy([str(i) for i in range(k)], ordered=o).at(1), w) for k, o, w in sizes]
+    tiny = tuple(Axis(default_hierarchy(["a", "b"], ordered=True).at(1), 1.0) for _ in range(1))
+    aemc(np.array([1, 0]), np.array([0, 1]), tiny, 0.0)  # compile
+    start = time.perf_counter()
+    result = aemc(synthetic, real, axes, tolerance)
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"{weights:24s} Delta {tolerance:<4g} AEMC {result.aemc:.6f}  {seconds:6.1f} s  {peak:.2f} GiB", flush=True)
+
+
+def main() -> None:
+    """Every case in a process of its own."""
+    real, synthetic = incidents()
+    filled = [f"{np.count_nonzero(x) / x.size:.1%}" for x in (real, synthetic)]
+    print(f"{' x '.join(map(str, SHAPE))} = {real.size:,} cells; not empty: real {filled[0]}, synthetic {filled[1]}")
+    for weights in WEIGHTS:
+        for tolerance in ("0", "2"):
+            subprocess.run([sys.executable, "-m", "benchmarks.earth_mover", weights, tolerance], check=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        measure(sys.argv[1], float(sys.argv[2]))
+    else:
+        main()

@@ -1,0 +1,184 @@
+"""The earth mover cost as a min-cost flow over neighbouring bins (MGD, section 6.3 and appendix A).
+
+Belongs here: the network, its scaling to whole numbers, and the call of OR-Tools.  Does not belong here: the cost's
+definition and its referee (earth_mover.py), distances (generalization.py).
+
+The network of one component (bins between which moves are allowed) has a node for every bin, dummy nodes for the
+inner nodes of each attribute's graph (beside real values of the other attributes: a move changes one attribute after
+the other), and a hub for what is added and removed.  With U = Q + D and L = max(Q - D, 0) for the tolerance D:
+
+  a bin with P > U   supplies P - U; removing it costs 1 a record; it may give U - L more for nothing;
+  a bin with P < L   demands L - P; adding it costs 1 a record; it may take U - L more for nothing;
+  any other bin      may take U - P and give P - L for nothing.
+
+That is appendix A with its lower bounds worked in.  Two things are worth saying.  L stops at 0: a bin cannot give
+records that it does not have, whatever the tolerance.  And a bin's tolerance applies to its final content, so records
+that pass through it use up nothing.  Adding and removing is offered only where it can be best: as no distance exceeds
+1, adding a record and then moving it costs no less than adding it where it is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm, prod
+
+import numpy as np
+from numpy.typing import NDArray
+from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
+
+from tasks.metrics.flow_paths import moves_of_flow
+from tasks.metrics.generalization import Ints, StepGraph
+
+COST_UNITS = 10**9
+"""Largest number of whole units that a distance of 1 is cut into."""
+
+COUNT_UNITS = 10_000
+"""Largest number of whole units that a record is cut into, for a tolerance that is not whole."""
+
+BATCH_NODES = 1 << 20
+"""Components are solved together up to this many nodes: bounds memory."""
+
+_DENOMINATORS = 10_000  # a weight this close to a fraction with a denominator up to this is that fraction
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Whole numbers for counts and costs: a record is ``records`` units, a distance of 1 is ``cost`` units.
+
+    ``tolerance``: in record units, to the nearest.  ``exact``: whether every edge's cost is a whole number of units;
+    otherwise costs are rounded down, each by less than one unit.
+    """
+
+    records: int
+    tolerance: int
+    cost: int
+    exact: bool
+
+
+def scale_for(graphs: Sequence[StepGraph], weights: Sequence[float], tolerance: float) -> Scale:
+    """The smallest units that are exact, or the largest allowed ones."""
+    records = Fraction(tolerance).limit_denominator(COUNT_UNITS).denominator
+    cost = 1
+    for graph, weight in zip(graphs, weights, strict=True):
+        for step in set(graph.costs):
+            cost = lcm(cost, (as_fraction(weight) * step).denominator)
+    exact = cost <= COST_UNITS
+    return Scale(records, round(tolerance * records), cost if exact else COST_UNITS, exact)
+
+
+def as_fraction(weight: float) -> Fraction:
+    """A weight such as 1/3 as the fraction that was meant; any other as the float it is."""
+    near = Fraction(weight).limit_denominator(_DENOMINATORS)
+    return near if abs(float(near) - weight) < 1e-15 else Fraction(weight)
+
+
+def cheapest_moves(
+    synthetic: Ints, real: Ints, graphs: Sequence[StepGraph], weights: Sequence[float], scale: Scale
+) -> tuple[Ints, Ints, Ints]:
+    """The moves (from bin, to bin, record units) of a cheapest plan.
+
+    ``synthetic``, ``real``: counts, shape (components, one axis a graph); bins are numbered in that order.  Moves stay
+    inside a component.  Raises TypeError for counts that are not integers, RuntimeError if OR-Tools fails.
+    """
+    excess, give, take = _supplies(synthetic, real, scale)
+    inner = tuple(range(1, synthetic.ndim))
+    active = np.flatnonzero((excess != 0).any(axis=inner))  # the others cost nothing
+    bins = prod(synthetic.shape[1:])
+    chunk = max(1, BATCH_NODES // bins)
+    offsets = np.arange(synthetic.size).reshape(synthetic.shape[0], -1)
+    moves = []
+    for start in range(0, active.size, chunk):
+        chosen = active[start : start + chunk]
+        number = offsets[chosen].ravel()
+        a, b, amounts = _solve_batch(excess[chosen], give[chosen], take[chosen], graphs, weights, scale)
+        moves.append((number[a], number[b], amounts))
+    if not moves:
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
+    senders, receivers, amounts = (np.concatenate(parts) for parts in zip(*moves, strict=True))
+    return senders, receivers, amounts
+
+
+def _supplies(synthetic: Ints, real: Ints, scale: Scale) -> tuple[Ints, Ints, Ints]:
+    """What each bin must give (> 0) or get (< 0), and what it may give and take for nothing, in record units."""
+    p, q = checked_integers(synthetic) * scale.records, checked_integers(real) * scale.records
+    high, low = q + scale.tolerance, np.maximum(q - scale.tolerance, 0)
+    excess = np.where(p > high, p - high, np.where(p < low, p - low, 0))
+    give = np.where(excess > 0, high - low, np.where(excess < 0, 0, p - low))
+    take = np.where(excess < 0, high - low, np.where(excess > 0, 0, high - p))
+    return excess, give, take
+
+
+def _solve_batch(
+    excess: Ints, give: Ints, take: Ints, graphs: Sequence[StepGraph], weights: Sequence[float], scale: Scale
+) -> tuple[Ints, Ints, Ints]:
+    steps = _step_arcs(excess.shape, graphs, weights, scale)
+    nodes = max(excess.size, int(max((part.max(initial=-1) for part in steps[:2]), default=-1)) + 1)
+    most = int(np.abs(excess).sum() + give.sum())  # nothing moves more than all that is given
+    hub = np.array([nodes])
+    number = np.arange(excess.size)
+    e, g, t = excess.ravel(), give.ravel(), take.ravel()
+    parts = [(steps[0], steps[1], np.array([most]), steps[2])]
+    for chosen, caps, cost, outward in (
+        (e > 0, e, scale.cost, True),  # remove
+        (e < 0, -e, scale.cost, False),  # add
+        (t > 0, t, 0, True),  # take for nothing
+        (g > 0, g, 0, False),  # give for nothing
+    ):
+        ends = (number[chosen], hub) if outward else (hub, number[chosen])
+        parts.append((*ends, caps[chosen], np.array([cost])))
+    arcs = [np.broadcast_arrays(*part) for part in parts]
+    tails, heads, capacities, costs = (np.concatenate(column) for column in zip(*arcs, strict=True))
+    supplies = np.zeros(nodes + 1, np.int64)
+    supplies[: e.size], supplies[nodes] = e, -e.sum()
+    flows = solve(tails, heads, capacities, costs, supplies)
+    moved = slice(0, steps[0].size)
+    return moves_of_flow(tails[moved], heads[moved], flows[moved], nodes)
+
+
+def _step_arcs(
+    shape: tuple[int, ...], graphs: Sequence[StepGraph], weights: Sequence[float], scale: Scale
+) -> tuple[Ints, Ints, Ints]:
+    """Tails, heads and costs (rounded down) of the arcs that move a record one step along one attribute."""
+    bins = np.arange(prod(shape)).reshape(shape)
+    nodes = bins.size
+    parts: list[tuple[Ints, Ints, Ints]] = [(bins[:0].ravel(),) * 3]
+    for axis, (graph, weight) in enumerate(zip(graphs, weights, strict=True), start=1):
+        extra = list(shape)
+        extra[axis] = graph.dummies
+        dummies = nodes + np.arange(prod(extra)).reshape(extra)
+        nodes += dummies.size
+        line = np.concatenate([bins, dummies], axis=axis)
+        costs = np.array([int(as_fraction(weight) * step * scale.cost) for step in graph.costs], np.int64)
+        a, b = line.take(graph.ends[0], axis), line.take(graph.ends[1], axis)
+        cost = np.broadcast_to(costs.reshape([-1 if i == axis else 1 for i in range(len(shape))]), a.shape).ravel()
+        parts += [(a.ravel(), b.ravel(), cost), (b.ravel(), a.ravel(), cost)]
+    tails, heads, costs = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return tails, heads, costs
+
+
+def checked_integers(values: NDArray[np.generic]) -> Ints:
+    """As int64; TypeError for anything but integers, because OR-Tools would cut fractions off without a word."""
+    values = np.asarray(values)
+    if not np.issubdtype(values.dtype, np.integer):
+        raise TypeError(f"the flow solver takes whole numbers only, not {values.dtype}; scale and round first")
+    return values.astype(np.int64)
+
+
+def solve(tails: Ints, heads: Ints, capacities: Ints, costs: Ints, supplies: Ints) -> Ints:
+    """The flow on each arc of a min-cost flow; nodes 0 .. len(supplies) - 1, one entry an arc in the first four.
+
+    Raises TypeError for numbers that are not integers, RuntimeError unless OR-Tools finds an optimum.
+    """
+    tails, heads, capacities, costs, supplies = map(checked_integers, (tails, heads, capacities, costs, supplies))
+    if tails.size == 0:
+        return np.empty(0, np.int64)
+    flow = SimpleMinCostFlow()
+    ends = tails.astype(np.int32), heads.astype(np.int32)
+    arcs = flow.add_arcs_with_capacity_and_unit_cost(*ends, capacities, costs)
+    flow.set_nodes_supplies(np.arange(supplies.size, dtype=np.int32), supplies)
+    status = flow.solve()
+    if status != SimpleMinCostFlow.OPTIMAL:
+        raise RuntimeError(f"OR-Tools found no optimal flow: {status.name}")
+    return flow.flows(arcs).astype(np.int64)
