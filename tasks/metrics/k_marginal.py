@@ -1,0 +1,168 @@
+"""The k-marginal score: SDNist's over the whole table, and NIST 2020's by group with its bias penalty.
+
+Belongs here: both scores and the scores of the groups, worst first.  Does not belong here: distances of single
+marginals (marginal_distance.py), what share of the real rows a score is worth (subsample.py).
+Sources: SDNist (github.com/usnistgov/SDNist), sdnist/metrics/kmarginal.py; NIST Differential Privacy Temporal Map
+Challenge, sprint 2 (github.com/drivendataorg/deid2-runtime, runtime/scripts/metric.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_contracts.domain import Clique, Domain, code_dtype
+from tasks.kernels.counting import CodeTable
+from tasks.metrics.marginal_distance import (
+    DENSE_CELLS,
+    both_columns,
+    both_counts,
+    check_tables,
+    mean_l1,
+    occupied_cells,
+    random_cliques,
+    sparse_counts,
+)
+
+BIAS_COUNT = 250
+"""A group whose number of rows is off by more than this gets the worst score."""
+
+WORST = 2.0
+"""Largest difference of two densities: no value in common."""
+
+
+@dataclass(frozen=True, eq=False)
+class GroupScores:
+    """The k-marginal by group.  G groups, worst first; groups of one score in the order of their codes.
+
+    ``score``: mean over the groups, 0..1000, 1000 for no groups.  ``groups``: the group attributes; ``codes``: their
+    codes, int64, shape (G, len(groups)).  ``scores``: 0..1000, shape (G,).  ``real``, ``synthetic``: rows, shape (G,).
+    ``biased``: bool, shape (G,), the groups with the penalty for a wrong number of rows.
+    """
+
+    score: float
+    groups: Clique
+    codes: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    real: NDArray[np.int64]
+    synthetic: NDArray[np.int64]
+    biased: NDArray[np.bool_]
+
+
+def scaled(distance: NDArray[np.float64] | float) -> NDArray[np.float64] | float:
+    """A mean density difference, 0..2, as a score: (2 - distance) 500, 0..1000, 1000 for equal tables."""
+    return (WORST - distance) * 500
+
+
+def k_marginal_score(
+    real: CodeTable,
+    synthetic: CodeTable,
+    k: int = 3,
+    *,
+    cliques: Sequence[Clique] | None = None,
+    number: int = 100,
+    seed: int = 0,
+    threads: int = 0,
+) -> float:
+    """SDNist's k-marginal score, 0..1000, higher is better: 1000 for equal tables, 0 for disjoint ones.
+
+    (2 - s) 500, where s is the mean over marginals of k attributes of the total absolute difference of their
+    densities, sum_cell |real share - synthetic share| in 0..2.  Over ``cliques`` if given (all pairs are what newer
+    versions of SDNist take), else over ``number`` random different sets of k attributes (fewer where there are no
+    more); sets of all attributes where there are fewer than k.  A table without rows has densities of 0: 500 against
+    any other, 1000 against another one without rows.  ValueError for tables that cannot be compared.
+    """
+    if cliques is None:
+        cliques = random_cliques(real.domain, min(k, len(real.domain.attributes)), number, seed)
+    return float(scaled(mean_l1(real, synthetic, cliques, threads)))
+
+
+def group_k_marginal(
+    real: CodeTable,
+    synthetic: CodeTable,
+    groups: Sequence[str],
+    k: int = 2,
+    *,
+    cliques: Sequence[Clique] | None = None,
+    number: int = 50,
+    seed: int = 0,
+    threads: int = 0,
+) -> GroupScores:
+    """NIST 2020, sprint 2: the k-marginal score within each group, then its mean; 0..1000, higher is better.
+
+    A group is a combination of the group attributes' codes (the challenge: PUMA and year) that has rows in either
+    table.  Its distance is the mean over marginals of k other attributes of sum_cell |real share - synthetic share|,
+    shares of the group's own rows, 0..2.  A group gets the worst distance, 2, if one table has none of it (as the
+    challenge has it), or, the bias penalty, if its two numbers of rows differ by more than BIAS_COUNT (the challenge's
+    first scorer: by 250 or more; SDNist: by more).  Score: (2 - distance) 500.
+
+    Marginals: ``cliques``, of attributes outside the groups, or ``number`` random sets of k of these (the challenge:
+    50 sets of 2).  ValueError for no group attributes, cliques that touch them, and tables that cannot be compared.
+    """
+    check_tables(real, synthetic)
+    by = real.domain.ordered(groups)
+    if not by:
+        raise ValueError("the k-marginal by group needs one group attribute or more")
+    others = Domain.of({a: real.domain.size(a) for a in real.domain.attributes if a not in by})
+    if cliques is None:
+        cliques = random_cliques(others, min(k, len(others.attributes)), number, seed)
+    if any(set(clique) & set(by) for clique in cliques):
+        raise ValueError(f"marginals by group must be of attributes other than {', '.join(by)}")
+    row, number_of = occupied_cells(real, synthetic, by)
+    ours, theirs = (_rows_by(group, row.size) for group in (number_of[: real.rows], number_of[real.rows :]))
+    distance = _distances(real, synthetic, number_of, cliques, (ours, theirs), threads)
+    biased = np.abs(ours - theirs) > BIAS_COUNT
+    distance[biased | (ours == 0) | (theirs == 0)] = WORST
+    codes = np.stack([both_columns(real, synthetic, a)[row] for a in by], axis=1)
+    worst = np.argsort(-distance, kind="stable")
+    scores = np.asarray(scaled(distance))
+    mean = float(scores.mean()) if scores.size else 1000.0
+    return GroupScores(mean, by, codes[worst], scores[worst], ours[worst], theirs[worst], biased[worst])
+
+
+def _rows_by(group: NDArray[np.intp], groups: int) -> NDArray[np.int64]:
+    return np.bincount(group, minlength=groups).astype(np.int64, copy=False)
+
+
+def _distances(
+    real: CodeTable,
+    synthetic: CodeTable,
+    group: NDArray[np.intp],
+    cliques: Sequence[Clique],
+    rows: tuple[NDArray[np.int64], NDArray[np.int64]],
+    threads: int,
+) -> NDArray[np.float64]:
+    """Each group's mean over the cliques of its density difference, 0..2, shape (groups,); 0 for no cliques.
+
+    ``group``: the group's number of every row of both tables; ``rows``: how many rows of each table a group has.
+    """
+    groups = rows[0].size
+    total = np.zeros(groups)
+    if not groups or not cliques:
+        return total
+    name = "".join(real.domain.attributes) + "'"  # longer than every attribute's name, so not one of them
+    ours = _with_groups(real, name, group[: real.rows], groups)
+    theirs = _with_groups(synthetic, name, group[real.rows :], groups)
+    dense = [(name, *c) for c in cliques if ours.domain.cells((name, *c)) <= DENSE_CELLS]
+    for a, b in both_counts(ours, theirs, dense, threads):
+        shares = [_shares(counts.reshape(groups, -1), n[:, None]) for counts, n in zip((a, b), rows, strict=True)]
+        total += np.abs(shares[0] - shares[1]).sum(axis=1)
+    for clique in [(name, *c) for c in cliques if ours.domain.cells((name, *c)) > DENSE_CELLS]:
+        row, a, b = sparse_counts(ours, theirs, clique)
+        difference = np.abs(_shares(a, rows[0][group[row]]) - _shares(b, rows[1][group[row]]))
+        total += np.bincount(group[row], weights=difference, minlength=groups)
+    return total / len(cliques)
+
+
+def _with_groups(table: CodeTable, name: str, group: NDArray[np.intp], groups: int) -> CodeTable:
+    """The table with the number of each row's group as one attribute more, the last."""
+    domain = Domain((*table.domain.attributes, name), (*table.domain.sizes, groups))
+    return CodeTable(domain, (*table.columns, group.astype(code_dtype(groups))))
+
+
+def _shares(counts: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """counts / rows, 0 where there are no rows."""
+    return counts / np.maximum(rows, 1)

@@ -1,0 +1,167 @@
+"""L1 distance of marginals: PrivSyn's mean over all pairs, and NIST 2018's density estimation.
+
+Belongs here: the distance of any list of marginals, dense or sparse, and which lists the papers take.  Does not
+belong here: what else a pair's counts tell (pairs.py), k-marginals by group (k_marginal.py).
+Papers: PrivSyn, section 6.1 (marginal release); DPSyn report, section 5.1 (density estimation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_contracts.domain import Clique, Domain
+from tasks.kernels.counting import CodeTable, count_all, thread_count
+
+DENSE_CELLS = 1 << 22
+"""Marginals with more cells are counted by sorting the rows' keys instead of allocating every cell."""
+
+MAX_ROW_PRODUCT = 1 << 62
+"""Rows of one table times rows of the other stay below this, so that distances are exact 64-bit integers."""
+
+_MAX_KEY = 1 << 62  # keys of many attributes are renumbered before they would pass this
+
+
+def check_tables(real: CodeTable, synthetic: CodeTable) -> None:
+    """Refuse (ValueError) tables of two domains, padded ones, and too many rows for exact arithmetic."""
+    if real.domain != synthetic.domain:
+        raise ValueError("the two tables are not over the same domain")
+    if real.padded or synthetic.padded:
+        raise ValueError("metrics compare tables of public bins; these have filtered values")
+    if real.rows * synthetic.rows >= MAX_ROW_PRODUCT:
+        raise ValueError("the two tables have too many rows for exact distances: their product must be below 2**62")
+
+
+def l1_distance(real: NDArray[np.int64], synthetic: NDArray[np.int64], rows: int, synthetic_rows: int) -> float:
+    """L1 distance of two marginals as shares of their tables' rows, from counts of equal shape; 0..2.
+
+    Computed in integers, so equal shares give exactly 0 and the order of rows or cells never matters.  A table
+    without rows has shares of 0 everywhere: 1 from any other table, 0 from another one without rows.
+    """
+    if not rows or not synthetic_rows:
+        return float(rows != synthetic_rows)
+    total = int(np.abs(real * synthetic_rows - synthetic * rows).sum())
+    return total / (rows * synthetic_rows)
+
+
+def occupied_cells(real: CodeTable, synthetic: CodeTable, clique: Clique) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The cells of a marginal of any size that a row of either table is in, numbered in row-major order.
+
+    Rows are numbered through the real table and then the synthetic one.  ``row``: one row of each cell, shape
+    (cells,).  ``cell``: the cell of each row, shape (rows of both,).  Memory grows with the rows, never with the cells.
+    """
+    keys = np.zeros(real.rows + synthetic.rows, np.int64)
+    largest = 1
+    for attribute, size in zip(clique, real.domain.shape(clique), strict=True):
+        if largest * size > _MAX_KEY:
+            values, keys = np.unique(keys, return_inverse=True)
+            largest = values.size
+        keys = keys * size + both_columns(real, synthetic, attribute)
+        largest *= size
+    _, row, cell = np.unique(keys, return_index=True, return_inverse=True)
+    return row, cell
+
+
+def both_columns(real: CodeTable, synthetic: CodeTable, attribute: str) -> NDArray[np.int64]:
+    """The attribute's codes in the real table, then those in the synthetic one."""
+    return np.concatenate([real.column(attribute), synthetic.column(attribute)], dtype=np.int64)
+
+
+def sparse_counts(
+    real: CodeTable, synthetic: CodeTable, clique: Clique
+) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
+    """(row, real count, synthetic count) of the :func:`occupied_cells`, each of shape (cells,)."""
+    row, cell = occupied_cells(real, synthetic, clique)
+    ours, theirs = (np.bincount(part, minlength=row.size) for part in (cell[: real.rows], cell[real.rows :]))
+    return row, ours.astype(np.int64, copy=False), theirs.astype(np.int64, copy=False)
+
+
+def l1_distances(
+    real: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int = 0
+) -> NDArray[np.float64]:
+    """L1 distance of the normalised marginals, shape (len(cliques),), each 0..2 (0: equal, 2: disjoint).
+
+    DPSyn report, section 5.1; PrivSyn, section 6.1.  Marginals of more than DENSE_CELLS cells are counted sparsely,
+    so a clique may have any number of cells.  Exact and independent of ``threads`` (0: all cores).  A table without
+    rows: see :func:`l1_distance`.  ValueError for tables that cannot be compared.
+    """
+    check_tables(real, synthetic)
+    dense = [i for i, c in enumerate(cliques) if real.domain.cells(c) <= DENSE_CELLS]
+    sparse = [i for i, c in enumerate(cliques) if real.domain.cells(c) > DENSE_CELLS]
+    found = np.zeros(len(cliques))
+    tables = both_counts(real, synthetic, [cliques[i] for i in dense], threads)
+    for i, (ours, theirs) in zip(dense, tables, strict=True):
+        found[i] = l1_distance(ours, theirs, real.rows, synthetic.rows)
+
+    def distance(i: int) -> float:
+        _, ours, theirs = sparse_counts(real, synthetic, cliques[i])
+        return l1_distance(ours, theirs, real.rows, synthetic.rows)
+
+    with ThreadPoolExecutor(thread_count(threads)) as pool:
+        found[sparse] = list(pool.map(distance, sparse))
+    return found
+
+
+def both_counts(
+    real: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Both tables' dense counts of each clique, in order, lazily."""
+    return zip(count_all(real, cliques, threads=threads), count_all(synthetic, cliques, threads=threads), strict=True)
+
+
+def mean_l1(real: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int = 0) -> float:
+    """Mean of :func:`l1_distances`, 0..2, lower is better; 0 for no cliques.
+
+    Over ``all_cliques(domain, 2)`` this is the error of PrivSyn's marginal release task (section 6.1).
+    """
+    return float(l1_distances(real, synthetic, cliques, threads).mean()) if len(cliques) else 0.0
+
+
+def all_cliques(domain: Domain, ways: int) -> list[Clique]:
+    """Every clique of ``ways`` attributes, in domain order; none if there are fewer attributes.
+
+    ValueError for a negative number of ways.
+    """
+    if ways < 0:
+        raise ValueError(f"a marginal has at least 0 attributes, not {ways}")
+    return list(combinations(domain.attributes, ways))
+
+
+def random_cliques(domain: Domain, ways: int, number: int, seed: int) -> list[Clique]:
+    """``number`` different cliques of ``ways`` attributes, all equally likely; all of them if there are no more.
+
+    In the order of :func:`all_cliques`.  Depends on the arguments only.  Lists all combinations only where fewer than
+    2 ``number`` exist.  ValueError for a negative number.
+    """
+    if number < 0:
+        raise ValueError(f"the number of marginals must not be negative: {number}")
+    there = comb(len(domain.attributes), ways) if ways >= 0 else 0
+    if there <= number:
+        return all_cliques(domain, ways)
+    rng = np.random.default_rng(seed)
+    if there < 2 * number:
+        every = all_cliques(domain, ways)
+        return [every[i] for i in sorted(rng.choice(there, number, replace=False))]
+    chosen: set[tuple[int, ...]] = set()
+    while len(chosen) < number:
+        drawn = rng.choice(len(domain.attributes), ways, replace=False)
+        chosen.add(tuple(sorted(int(i) for i in drawn)))
+    return [tuple(domain.attributes[i] for i in clique) for clique in sorted(chosen)]
+
+
+def density_estimation(
+    real: CodeTable, synthetic: CodeTable, schemas: int = 300, seed: int = 0, threads: int = 0
+) -> float:
+    """NIST 2018's density estimation score, 0..10**6, higher is better.
+
+    S = 10**6 (1 - s / 2), s the mean L1 distance (0..2) of the normalised marginals on ``schemas`` random sets of
+    three attributes (DPSyn report, section 5.1).  A table of fewer than three attributes: sets of all of them.  Where
+    fewer sets exist than asked for, each counts once.  Bins are the public ones.
+    """
+    ways = min(3, len(real.domain.attributes))
+    return 1e6 * (1 - mean_l1(real, synthetic, random_cliques(real.domain, ways, schemas, seed), threads) / 2)

@@ -1,0 +1,178 @@
+"""Every pair of attributes in one pass: the L1 distance of its marginal, and how strongly its attributes go together.
+
+Belongs here: the figures that follow from 2-way counts alone.  Does not belong here: distances of other marginals
+(marginal_distance.py), which values the codes of an ordered attribute stand for (the codecs know).
+Papers: PrivSyn, section 6.1 (2-way L1); correlation ratio: K. Pearson, 1905; V: H. Cramer, 1946, chapter 21.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array
+
+from data_contracts.domain import Clique
+from tasks.kernels.counting import CodeTable
+from tasks.metrics.marginal_distance import (
+    DENSE_CELLS,
+    all_cliques,
+    both_columns,
+    both_counts,
+    check_tables,
+    l1_distance,
+    sparse_counts,
+)
+
+Floats = NDArray[np.float64]
+Values = Mapping[str, Floats | None]
+Counts = Any
+"""2-way counts: an int64 array, or a scipy sparse array of the same shape; the sums below read the same for both."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairFigures:
+    """What every pair of attributes (in domain order) shows, all arrays of shape (pairs,).
+
+    ``cells``: of the 2-way marginal, int64.  ``l1``: synthetic against real as shares, 0..2.  ``association_real``,
+    ``association_synthetic``: -1..1 for two ordered attributes, else 0..1; NaN where undefined
+    (:func:`association`).
+    """
+
+    pairs: tuple[Clique, ...]
+    cells: NDArray[np.int64]
+    l1: Floats
+    association_real: Floats
+    association_synthetic: Floats
+
+
+def pair_figures(real: CodeTable, synthetic: CodeTable, values: Values, threads: int = 0) -> PairFigures:
+    """The figures of all d (d - 1) / 2 pairs, each pair counted once in each table.
+
+    ``values``: attribute -> the number that each of its codes stands for (float64, shape (codes,), NaN for null), or
+    None for a nominal attribute; attributes that are not in it are nominal.  Marginals of more than DENSE_CELLS cells
+    are counted sparsely.  The same figures for any number of ``threads`` (0: all cores).  ValueError for tables that
+    cannot be compared and values that do not fit the domain.
+    """
+    check_tables(real, synthetic)
+    numbers = _checked(real, values)
+    pairs = all_cliques(real.domain, 2)
+    l1, ours, theirs = (np.full(len(pairs), np.nan) for _ in range(3))
+    for i, (pair, (a, b)) in enumerate(zip(pairs, _joint(real, synthetic, pairs, threads), strict=True)):
+        first, second = numbers[pair[0]], numbers[pair[1]]
+        l1[i] = l1_distance(a, b, real.rows, synthetic.rows)
+        ours[i], theirs[i] = association(a, first, second), association(b, first, second)
+    cells = np.array([real.domain.cells(p) for p in pairs], np.int64)
+    return PairFigures(tuple(pairs), cells, l1, ours, theirs)
+
+
+def correlation_difference(figures: PairFigures) -> float:
+    """Mean absolute difference of the association over all pairs where both tables define it; 0..2, lower is better.
+
+    0 where no pair is defined in both tables.  SDNist draws the same differences pair by pair as heat maps: Pearson's
+    correlation of all features, nominal ones by their code, and Kendall's rank correlation of the ordinal ones.  Here
+    a pair with a nominal attribute has a measure that does not depend on its codes' order, ranks are not used, and one
+    mean takes the place of the heat map.
+    """
+    difference = np.abs(figures.association_real - figures.association_synthetic)
+    defined = difference[np.isfinite(difference)]
+    return float(defined.mean()) if defined.size else 0.0
+
+
+def association(counts: Counts, a: Floats | None, b: Floats | None) -> float:
+    """How strongly the two attributes of a 2-way table of counts, shape (codes of a, codes of b), go together.
+
+    Two ordered attributes: Pearson's correlation of their values, -1..1.  One ordered: the correlation ratio eta of
+    its values by the other's categories, 0..1.  None ordered: Cramer's V without bias correction, 0..1.  Rows with a
+    null (NaN) in an ordered attribute are left out; null is a category of a nominal one.  NaN where, in the rows
+    left, an attribute has one value only, or where there are none.
+    """
+    if a is not None and b is not None:
+        return _pearson(counts, a, b)
+    if a is not None:
+        return _correlation_ratio(counts, a)
+    if b is not None:
+        return _correlation_ratio(counts.T, b)
+    return _cramers_v(counts)
+
+
+def _pearson(counts: Counts, a: Floats, b: Floats) -> float:
+    """sum_ij n_ij (a_i - mean a) (b_j - mean b) / sqrt(SS_a SS_b) over the rows with both values."""
+    known_a, known_b = ~np.isnan(a), ~np.isnan(b)
+    rows, columns = known_a * (counts @ known_b), known_b * (known_a @ counts)
+    if _constant(rows, a) or _constant(columns, b):
+        return float("nan")
+    u, v = _centred(rows, a), _centred(columns, b)
+    together = u @ (counts @ v)
+    return float(np.clip(together / np.sqrt((rows @ u**2) * (columns @ v**2)), -1, 1))
+
+
+def _correlation_ratio(counts: Counts, a: Floats) -> float:
+    """Eta: sqrt(sum_j n_j (mean of a in j - mean a)^2 / SS_a), over the rows with a value of a."""
+    known = ~np.isnan(a)
+    rows, columns = known * counts.sum(axis=1), known @ counts
+    if _constant(rows, a) or np.count_nonzero(columns) < 2:
+        return float("nan")
+    u = _centred(rows, a)
+    there = columns > 0
+    between = ((u @ counts)[there] ** 2 / columns[there]).sum()
+    return float(np.clip(np.sqrt(between / (rows @ u**2)), 0, 1))
+
+
+def _cramers_v(counts: Counts) -> float:
+    """V: sqrt((sum_ij n_ij^2 / (n_i n_j) - 1) / (min(I, J) - 1)), I and J the numbers of occupied rows and columns."""
+    rows, columns = counts.sum(axis=1), counts.sum(axis=0)
+    smaller = min(np.count_nonzero(rows), np.count_nonzero(columns))
+    if smaller < 2:
+        return float("nan")
+    squares = (counts * counts) @ _inverse(columns)
+    return float(np.sqrt(np.clip((_inverse(rows) @ squares - 1) / (smaller - 1), 0, 1)))
+
+
+def _constant(weights: NDArray[Any], values: Floats) -> bool:
+    """Whether the values with a positive weight are all the same, or none."""
+    there = values[weights > 0]
+    return there.size == 0 or bool(there.min() == there.max())
+
+
+def _centred(weights: NDArray[Any], values: Floats) -> Floats:
+    """Values minus their weighted mean; 0 for values without weight, so that they count nowhere."""
+    there = weights > 0
+    mean = np.average(values[there], weights=weights[there])
+    return np.where(there, values - mean, 0.0)
+
+
+def _inverse(totals: NDArray[np.int64]) -> Floats:
+    """1 / totals, 0 for a total of 0."""
+    return np.divide(1.0, totals, out=np.zeros(totals.shape), where=totals > 0)
+
+
+def _joint(
+    real: CodeTable, synthetic: CodeTable, pairs: Sequence[Clique], threads: int
+) -> Iterator[tuple[Counts, Counts]]:
+    """Both tables' counts of every pair, in order; sparse arrays for pairs of very many cells."""
+    tables = both_counts(real, synthetic, [p for p in pairs if real.domain.cells(p) <= DENSE_CELLS], threads)
+    for pair in pairs:
+        yield next(tables) if real.domain.cells(pair) <= DENSE_CELLS else _sparse(real, synthetic, pair)
+
+
+def _sparse(real: CodeTable, synthetic: CodeTable, pair: Clique) -> tuple[csr_array, csr_array]:
+    row, *counts = sparse_counts(real, synthetic, pair)
+    codes = [both_columns(real, synthetic, a)[row] for a in pair]
+    first, second = (coo_array((c, codes), shape=real.domain.shape(pair)).tocsr() for c in counts)
+    return first, second
+
+
+def _checked(table: CodeTable, values: Values) -> dict[str, Floats | None]:
+    """The values of every attribute of the domain; ValueError for unknown attributes and wrong lengths."""
+    for attribute, numbers in values.items():
+        if attribute not in table.domain.attributes:
+            raise ValueError(f"values of {attribute}, which is not in the domain")
+        if numbers is not None and np.shape(numbers) != (table.domain.size(attribute),):
+            raise ValueError(f"{attribute}: one value a code is needed, {table.domain.size(attribute)} in all")
+        if numbers is not None and np.isinf(numbers).any():
+            raise ValueError(f"{attribute}: its values must be finite, or NaN for null")
+    return {a: values.get(a) for a in table.domain.attributes}

@@ -1,0 +1,94 @@
+"""The pie-chart metric: one pie of kinds a place and time, its small slices left out, compared pie by pie.
+
+Belongs here: the score of NIST 2020's sprint 1 and its parts.  Does not belong here: drawing the pies.
+Sources: MGD paper, section 2.2; NIST Differential Privacy Temporal Map Challenge, sprint 1 (class Deid2Metric of the
+challenge's runtime/scripts/metric.py, github.com/drivendataorg/deid2-runtime), whose constants are used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import rel_entr
+
+from tasks.kernels.counting import CodeTable, count
+from tasks.metrics.marginal_distance import check_tables
+
+Floats = NDArray[np.float64]
+
+THRESHOLD = 0.05
+"""Slices below this share of their pie are set to zero, in each table on its own."""
+
+MISLEADING_PENALTY = 0.2
+"""For each kind that the synthetic pie shows and the real one does not, after the small slices are gone."""
+
+BIAS_PENALTY, ALLOWED_BIAS = 0.25, 500
+"""For a pie whose number of rows is off by more than ALLOWED_BIAS."""
+
+_TINY = 1e-9  # added to every count, as the challenge does: a pie without rows counts as one of equal slices
+
+
+@dataclass(frozen=True, eq=False)
+class PieChart:
+    """Scores of all pies; P places, T times, arrays of shape (P, T) by their codes.
+
+    ``score``: mean of ``scores``, 0..1, higher is better; ``total``: their sum, 0..P T, as the challenge ranked.
+    ``scores``: 1 - (divergence + misleading + bias), not below 0.  ``divergence``: Jensen-Shannon distance to base 2
+    of the denoised pies, 0..1.  ``misleading``: MISLEADING_PENALTY times the kinds shown wrongly.  ``bias``: 0 or
+    BIAS_PENALTY.
+    """
+
+    score: float
+    total: float
+    scores: Floats
+    divergence: Floats
+    misleading: Floats
+    bias: Floats
+
+
+def pie_chart(real: CodeTable, synthetic: CodeTable, place: str, time: str, kind: str) -> PieChart:
+    """The pie-chart metric of three different attributes: 1 for equal tables, 0 where every pie is wrong.
+
+    For every place and time, the counts of the kinds are a pie.  Slices of less than 5 % become zero.  The penalty is
+    the sum of: the Jensen-Shannon distance of the pies; 0.2 for each kind that only the synthetic pie still shows;
+    0.25 where the pie's number of rows (before slices are left out) is off by more than 500.  Its score is 1 minus
+    that, at least 0; a pie equal in both tables scores 1, also one without rows.  The challenge summed the scores over
+    places and times (``total``); ``score`` is their mean, so that it does not depend on how many pies there are.
+    Counts are compared as they are: a synthetic table of another size is penalised where the pies' sizes differ.
+    ValueError for tables that cannot be compared, repeated attributes, more than 2**31 cells.
+    """
+    check_tables(real, synthetic)
+    if len({place, time, kind}) < 3:
+        raise ValueError("a pie chart needs three different attributes: place, time and kind")
+    ours, theirs = count(real, (place, time, kind)), count(synthetic, (place, time, kind))
+    parts = np.array([_penalties(a, b) for a, b in zip(ours, theirs, strict=True)])  # place by place: bounded memory
+    divergence, misleading, bias = parts.transpose(1, 0, 2)
+    scores = np.clip(1 - (divergence + misleading + bias), 0, 1)
+    return PieChart(float(scores.mean()), float(scores.sum()), scores, divergence, misleading, bias)
+
+
+def denoised(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Counts of pies (last axis: kinds) with the slices below THRESHOLD of their pie's sum set to zero."""
+    return np.where(counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1) < THRESHOLD, 0, counts)
+
+
+def _penalties(real: NDArray[np.int64], synthetic: NDArray[np.int64]) -> Floats:
+    """(divergence, misleading, bias) of each pie, shape (3, T), from counts of shape (T, kinds); 0 for equal pies."""
+    shown, shown_synthetic = (denoised(counts) for counts in (real, synthetic))
+    divergence = jensen_shannon(shown.astype(np.float64) + _TINY, shown_synthetic.astype(np.float64) + _TINY)
+    misleading = MISLEADING_PENALTY * ((shown == 0) & (shown_synthetic > 0)).sum(axis=-1)
+    bias = BIAS_PENALTY * (np.abs(real.sum(axis=-1) - synthetic.sum(axis=-1)) > ALLOWED_BIAS)
+    return np.where((real == synthetic).all(axis=-1), 0.0, np.stack([divergence, misleading, bias]))
+
+
+def jensen_shannon(p: Floats, q: Floats) -> Floats:
+    """Jensen-Shannon distance to base 2 of the distributions on the last axis, which need not sum to 1; 0..1.
+
+    sqrt((KL(p | m) + KL(q | m)) / 2), m = (p + q) / 2 (Endres and Schindelin, 2003).
+    """
+    p, q = p / p.sum(axis=-1, keepdims=True), q / q.sum(axis=-1, keepdims=True)
+    middle = (p + q) / 2
+    nats = (rel_entr(p, middle) + rel_entr(q, middle)).sum(axis=-1) / 2
+    return np.sqrt(np.clip(nats / np.log(2), 0, 1))

@@ -1,0 +1,130 @@
+"""A score as a share of the real rows: as good as a random sample of X of them.
+
+Belongs here: samples, the scores of samples, and reading a score off them.  Does not belong here: the scores.
+Source: SDNist's equivalent subsample of the k-marginal score (github.com/usnistgov/SDNist), used here for any score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.isotonic import isotonic_regression
+
+from tasks.kernels.counting import CodeTable
+
+Floats = NDArray[np.float64]
+Score = Callable[[CodeTable], float]
+Better = Literal["lower", "higher"]
+
+SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
+"""Shares of the real rows that are measured."""
+
+
+def subsample(table: CodeTable, share: float, seed: int | Sequence[int]) -> CodeTable:
+    """A random ``share`` of the rows without replacement, in the table's order; the same one for the same seed.
+
+    round(share rows) of them, at least one if there are any.  ValueError for a share outside (0, 1].
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"a share of the rows must be above 0 and at most 1: {share}")
+    kept = min(table.rows, max(1, round(share * table.rows)))
+    if kept == table.rows:
+        return table
+    rows = np.sort(np.random.default_rng(seed).choice(table.rows, kept, replace=False))
+    return CodeTable(table.domain, tuple(column[rows] for column in table.columns), table.padded)
+
+
+def subsample_scores(
+    scores: Mapping[str, Score] | Callable[[CodeTable], Mapping[str, float]],
+    real: CodeTable,
+    shares: Sequence[float] = SHARES,
+    seed: int = 0,
+    repeats: int = 1,
+) -> dict[str, Floats]:
+    """Each score's mean over ``repeats`` random samples of each share, shape (shares,).
+
+    ``scores``: functions of a table by name, or one function that gives several scores by name.  All are taken on the
+    same samples; share 1 is the real table itself and is scored once.  ValueError for shares that are not ascending
+    and within (0, 1], and for no repeats.
+    """
+    if not shares or any(not 0 < s <= 1 for s in shares) or any(a >= b for a, b in pairwise(shares)):
+        raise ValueError("shares must be ascending, above 0 and at most 1")
+    if repeats < 1:
+        raise ValueError(f"at least one repeat is needed: {repeats}")
+    found: dict[str, list[float]] = {}
+    for i, share in enumerate(shares):
+        samples = [subsample(real, share, [seed, i, r]) for r in range(repeats if share < 1 else 1)]
+        taken = [_scored(scores, sample) for sample in samples]
+        for name in taken[0]:
+            found.setdefault(name, []).append(float(np.mean([t[name] for t in taken])))
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def _scored(
+    scores: Mapping[str, Score] | Callable[[CodeTable], Mapping[str, float]], table: CodeTable
+) -> Mapping[str, float]:
+    return scores(table) if callable(scores) else {name: score(table) for name, score in scores.items()}
+
+
+def equivalent_share(shares: Sequence[float], measured: Floats, value: float, better: Better) -> float | None:
+    """The share whose random samples score ``value``, given what samples of ``shares`` (ascending) scored.
+
+    The measured scores are made monotone (isotonic regression: a larger sample is never worse) and interpolated
+    linearly in log share.  The largest share: at least as good as it, so 1.0 says as close as all the rows, or closer
+    than the largest sample tried.  The smallest share: no better than it.  None where the reading says nothing:
+    a value or score that is not finite, or scores that do not tell samples of any size apart.
+    """
+    if not np.isfinite(value) or not np.isfinite(measured).all():
+        return None
+    sign = 1.0 if better == "higher" else -1.0
+    quality = isotonic_regression(sign * np.asarray(measured, np.float64))
+    if quality[0] == quality[-1]:
+        return None
+    if sign * value >= quality[-1]:
+        return float(shares[-1])
+    if sign * value <= quality[0]:
+        return float(shares[0])
+    levels, level = np.unique(quality, return_inverse=True)
+    logs = np.bincount(level, weights=np.log(shares)) / np.bincount(level)  # a flat stretch stands at its middle
+    return float(np.exp(np.interp(sign * value, levels, logs)))
+
+
+def equivalent_subsamples(
+    scores: Mapping[str, Score] | Callable[[CodeTable], Mapping[str, float]],
+    values: Mapping[str, float],
+    better: Mapping[str, Better],
+    real: CodeTable,
+    shares: Sequence[float] = SHARES,
+    seed: int = 0,
+    repeats: int = 1,
+) -> dict[str, float | None]:
+    """:func:`equivalent_subsample` of several scores on the same samples; one entry a name of ``values``.
+
+    None for all of them when the real table has no rows.  KeyError for a name without score or direction.
+    """
+    if not real.rows:
+        return dict.fromkeys(values)
+    measured = subsample_scores(scores, real, shares, seed, repeats)
+    return {name: equivalent_share(shares, measured[name], value, better[name]) for name, value in values.items()}
+
+
+def equivalent_subsample(
+    score: Score,
+    real: CodeTable,
+    value: float,
+    better: Better,
+    shares: Sequence[float] = SHARES,
+    seed: int = 0,
+    repeats: int = 1,
+) -> float | None:
+    """The share X of the real rows, smallest..largest of ``shares``, such that a random X of them scores ``value``.
+
+    SDNist's reading of a score: "as close as an X sample of the real rows", here between the measured shares as well
+    (:func:`equivalent_share` says how, what the two ends mean and when there is none).  ``score`` compares a table
+    with the real one; ``better``: whether higher or lower scores are closer.
+    """
+    return equivalent_subsamples({"": score}, {"": value}, {"": better}, real, shares, seed, repeats)[""]
