@@ -29,14 +29,28 @@ def decode(
 
     Postprocessing of noisy tables only; the same ``seed`` gives the same rows.
     """
-    rng = np.random.default_rng([seed, 0xDEC0DE])
-    order = rng.permutation(codes.rows)
+    rng = generator(seed)
     schema = decoded_schema(plan, column_order)
+    for fine in fine_codes(codes, recode, rng):
+        columns = plan.decode(fine, rng)
+        yield pa.RecordBatch.from_arrays([columns[name] for name in column_order], schema=schema)
+
+
+def generator(seed: int) -> np.random.Generator:
+    """The random generator of this step for ``synthesis.seed``."""
+    return np.random.default_rng([seed, 0xDEC0DE])
+
+
+def fine_codes(codes: CodeTable, recode: Recode, rng: np.random.Generator) -> Iterator[dict[str, NDArray[np.int64]]]:
+    """Fine codes by attribute, at most BATCH_ROWS rows at a time; the rows come in random order.
+
+    Each coarse code is replaced by one of its fine codes, drawn by the recode's weights.
+    """
+    order = rng.permutation(codes.rows)
     draws = {a: _Refiner(recode[a]) for a in codes.domain.attributes}
     for start in range(0, codes.rows, BATCH_ROWS):
         rows = order[start : start + BATCH_ROWS]
-        columns = plan.decode({a: refine(codes.column(a)[rows], rng) for a, refine in draws.items()}, rng)
-        yield pa.RecordBatch.from_arrays([columns[name] for name in column_order], schema=schema)
+        yield {a: refine(codes.column(a)[rows], rng) for a, refine in draws.items()}
 
 
 def decoded_schema(plan: EncodingPlan, column_order: Sequence[str]) -> pa.Schema:

@@ -37,6 +37,14 @@ class NoiseSource(Protocol):
         ...
 
 
+class ComparisonNoise(NoiseSource, Protocol):
+    """Noise for comparing methods on data that nobody releases: also Laplace, which no release draws."""
+
+    def draw_laplace(self, scale: float, cells: int) -> Counts:
+        """``cells`` independent rounded Laplace draws of scale ``scale`` (in counts), int64."""
+        ...
+
+
 class OpenDPNoise:
     """The release source: OpenDP's exact discrete Gaussian.  It has no seed and cannot be given one.
 
@@ -83,6 +91,14 @@ class SeededNoise:
         _check(sigma, cells)
         return np.rint(self._generator.normal(0.0, sigma, cells)).astype(np.int64)
 
+    def draw_laplace(self, scale: float, cells: int) -> Counts:
+        """``cells`` draws of round(Lap(scale)), int64, of variance about 2 scale^2 + 1/12.
+
+        Rounding an integer count plus Lap(b) is post-processing: sensitivity Delta_1 costs Delta_1 / b of pure epsilon.
+        """
+        _check(scale, cells)
+        return np.rint(self._generator.laplace(0.0, scale, cells)).astype(np.int64)
+
 
 class NoNoise:
     """Zeros: the no-noise limit, for tests that compare with an exact answer.  Never for a release."""
@@ -93,6 +109,10 @@ class NoNoise:
         """``cells`` zeros, int64; the arguments are checked as everywhere else."""
         _check(sigma, cells)
         return np.zeros(cells, dtype=np.int64)
+
+    def draw_laplace(self, scale: float, cells: int) -> Counts:
+        """As :meth:`draw`: zeros."""
+        return self.draw(scale, cells)
 
 
 def draw(sigma: float, cells: int) -> Counts:

@@ -1,0 +1,167 @@
+"""What a method is: the task it is given, what it hands back, and the promise that its draws add up to.
+
+Belongs here: the one interface of all methods, and the check of what a run spent.  Does not belong here: any
+one method (tasks/methods/pipeline.py ...), the list of them (registry.py), metrics, files.
+
+A method is for comparisons, on data that is public or stays where it is: its noise has a seed, so that nothing
+that comes out is private.  To add one: a function from :class:`Task` to :class:`Made`, and an entry of
+``registry.METHODS``; import its package inside the function, so that an absent one raises ImportError there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_contracts.domain import Clique, Domain, code_dtype
+from data_contracts.receipts import Query, total_rho
+from data_contracts.spec import Compression, Consistency, ReleaseSpec, Selection, Split, Synthesis
+from tasks.kernels.counting import CodeTable
+from tasks.privacy.accountant import Accountant, epsilon_for
+from tasks.privacy.noise import ComparisonNoise
+
+
+@dataclass(frozen=True)
+class PipelineSettings:
+    """The spec's choices that a method may follow or replace: all of a release's but data, columns and guarantee."""
+
+    accountant: Accountant = "tight"
+    split: Split = field(default_factory=Split)
+    compression: Compression = field(default_factory=Compression)
+    selection: Selection = field(default_factory=Selection)
+    consistency: Consistency = field(default_factory=Consistency)
+    synthesis: Synthesis = field(default_factory=Synthesis)
+
+    @classmethod
+    def of(cls, spec: ReleaseSpec) -> PipelineSettings:
+        """Those of ``spec``."""
+        return cls(spec.accountant, spec.split, spec.compression, spec.selection, spec.consistency, spec.synthesis)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One run of one method.
+
+    rows: the real training rows in fine codes; groups: fine code -> public bin, by attribute; epsilon, delta: the
+    promise to keep for adding or removing one person with at most ``records`` rows; seed: of the post-processing;
+    noise: seeded as well; threads: 0 for all cores.
+    """
+
+    rows: CodeTable
+    groups: Mapping[str, NDArray[np.int32]]
+    epsilon: float
+    delta: float
+    records: int
+    noise: ComparisonNoise
+    seed: int = 0
+    threads: int = 0
+    settings: PipelineSettings = PipelineSettings()
+
+    @property
+    def bins(self) -> Domain:
+        """The domain of the public bins: of the table that every method returns."""
+        return Domain.of({a: int(self.groups[a].max()) + 1 for a in self.rows.domain.attributes})
+
+    def to_bins(self, fine: CodeTable) -> CodeTable:
+        """Fine codes as codes of the public bins."""
+        domain = self.bins
+        columns = (
+            self.groups[a].astype(code_dtype(size))[fine.column(a)]
+            for a, size in zip(domain.attributes, domain.sizes, strict=True)
+        )
+        return CodeTable(domain, tuple(columns))
+
+
+@dataclass(frozen=True)
+class LaplaceQuery:
+    """One vector of integer counts that gets rounded Laplace noise.
+
+    ``sensitivity`` is the exact L1 sensitivity under adding or removing one person, ``scale`` the b of Lap(b) in
+    counts; the price is epsilon = sensitivity / scale, pure.
+    """
+
+    attributes: Clique
+    cells: int
+    sensitivity: int
+    scale: float
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Exact price of the noise actually drawn."""
+        return Fraction(self.sensitivity) / Fraction(self.scale)
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the noise: sqrt(2) b."""
+        return math.sqrt(2.0) * self.scale
+
+
+def laplace_scale(epsilon: Fraction, sensitivity: int) -> float:
+    """Smallest scale (a float, rounded up) whose exact price is at most ``epsilon``; ValueError for epsilon <= 0."""
+    if epsilon <= 0:
+        raise ValueError(f"epsilon must be positive, not {epsilon}")
+    scale = sensitivity / float(epsilon)
+    while Fraction(sensitivity) > Fraction(scale) * epsilon:
+        scale = math.nextafter(scale, math.inf)
+    return scale
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """What a method made: synthetic rows, and a receipt for every noisy look at the data.
+
+    table: codes of the public bins (``Task.bins``); fine: the same rows in fine codes, where the method makes them;
+    zcdp, pure: receipts of Gaussian and of Laplace noise; marginals: the attribute sets measured besides the
+    one-ways, where the method has such.
+    """
+
+    table: CodeTable
+    fine: CodeTable | None = None
+    zcdp: tuple[Query, ...] = ()
+    pure: tuple[LaplaceQuery, ...] = ()
+    marginals: tuple[Clique, ...] = ()
+
+    def epsilon(self, delta: float) -> float:
+        """The epsilon (rounded up) that the receipts promise at ``delta``.
+
+        The Gaussian ones compose as zCDP and become (epsilon, delta); the pure ones add up (naive composition).
+        """
+        exact = Fraction(epsilon_for(total_rho(self.zcdp), delta)) + sum((q.epsilon for q in self.pure), Fraction(0))
+        nearest = float(exact)
+        return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
+
+
+def spread_evenly(table: CodeTable, groups: Mapping[str, NDArray[np.int32]], seed: int) -> CodeTable:
+    """Codes of public bins to fine codes, each fine code of a bin equally likely; rows stay where they are."""
+    rng = np.random.default_rng([seed, 0xF1E])
+    domain = Domain.of({a: len(groups[a]) for a in table.domain.attributes})
+    columns = []
+    for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
+        members = np.argsort(groups[attribute], kind="stable").astype(code_dtype(size))
+        width = np.bincount(groups[attribute])
+        code = table.column(attribute)
+        columns.append(members[(np.cumsum(width) - width)[code] + rng.integers(0, width[code])])
+    return CodeTable(domain, tuple(columns))
+
+
+@dataclass(frozen=True)
+class Method:
+    """One entry of the registry.
+
+    ``name`` is what people type and results store, and never changes its meaning; ``private`` is false for a
+    reference that looks at the data without noise somewhere.  ``run`` is pure: the same task gives the same table,
+    on any number of threads.  It may raise ImportError (not installed), TimeoutError or MemoryError (did not
+    finish).
+    """
+
+    name: str
+    title: str
+    description: str
+    source: str
+    run: Callable[[Task], Made] = field(repr=False)
+    private: bool = True

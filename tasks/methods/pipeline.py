@@ -1,0 +1,192 @@
+"""PrivSyn and its variants: the release's own steps in memory, with the choices that a variant changes.
+
+Belongs here: which marginals are measured, how the budget is split over them, and the order of the steps.  Does
+not belong here: any step's algorithm (tasks/*.py), the release's wiring with files and ledger (flows/).
+Paper: Algorithm 3; the variants are those of sections 6.3 and 6.4.
+
+A test holds the pipeline with the spec's own settings against a real release: the same noise gives the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_contracts.domain import Clique, Domain, code_dtype
+from data_contracts.receipts import Query, sigma_for, total_rho
+from tasks import (
+    append_attributes,
+    combine_cliques,
+    compress_domain,
+    decode,
+    indif_scores,
+    make_consistent,
+    measure_marginals,
+    one_way_marginals,
+    select_pairs,
+    synthesize,
+)
+from tasks.kernels.counting import CodeTable
+from tasks.marginals import Marginal
+from tasks.methods.base import LaplaceQuery, Made, PipelineSettings, Task, laplace_scale
+from tasks.noisy import Answers
+from tasks.privacy.accountant import epsilon_for, rho_for
+
+Exact = Callable[[CodeTable, Sequence[Query], int], Iterator[NDArray[np.int64]]]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What a variant of the pipeline does otherwise.
+
+    marginals: "noisy": DenseMarg on noisy InDif scores; "exact": on exact ones, their budget left unspent (the
+    paper's "non-private"); "all": every pair, not merged into cliques, the scores' budget spent on measuring;
+    "none": one-ways only, with the whole budget.
+    noise: of the measured marginals: "weighted": Gaussian, rho_i ~ c_i^(2/3) (equation (1)); "equal": Gaussian,
+    equal rho_i; "laplace": Laplace, equal epsilon_i.
+    settings: what becomes of the task's settings.
+    """
+
+    marginals: Literal["noisy", "exact", "all", "none"] = "noisy"
+    noise: Literal["weighted", "equal", "laplace"] = "weighted"
+    settings: Callable[[PipelineSettings], PipelineSettings] = lambda settings: settings
+
+
+@dataclass(frozen=True)
+class _Budget:
+    """rho of the three stages; what no stage has is not spent."""
+
+    one_way: Fraction
+    selection: Fraction
+    measurement: Fraction
+
+
+def run_pipeline(task: Task, variant: Variant) -> Made:
+    """Make a table by the release's steps, as ``variant`` changes them.
+
+    Promise: all receipts together keep (epsilon, delta), whatever was selected; "exact" also looks at the scores
+    without noise and promises nothing.
+    """
+    settings = variant.settings(task.settings)
+    task = replace(task, settings=settings)
+    budget = _budget(task, variant)
+    asked = one_way_marginals.plan(task.rows.domain, budget.one_way, task.records)
+    answers = _noisy(task, asked, one_way_marginals.exact, task.rows)
+    recode = compress_domain.compress_domain(answers, asked, task.groups, settings.compression)
+    domain = compress_domain.coarse_domain(recode)
+    rows = _recoded(task.rows, recode, domain)
+    cliques, scored = _choose(task, variant, budget, rows)
+    plan = measure_marginals.plan(cliques, domain, budget.measurement, task.records) if cliques else []
+    zcdp, pure = _mechanisms(task, variant, budget, plan, [*asked, *scored])
+    measured = _measure(task, rows, plan, pure or zcdp)
+    found = _consistent(task, recode, measured, [q.sigma for q in pure or zcdp])
+    fine = _fine_rows(task, found, recode, domain)
+    return Made(task.to_bins(fine), fine, (*asked, *scored, *zcdp), tuple(pure), tuple(cliques))
+
+
+def _budget(task: Task, variant: Variant) -> _Budget:
+    rho = rho_for(task.epsilon, task.delta, task.settings.accountant)
+    one_way, selection, measurement = (rho * share for share in task.settings.split.exact())
+    if variant.marginals == "none":
+        return _Budget(rho, Fraction(0), Fraction(0))
+    if variant.marginals == "all":
+        return _Budget(one_way, Fraction(0), selection + measurement)
+    return _Budget(one_way, selection, measurement)
+
+
+def _noisy(task: Task, queries: list[Query], exact: Exact, rows: CodeTable) -> Answers:
+    """Exact answers plus Gaussian noise, in the queries' order."""
+    counts = exact(rows, queries, task.threads)
+    return [c + task.noise.draw(q.sigma, q.cells) for c, q in zip(counts, queries, strict=True)]
+
+
+def _recoded(rows: CodeTable, recode: compress_domain.Recode, domain: Domain) -> CodeTable:
+    batches = list(compress_domain.recode_rows(rows.to_arrow().to_batches(), recode))
+    return CodeTable.from_arrow(batches, domain, padded=True)
+
+
+def _choose(task: Task, variant: Variant, budget: _Budget, rows: CodeTable) -> tuple[list[Clique], list[Query]]:
+    """The cliques to measure, and the receipts of the noisy scores, if there are any."""
+    domain, selection = rows.domain, task.settings.selection
+    if variant.marginals == "none":
+        return [], []
+    if variant.marginals == "all":
+        pairs = [p for p in combinations(domain.attributes, 2) if domain.cells(p) <= selection.max_cells]
+        return [*pairs] or [(a,) for a in domain.attributes], []
+    queries = indif_scores.plan(domain, budget.selection, task.records)
+    if variant.marginals == "exact":
+        scores, spent = list(indif_scores.exact(rows, queries, task.threads)), []
+    else:
+        scores, spent = _noisy(task, queries, indif_scores.exact, rows), queries
+    chosen = select_pairs.select_pairs(
+        [(q.attributes[0], q.attributes[1]) for q in queries],
+        [float(s[0]) for s in scores],
+        [domain.cells(q.attributes) for q in queries],
+        float(budget.measurement),
+        task.records,
+        selection.max_cells,
+    )
+    scored = {(row["a"], row["b"]): row["score"] for row in chosen.to_pylist()}
+    gamma = selection.gamma if selection.combine_cliques else 0
+    return combine_cliques.combine_cliques(scored, domain, gamma), spent
+
+
+def _mechanisms(
+    task: Task, variant: Variant, budget: _Budget, plan: list[Query], before: Sequence[Query]
+) -> tuple[list[Query], list[LaplaceQuery]]:
+    """The noise of each measured marginal: the plan's own (weighted), or the same marginals at equal shares.
+
+    Equal Laplace composes naively, as in the paper: the Gaussian looks of the first two stages promise an epsilon
+    of their own at ``delta``; what is left of the task's is split evenly, and pure epsilons add up.  A marginal's
+    L1 sensitivity is the number of records of one person.
+    """
+    if variant.noise == "weighted" or not plan:
+        return plan, []
+    if variant.noise == "equal":
+        sigma = sigma_for(budget.measurement / len(plan), task.records)
+        return [replace(q, sigma=sigma) for q in plan], []
+    spent = epsilon_for(total_rho(before), task.delta, task.settings.accountant)
+    scale = laplace_scale((Fraction(task.epsilon) - Fraction(spent)) / len(plan), task.records)
+    return [], [LaplaceQuery(q.attributes, q.cells, task.records, scale) for q in plan]
+
+
+def _measure(
+    task: Task, rows: CodeTable, plan: list[Query], mechanisms: Sequence[Query | LaplaceQuery]
+) -> list[Marginal]:
+    def noise(query: Query | LaplaceQuery) -> NDArray[np.int64]:
+        if isinstance(query, LaplaceQuery):
+            return task.noise.draw_laplace(query.scale, query.cells)
+        return task.noise.draw(query.sigma, query.cells)
+
+    counts = measure_marginals.exact(rows, plan, task.threads)
+    answers = [c + noise(q) for c, q in zip(counts, mechanisms, strict=True)]
+    return make_consistent.measured_marginals(plan, answers, rows.domain)
+
+
+def _consistent(
+    task: Task, recode: compress_domain.Recode, measured: list[Marginal], sigmas: list[float]
+) -> list[Marginal]:
+    one_way, variance = make_consistent.coarse_one_ways(recode)
+    rounds = task.settings.consistency.rounds
+    return make_consistent.make_consistent(one_way, variance, measured, sigmas, rounds)
+
+
+def _fine_rows(task: Task, found: list[Marginal], recode: compress_domain.Recode, domain: Domain) -> CodeTable:
+    """GUM, appended attributes, and the fine codes of combined values."""
+    settings = task.settings.synthesis.model_copy(update={"seed": task.seed})
+    core = append_attributes.core_marginals(found, domain)
+    rows = synthesize.output_rows(compress_domain.noisy_total(recode), settings)
+    made = synthesize.synthesize(core.marginals, core.domain, settings, rows, task.threads)
+    codes = append_attributes.append_attributes(made, found, domain, task.seed)
+    parts = list(decode.fine_codes(codes, recode, decode.generator(task.seed)))
+    columns = (
+        np.concatenate([np.zeros(0, np.int64), *(part[a] for part in parts)]).astype(code_dtype(size))
+        for a, size in zip(domain.attributes, task.rows.domain.sizes, strict=True)
+    )
+    return CodeTable(task.rows.domain, tuple(columns))
