@@ -31,7 +31,7 @@ from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 from tasks.metrics.flow_paths import moves_of_flow
 from tasks.metrics.generalization import Ints, StepGraph
 
-COST_UNITS = 10**9
+COST_UNITS = 10**6
 """Largest number of whole units that a distance of 1 is cut into."""
 
 COUNT_UNITS = 10_000

@@ -1,0 +1,196 @@
+"""MGD, the marginal difference of two tables: equation (3) and the drill-down of section 4.4 of the MGD paper.
+
+Belongs here: which marginals are compared, at which levels and weights, and the score over them.  Does not belong
+here: the cost of one marginal (earth_mover.py), hierarchies (generalization.py), what may be configured
+(data_contracts/mgd_spec.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import inf, prod
+
+import numpy as np
+
+from data_contracts.domain import Domain, code_dtype
+from data_contracts.evaluation import BinCost, EarthMover
+from data_contracts.mgd_spec import MgdSpec, TargetMarginal
+from tasks.kernels.counting import CodeTable, count
+from tasks.metrics.earth_mover import Axis, EarthMoverCost, aemc
+from tasks.metrics.generalization import Hierarchy, Ints, bins_of_bins, default_hierarchy, tree_hierarchy
+
+MAX_BINS = 2_000_000
+"""Most bins of a target marginal: the flow needs up to 2 KB a bin."""
+
+
+@dataclass(frozen=True)
+class MgdResult:
+    """The MGD score (>= 0, 0 is best, no upper bound) and its marginals, the largest weight x AEMC first."""
+
+    score: float
+    marginals: tuple[EarthMover, ...]
+
+
+def mgd(
+    real: CodeTable,
+    synthetic: CodeTable,
+    spec: MgdSpec,
+    labels: Mapping[str, Sequence[str]],
+    ordered: Mapping[str, bool],
+    null_codes: Mapping[str, int] | None = None,
+) -> MgdResult:
+    """MGD(synthetic, real): the weighted mean AEMC over the target marginals, equation (3).
+
+    ``labels``: one text a code of every attribute; ``ordered``: whether its codes have an order; ``null_codes``: the
+    code that stands for null, for the attributes that have one.  As in the paper, counts are compared as they are and
+    each cost is divided by the real number of rows: a synthetic table with more or fewer rows pays for that.  Two empty
+    tables score 0; against an empty real table, a cost is divided by 1.
+
+    The drill-down of each marginal is in parts of its AEMC: ``by_attribute`` (what moving along each attribute costs,
+    worst first) and ``added_or_removed`` sum to it; a bin's ``cost`` is what is added or removed there and half of
+    each move from or to it.  Raises ValueError where the spec does not fit the table's columns or labels.
+    """
+    if real.domain != synthetic.domain:
+        raise ValueError("the two tables have different domains; encode both with one spec")
+    trees = column_hierarchies(spec, real.domain, labels, ordered, null_codes or {})
+    targets = spec.marginals or default_marginals(spec, real.domain)
+    scored = []
+    for target in targets:
+        tolerance = spec.tolerance if target.tolerance is None else target.tolerance
+        axes = _axes(target, trees, ordered)
+        levels = [_level(target, a, trees) for a in target.attributes]
+        p, q = (_counts(table, target.attributes, trees, levels) for table in (synthetic, real))
+        cost = aemc(p, q, axes, tolerance)
+        scored.append(_drill_down(target, tolerance, axes, cost, (p, q), spec.worst_bins))
+    total = sum(m.weight for m in scored)
+    score = sum(m.weight * m.aemc for m in scored) / total if scored else 0.0
+    return MgdResult(score, tuple(sorted(scored, key=lambda m: -m.weight * m.aemc)))
+
+
+def to_evaluation(result: MgdResult) -> tuple[EarthMover, ...]:
+    """The part of the evaluation's contract that MGD fills."""
+    return result.marginals
+
+
+def default_marginals(spec: MgdSpec, domain: Domain) -> tuple[TargetMarginal, ...]:
+    """Every one-way, then the pairs with at most ``spec.pair_cells`` bins, fewest first, at most ``spec.pairs``.
+
+    Depends on the public bins alone.
+    """
+    pairs = [c for c in combinations(domain.attributes, 2) if domain.cells(c) <= spec.pair_cells]
+    pairs.sort(key=domain.cells)
+    chosen = [(a,) for a in domain.attributes] + pairs[: spec.pairs]
+    return tuple(TargetMarginal(attributes=clique) for clique in chosen)
+
+
+def column_hierarchies(
+    spec: MgdSpec,
+    domain: Domain,
+    labels: Mapping[str, Sequence[str]],
+    ordered: Mapping[str, bool],
+    null_codes: Mapping[str, int],
+) -> dict[str, Hierarchy]:
+    """The hierarchy of every column, the spec's or the default one; ValueError where the spec does not fit."""
+    _check_names(spec, domain, ordered)
+    result = {}
+    for column in domain.attributes:
+        texts, null = labels[column], null_codes.get(column)
+        if len(texts) != domain.size(column) or len(set(texts)) != len(texts):
+            raise ValueError(f"{column!r} needs one label a code, each once: {domain.size(column)} codes")
+        if column in spec.hierarchies:
+            tree = spec.hierarchies[column]
+            result[column] = tree_hierarchy(column, texts, tree, ordered=ordered[column], null=null)
+        elif column in spec.bins_of_bins:
+            result[column] = bins_of_bins(texts, spec.bins_of_bins[column], null=null)
+        else:
+            result[column] = default_hierarchy(texts, ordered=ordered[column], null=null)
+    return result
+
+
+def _check_names(spec: MgdSpec, domain: Domain, ordered: Mapping[str, bool]) -> None:
+    named = [("hierarchies", c) for c in spec.hierarchies] + [("bins_of_bins", c) for c in spec.bins_of_bins]
+    named += [("marginals", c) for target in spec.marginals for c in target.attributes]
+    for field, column in named:
+        if column not in domain.attributes:
+            raise ValueError(f"`{field}` names {column!r}, which is not a released column; correct or remove it")
+    for column in spec.bins_of_bins:
+        if not ordered[column]:
+            raise ValueError(f"`bins_of_bins` names {column!r}, which has no order; use `hierarchies` for it")
+
+
+def _level(target: TargetMarginal, column: str, trees: Mapping[str, Hierarchy]) -> int:
+    """The level at which a column of the marginal is counted."""
+    depth = trees[column].depth
+    level = target.levels.get(column, depth)
+    if level > depth:
+        raise ValueError(f"`levels` of {column!r} is {level}, but its leaves are at level {depth}; give 0 to {depth}")
+    return level
+
+
+def _axes(target: TargetMarginal, trees: Mapping[str, Hierarchy], ordered: Mapping[str, bool]) -> list[Axis]:
+    """The marginal's attributes at their levels, with their weights or the default ones.
+
+    By default infinite for an attribute without an order, and equal among the others; an attribute at its root has one
+    value and takes no share.
+    """
+    levels = {a: _level(target, a, trees) for a in target.attributes}
+    sharing = [a for a in target.attributes if ordered[a] and levels[a]]
+    default = {a: 1 / len(sharing) if a in sharing else inf for a in target.attributes}
+    weights = {a: inf if isinstance(w, str) else w for a, w in target.weights.items()} or default
+    axes = [Axis(trees[a].at(levels[a]), weights[a]) for a in target.attributes]
+    bins = prod(axis.values.size for axis in axes)
+    if bins > MAX_BINS:
+        names = ", ".join(target.attributes)
+        raise ValueError(f"the target marginal of {names} has {bins:,} bins; at most {MAX_BINS:,}: use coarser levels")
+    return axes
+
+
+def _counts(
+    table: CodeTable, attributes: tuple[str, ...], trees: Mapping[str, Hierarchy], levels: Sequence[int]
+) -> Ints:
+    """The table's counts at the given levels, int64, one axis an attribute."""
+    sizes = {a: len(trees[a].labels[level]) for a, level in zip(attributes, levels, strict=True)}
+    columns = []
+    for attribute, level in zip(attributes, levels, strict=True):
+        codes = table.column(attribute)
+        if level < trees[attribute].depth:
+            codes = trees[attribute].codes(level).astype(code_dtype(sizes[attribute]))[codes]
+        columns.append(codes)
+    return count(CodeTable(Domain.of(sizes), tuple(columns)), attributes)
+
+
+def _drill_down(
+    target: TargetMarginal,
+    tolerance: float,
+    axes: Sequence[Axis],
+    cost: EarthMoverCost,
+    counts: tuple[Ints, Ints],
+    worst: int,
+) -> EarthMover:
+    """One marginal's part of the report: attributes and bins, worst first; equal ones in table order."""
+    along = sorted(zip(target.attributes, cost.along, strict=True), key=lambda pair: -pair[1])
+    return EarthMover(
+        attributes=target.attributes,
+        aemc=cost.aemc,
+        weight=target.weight,
+        tolerance=tolerance,
+        by_attribute=dict(along),
+        added_or_removed=cost.adjusted,
+        worst_bins=_worst_bins(axes, cost, counts, worst),
+    )
+
+
+def _worst_bins(
+    axes: Sequence[Axis], cost: EarthMoverCost, counts: tuple[Ints, Ints], worst: int
+) -> tuple[BinCost, ...]:
+    synthetic, real = (c / max(1, c.sum()) for c in counts)
+    bins = []
+    for number in np.argsort(-cost.by_bin, axis=None, kind="stable")[:worst]:
+        place = np.unravel_index(number, cost.by_bin.shape)
+        if cost.by_bin[place] > 0:
+            texts = tuple(axis.values.labels[i] for axis, i in zip(axes, place, strict=True))
+            share = {"real": float(real[place]), "synthetic": float(synthetic[place])}
+            bins.append(BinCost(labels=texts, cost=float(cost.by_bin[place]), **share))
+    return tuple(bins)
