@@ -19,7 +19,11 @@ class IncomeColumns(FrozenModel):
     """The triple of NIST 2018's third metric: Gini index and pay-gap ranks by place."""
 
     place: str = Field(description="Column of the places that are compared and ranked (the challenge: city).")
-    sex: str = Field(description="Column of the sexes; its two most frequent public values are compared.")
+    sex: str = Field(description="Column of the sexes.")
+    sexes: tuple[str, str] | None = Field(
+        default=None,
+        description="The two values of `sex` that are compared; without them, its first two public values.",
+    )
     wage: str = Field(description="Numeric column of the wage.")
 
 
@@ -42,7 +46,7 @@ class EvaluationSpec(FrozenModel):
     range_queries: int = Field(default=1_000, ge=1, le=100_000, description="Random range queries (PrivSyn: 1,000).")
     nist_schemas: int = Field(default=300, ge=1, le=100_000, description="Random 3-way schemas (NIST 2018: 300).")
     nist_queries: int = Field(default=300, ge=1, le=100_000, description="Random NIST range queries (NIST 2018: 300).")
-    k: int = Field(default=3, ge=1, le=5, description="Attributes of a k-marginal (SDNist: 3).")
+    k: int = Field(default=2, ge=1, le=5, description="Attributes of a k-marginal (SDNist: all pairs).")
     groups: tuple[str, ...] = Field(
         default=(),
         description="Columns whose values form the groups of the per-group k-marginal (NIST 2020, sprint 2).",

@@ -1,0 +1,164 @@
+"""The evaluation of a release against the private table: from folders to one private report.
+
+Belongs here: the order of an evaluation and where its report is written.  Does not belong here: Prefect
+(flows/evaluate_flow.py), metrics (tasks/metrics/), their words (score_kinds.py), the page (flows/report/).
+
+Nothing here is a release: every figure is a function of the private rows, is written to ``private/reports/<run>/``
+only, for its owner's eyes, and is in no message, log or exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from data_contracts.evaluation import Evaluation, TableScores
+from data_contracts.evaluation_spec import EvaluationSpec
+from flows import evaluation_details as details
+from flows.disk import in_words, replacing
+from flows.errors import RequestError
+from flows.evaluation_tables import Coded, Release, open_release, read_table
+from flows.report.page import render
+from flows.scores import Scorer
+from flows.settings import Settings
+
+Result = TypeVar("Result")
+RunStage = Callable[[str, Callable[[], Result]], Result]
+"""Runs one named stage of the evaluation; the flow makes it a Prefect task."""
+
+REPORT, FIGURES = "report.html", "evaluation.json"
+
+
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """What is evaluated: a run's name or folder, and the tables it is compared with (paths; None: the run's own)."""
+
+    release: str
+    data: str | None = None
+    holdout: str | None = None
+    against: Sequence[str] = ()
+    spec: EvaluationSpec = field(default_factory=EvaluationSpec)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A written report: its two files, in the private zone, and its figures."""
+
+    html: Path
+    figures: Path
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True)
+class _Tables:
+    real: Coded
+    holdout: Coded | None
+    compared: dict[str, Coded]
+
+
+def evaluate(
+    request: EvaluationRequest,
+    settings: Settings,
+    stage: RunStage = lambda name, run: run(),  # type: ignore[type-arg]
+) -> Report:
+    """Compare the release with the real table and write ``private/reports/<run>/report.html`` and its figures.
+
+    Raises RequestError (exit 2) for a wrong argument before any row is read, and for tables that do not fit the
+    release's spec.  Spends nothing, releases nothing.
+    """
+    release = open_release(request.release, settings, request.data)
+    check_columns(request.spec, release)
+    folder = report_folder(release.manifest.run, settings)
+    tables = stage("Read tables", lambda: _read(request, release))
+    scorer = Scorer(tables.real, tables.holdout, release.encoding, request.spec, settings.threads)
+    scores = [
+        stage(f"Score {name}", lambda table=table, name=name: TableScores(  # type: ignore[misc]
+            table=name, rows=table.bins.rows, metrics=scorer.with_subsamples(scorer.score(table))))
+        for name, table in tables.compared.items()
+    ]  # fmt: skip
+    evaluation = stage("Find causes", lambda: _evaluation(release, tables, scorer, scores))
+    return stage("Write report", lambda: _write(folder, evaluation))
+
+
+def report_folder(run: str, settings: Settings) -> Path:
+    """Where the private report of a run lies."""
+    return settings.private_root / "reports" / run
+
+
+def check_columns(spec: EvaluationSpec, release: Release) -> None:
+    """RequestError that names the field when the settings name a column that the release does not have."""
+    known = release.spec.released_columns
+    named: list[tuple[str, str]] = [("groups", c) for c in spec.groups]
+    if spec.labels != "auto":
+        named += [("labels", c) for c in spec.labels]
+    for section in ("income", "pie"):
+        columns = getattr(spec, section)
+        if columns is not None:
+            named += [(f"{section}.{n}", c) for n, c in columns.model_dump().items()]
+    for place, column in named:
+        if column not in known:
+            raise RequestError(f"the release has no column {column!r}", "Name one of its columns", place)
+
+
+def _read(request: EvaluationRequest, release: Release) -> _Tables:
+    encoding, spec = release.encoding, release.spec
+    compared = {"release": read_table(release.folder / "synthetic.parquet", encoding, spec, "RELEASE")}
+    for path in request.against:
+        name = Path(path).name
+        while name in compared:
+            name += "'"
+        compared[name] = read_table(path, encoding, spec, "--against")
+    holdout = None
+    if request.holdout is not None:
+        holdout = read_table(request.holdout, encoding, spec, "--holdout")
+    return _Tables(read_table(spec.data, encoding, spec, "--data"), holdout, compared)
+
+
+def _evaluation(release: Release, tables: _Tables, scorer: Scorer, scores: Sequence[TableScores]) -> Evaluation:
+    real, synthetic = tables.real, tables.compared["release"]
+    released = details.ReleasedTables.read(release.folder)
+    pairs = details.pairs(scorer.pairs(synthetic), real, synthetic, released, scorer.threads)
+    return Evaluation(
+        run=release.manifest.run,
+        dataset=release.spec.dataset,
+        epsilon=release.spec.privacy.epsilon,
+        delta=release.spec.privacy.delta,
+        unit_of_protection=release.spec.unit.describe(),
+        rows_real=real.bins.rows,
+        rows_holdout=None if tables.holdout is None else tables.holdout.bins.rows,
+        settings=scorer.spec,
+        scores=tuple(scores),
+        one_ways=details.one_ways(release, real, synthetic, released),
+        pairs=pairs,
+        sizes=details.sizes(scorer.size_errors(synthetic)),
+        stages=details.stages(pairs, real, synthetic, released, scorer.threads),
+        earth_mover=scorer.earth_mover(synthetic).marginals,
+        notes=tuple(_notes(release, tables)),
+    )
+
+
+def _notes(release: Release, tables: _Tables) -> list[str]:
+    notes = ["Columns are compared in the public bins of the release spec."]
+    if not release.manifest.differentially_private:
+        notes.append("This run was made with test noise: it is not private, whatever epsilon says.")
+    if release.spec.unit.person_id is not None:
+        notes.append("The real table is compared with all its rows, also those beyond the records kept of each person.")
+    if tables.holdout is None:
+        notes.append(
+            "Without a hold-out table there is no membership attack, and models are tested on rows that the "
+            "release has seen."
+        )
+    return notes
+
+
+def _write(folder: Path, evaluation: Evaluation) -> Report:
+    html, figures = folder / REPORT, folder / FIGURES
+    with in_words(folder):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with replacing(figures) as temporary:
+            temporary.write_text(evaluation.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        with replacing(html) as temporary:
+            temporary.write_text(render(evaluation), encoding="utf-8")
+    return Report(html, figures, evaluation)

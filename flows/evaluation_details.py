@@ -1,0 +1,171 @@
+"""The details of an evaluation: columns, pairs, marginal sizes and stages, as the contract's parts.
+
+Belongs here: turning the figures of tasks/metrics/ and the release's own tables into the parts of ``Evaluation``.
+Does not belong here: computing a metric, reading private files, drawing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from data_contracts.domain import Clique
+from data_contracts.evaluation import OneWay, Pair, SizeError, StageError
+from flows.evaluation_tables import Coded, Release
+from tasks import marginals, noisy
+from tasks.compress_domain import Recode, coarse_domain, recode_from_table
+from tasks.kernels.counting import count
+from tasks.marginals import Marginal
+from tasks.metrics.error_sources import (
+    bin_noise,
+    clique_errors,
+    dependency,
+    expected_l1,
+    pair_errors,
+    recoded,
+)
+from tasks.metrics.pairs import PairFigures
+
+SIZE_CLASSES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
+"""Marginals are grouped by their number of cells: 2..10, 11..100 and so on; the last class is open."""
+
+
+@dataclass(frozen=True)
+class ReleasedTables:
+    """What a release published of its noisy marginals, read from its folder; nothing private."""
+
+    recode: Recode
+    measured: tuple[Marginal, ...]
+    sigmas: tuple[float, ...]
+    consistent: tuple[Marginal, ...]
+
+    @classmethod
+    def read(cls, folder: Path) -> ReleasedTables:
+        """From ``folder``/marginals."""
+        where = folder / "marginals"
+        recode = recode_from_table(pq.read_table(where / "recode.parquet"))
+        domain = coarse_domain(recode)
+        queries = noisy.receipts_from_table(pq.read_table(where / "measured_receipts.parquet"))
+        answers = noisy.answers_from_table(pq.read_table(where / "measured.parquet"), queries)
+        measured = tuple(
+            Marginal(q.attributes, a.reshape(domain.shape(q.attributes)).astype(np.float64))
+            for q, a in zip(queries, answers, strict=True)
+        )
+        consistent = tuple(marginals.from_table(pq.read_table(where / "consistent.parquet"), domain))
+        return cls(recode, measured, tuple(q.sigma for q in queries), consistent)
+
+    def measured_pairs(self) -> set[Clique]:
+        """Every pair inside a measured marginal, in the domain's order."""
+        return {(a, b) for m in self.measured for i, a in enumerate(m.attributes) for b in m.attributes[i + 1 :]}
+
+
+def one_ways(release: Release, real: Coded, synthetic: Coded, tables: ReleasedTables) -> tuple[OneWay, ...]:
+    """Every column, in table order."""
+    encoding = release.encoding
+    noise = bin_noise(tables.recode, encoding.groups)
+    rows = max(synthetic.bins.rows, 1)
+    found = []
+    for codec in encoding.codecs:
+        name = codec.attribute
+        true = count(real.bins, (name,)) / max(real.bins.rows, 1)
+        made = count(synthetic.bins, (name,)) / rows
+        sd = noise[name] / rows
+        found.append(
+            OneWay(
+                column=name,
+                ordered=codec.values(fine=False) is not None,
+                labels=tuple(codec.bin_labels()),
+                real=_floats(true),
+                synthetic=_floats(made),
+                noise_sd=_floats(sd),
+                l1=float(np.abs(true - made).sum()),
+                noise_l1=expected_l1(sd),
+            )
+        )
+    return tuple(found)
+
+
+def pairs(
+    figures: PairFigures, real: Coded, synthetic: Coded, tables: ReleasedTables, threads: int
+) -> tuple[Pair, ...]:
+    """Every pair of columns, in table order, with what its error is made of."""
+    coarse_real, coarse_synthetic = (recoded(t.fine, tables.recode) for t in (real, synthetic))
+    parts = pair_errors(coarse_real, coarse_synthetic, [m for m in tables.consistent if len(m.attributes) > 1], threads)
+    found = []
+    for i, (a, b) in enumerate(figures.pairs):
+        part = parts.get((a, b))
+        cause = "not selected" if part is None else "noise" if part.consistent >= part.synthesis else "synthesis"
+        found.append(
+            Pair(
+                a=a,
+                b=b,
+                cells=int(figures.cells[i]),
+                l1=float(figures.l1[i]),
+                measured=part is not None,
+                consistent_l1=None if part is None else part.consistent,
+                cause=cause,
+                association_real=_known(figures.association_real[i]),
+                association_synthetic=_known(figures.association_synthetic[i]),
+            )
+        )
+    return tuple(found)
+
+
+def sizes(errors: Sequence[tuple[Sequence[int], NDArray[np.float64]]]) -> tuple[SizeError, ...]:
+    """Mean error by number of attributes and size class; ``errors[w - 1]``: cells and L1 of the w-way marginals."""
+    found = []
+    for ways, (cells, l1) in enumerate(errors, start=1):
+        number = np.asarray(cells, dtype=np.int64)
+        class_of = np.searchsorted(SIZE_CLASSES, number, side="left")
+        for c in np.unique(class_of):
+            inside = class_of == c
+            found.append(
+                SizeError(
+                    ways=ways,
+                    cells_from=int(number[inside].min()),
+                    cells_to=int(number[inside].max()),
+                    marginals=int(inside.sum()),
+                    mean_l1=float(l1[inside].mean()),
+                )
+            )
+    return tuple(found)
+
+
+def stages(
+    found: Sequence[Pair], real: Coded, synthetic: Coded, tables: ReleasedTables, threads: int
+) -> tuple[StageError, ...]:
+    """Mean errors of the measured marginals after each stage, and of the pairs that were not measured."""
+    coarse_real, coarse_synthetic = (recoded(t.fine, tables.recode) for t in (real, synthetic))
+    measured = clique_errors(coarse_real, coarse_synthetic, tables.measured, tables.consistent, threads)
+    out = []
+    if measured:
+        out += [
+            StageError(stage="measured", marginals=len(measured), mean_l1=_mean([e.measured for e in measured])),
+            StageError(stage="consistent", marginals=len(measured), mean_l1=_mean([e.consistent for e in measured])),
+            StageError(stage="synthetic", marginals=len(measured), mean_l1=_mean([e.synthetic for e in measured])),
+        ]
+    left = [p for p in found if not p.measured]
+    if left:
+        independent = dependency(real.bins, [(p.a, p.b) for p in left], threads)
+        out += [
+            StageError(stage="not selected", marginals=len(left), mean_l1=_mean([p.l1 for p in left])),
+            StageError(stage="not selected, if independent", marginals=len(left), mean_l1=float(independent.mean())),
+        ]
+    return tuple(out)
+
+
+def _floats(values: NDArray[np.float64]) -> tuple[float, ...]:
+    return tuple(float(v) for v in values)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values))
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
