@@ -61,7 +61,7 @@ class _Tables:
 def evaluate(
     request: EvaluationRequest,
     settings: Settings,
-    stage: RunStage = lambda name, run: run(),  # type: ignore[type-arg]
+    stage: RunStage = lambda name, run: run(),
 ) -> Report:
     """Compare the release with the real table and write ``private/reports/<run>/report.html`` and its figures.
 

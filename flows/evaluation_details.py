@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -22,6 +23,7 @@ from tasks.compress_domain import Recode, coarse_domain, recode_from_table
 from tasks.kernels.counting import count
 from tasks.marginals import Marginal
 from tasks.metrics.error_sources import (
+    PairError,
     bin_noise,
     clique_errors,
     dependency,
@@ -99,7 +101,6 @@ def pairs(
     found = []
     for i, (a, b) in enumerate(figures.pairs):
         part = parts.get((a, b))
-        cause = "not selected" if part is None else "noise" if part.consistent >= part.synthesis else "synthesis"
         found.append(
             Pair(
                 a=a,
@@ -108,12 +109,19 @@ def pairs(
                 l1=float(figures.l1[i]),
                 measured=part is not None,
                 consistent_l1=None if part is None else part.consistent,
-                cause=cause,
+                cause=_cause(part),
                 association_real=_known(figures.association_real[i]),
                 association_synthetic=_known(figures.association_synthetic[i]),
             )
         )
     return tuple(found)
+
+
+def _cause(part: PairError | None) -> Literal["noise", "synthesis", "not selected"]:
+    """The larger part of a pair's error; a pair in no measured marginal has no noise of its own."""
+    if part is None:
+        return "not selected"
+    return "noise" if part.consistent >= part.synthesis else "synthesis"
 
 
 def sizes(errors: Sequence[tuple[Sequence[int], NDArray[np.float64]]]) -> tuple[SizeError, ...]:
