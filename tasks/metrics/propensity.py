@@ -1,0 +1,100 @@
+"""Propensity: how well a model tells synthetic rows from real ones.
+
+Belongs here: pMSE, its null expectation, and the discriminator's AUC.  Does not belong here: attacks on persons
+(membership.py, uniqueness.py).
+Sources: Woo, Reiter, Oganian and Karr, Journal of Privacy and Confidentiality 1(1), 2009 (pMSE); Snoke, Raab, Nowok,
+Dibben and Slavkovic, Journal of the Royal Statistical Society A 181(3), 2018 (its null expectation).
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import vstack
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from threadpoolctl import threadpool_limits
+
+from tasks.kernels.counting import CodeTable
+from tasks.metrics.features import one_hot, sample
+
+_NEWTON_COLUMNS = 1_000  # beyond, second derivatives cost more than the steps they save
+_TREES = 50
+
+SMALLEST_AUC = 10
+"""Fewest rows of a table that trees are grown on."""
+
+
+@dataclass(frozen=True)
+class Propensity:
+    """``rows`` of each table were told apart.
+
+    ``pmse``: 0 (cannot be told apart) to 0.25 (always told apart).  ``ratio``: pmse over its null expectation, from 0
+    without upper bound, about 1 for rows drawn from a right model fitted to the real rows; None where the model has
+    nothing to fit.  ``auc``: area under the curve of trees on rows they have not seen, 0 to 1 (always told apart), about
+    0.5 for a guess, less where synthetic rows repeat real ones (each was seen under the other name); None below 10 rows.
+    """
+
+    rows: int
+    pmse: float
+    ratio: float | None
+    auc: float | None
+
+
+def propensity(real: CodeTable, synthetic: CodeTable, max_rows: int = 50_000, seed: int = 0) -> Propensity | None:
+    """pMSE of main effects, its ratio to the null, and the AUC of a model that sees relations too.
+
+    n rows of each table are compared, n the smaller of both sizes and ``max_rows``, drawn by ``seed``.  With equal
+    parts, pMSE = mean over the 2n rows of (p - 1/2)^2 (Woo et al., section 2), p the fitted probability of being
+    synthetic.  The model is a logistic regression on the one-hot codes, main effects only, fitted to the same rows and
+    all but unpenalised (C = 1e4, which only keeps codes of one table finite).  It compares the one-way marginals
+    jointly and **sees no relation between columns**: independent columns of the right shares have a pMSE of 0.
+
+    Null expectation, for k - 1 free parameters (the present codes less one for every attribute):
+    (k - 1) / (8n) (1 - f / 2), f the share of real rows compared.  With f = 1 that is Snoke et al.'s
+    (k - 1) (1 - c)^2 c / N for c = 1/2 and N = 2n: rows from a right model that was fitted to these very real rows.
+    Fresh rows of the same population have a ratio of about 1 / (1 - f / 2), 2 for f = 1.
+
+    The AUC is of gradient-boosted trees on the codes, each half of the rows scored by trees grown on the other half.
+    None (no result) where either table has no rows.  ValueError for ``max_rows`` below 1.
+    """
+    if max_rows < 1:
+        raise ValueError(f"a sample needs at least one row: {max_rows}")
+    rows = min(real.rows, synthetic.rows, max_rows)
+    if rows == 0:
+        return None
+    tables = sample(real, rows, seed), sample(synthetic, rows, seed)
+    with threadpool_limits(1):  # sums in one order, so the same figures on any machine's cores
+        pmse, free = main_effects(*tables)
+        auc = discriminator_auc(*tables, seed) if rows >= SMALLEST_AUC else None
+    null = free / (8 * rows) * (1 - rows / real.rows / 2)
+    return Propensity(rows=rows, pmse=pmse, ratio=pmse / null if free else None, auc=auc)
+
+
+def main_effects(real: CodeTable, synthetic: CodeTable) -> tuple[float, int]:
+    """pMSE of tables of equally many rows, one or more, and the number of free parameters; :func:`propensity`."""
+    attributes = real.domain.attributes
+    features = vstack([one_hot(real, attributes), one_hot(synthetic, attributes)], format="csr")
+    present = np.flatnonzero(np.asarray(features.sum(axis=0)).ravel())
+    features, is_synthetic = features[:, present], np.repeat([0, 1], real.rows)
+    solver = "newton-cholesky" if len(present) <= _NEWTON_COLUMNS else "lbfgs"
+    model = LogisticRegression(C=1e4, solver=solver, max_iter=1_000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # Newton's method hands over to lbfgs by itself
+        guesses = model.fit(features, is_synthetic).predict_proba(features)[:, 1]
+    return float(((guesses - 0.5) ** 2).mean()), len(present) - len(attributes)
+
+
+def discriminator_auc(real: CodeTable, synthetic: CodeTable, seed: int = 0) -> float:
+    """AUC of the trees for tables of equally many rows, 10 or more; :func:`propensity`."""
+    codes = np.concatenate([np.stack(table.columns, axis=1) for table in (real, synthetic)]).astype(np.float32)
+    is_synthetic = np.repeat([0, 1], real.rows)
+    folds = StratifiedKFold(2, shuffle=True, random_state=seed % 2**32)
+    model = HistGradientBoostingClassifier(max_iter=_TREES, early_stopping=False, random_state=0)
+    guesses = cross_val_predict(model, codes, is_synthetic, cv=folds, method="predict_proba")[:, 1]
+    return float(roc_auc_score(is_synthetic, guesses))
