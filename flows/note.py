@@ -26,16 +26,20 @@ STAGE_WORDS = {
     "one_way_marginals": "counts of every column on its own",
     "indif_scores": "how strongly each pair of columns is related",
     "measure_marginals": "joint counts of the related columns",
+    "quality_figures": "how far the synthetic table is from it",
 }
+
+NOISY_THINGS = {"indif_scores": " of a score", "quality_figures": " of a sum of differences"}
+"""Release step -> what the noise was added to, where that is not a count."""
 
 
 def release_note(request: Request, certificate: Certificate, rows: int, *, private: bool) -> str:
     """Markdown: what the table is, what is promised, its columns, its cost, how to use it and how not."""
     parts = [
         _heading(request, certificate, rows, private=private),
-        _promise(certificate),
+        promise(certificate),
         _schema(request),
-        _cost(certificate),
+        cost(certificate),
         _files(),
         _limits(request),
     ]
@@ -54,7 +58,8 @@ def _heading(request: Request, certificate: Certificate, rows: int, *, private: 
     )
 
 
-def _promise(c: Certificate) -> str:
+def promise(c: Certificate) -> str:
+    """What is promised of the run and of the data set's whole life, from the certificate."""
     total = c.dataset_total
     other = (
         f" The last two stand at the cap's delta of {total.delta:g}, so their epsilon is another than at this "
@@ -108,7 +113,8 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def _cost(c: Certificate) -> str:
+def cost(c: Certificate) -> str:
+    """The table of what was asked of the private table, at what price and noise."""
     lines = [
         "## What it cost",
         "",
@@ -118,7 +124,7 @@ def _cost(c: Certificate) -> str:
     for stage in c.stages:
         sigmas = [g.sigma for g in stage.groups]
         span = " to ".join(f"{s:,.1f}" for s in sorted({min(sigmas), max(sigmas)})) if sigmas else "none asked"
-        of = (" of a score" if stage.step == "indif_scores" else " of a count") if sigmas else ""
+        of = NOISY_THINGS.get(stage.step, " of a count") if sigmas else ""
         queries = sum(g.queries for g in stage.groups)
         lines.append(
             f"| {STAGE_WORDS[stage.step]} | {queries:,} | {float(Fraction(stage.rho_spent)):.6g} | {span}{of} |"

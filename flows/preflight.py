@@ -12,11 +12,13 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from data_contracts.spec import ReleaseSpec
 from flows.disk import remove_parts
@@ -24,9 +26,10 @@ from flows.errors import BudgetRefusedError, LedgerError, PrivsynError, RequestE
 from flows.ledger import Ledger, Line
 from flows.records import Records, write_json
 from flows.settings import Settings
-from flows.shell import ReportProgress, Shell, lineage_keys
+from flows.shell import REDRAW, ReportProgress, Shell, lineage_keys
 from flows.source import Source
-from flows.step import Request
+from flows.step import ReleaseStep, Request, Step
+from flows.steps import STEPS
 from flows.store import Store
 from tasks.privacy.accountant import rho_for
 from tasks.privacy.noise import NoiseSource, OpenDPNoise
@@ -46,9 +49,35 @@ class Opened:
         return self.private / "runs" / self.shell.run
 
 
+@dataclass(frozen=True)
+class Job:
+    """What a run does with the private table: a release, unless told otherwise.
+
+    ``asks``: what is asked beyond the spec, public and JSON-ready; ``shares``: release step -> share of the budget
+    (None: the spec's split); ``order``: the columns' order (None: the source's); ``name``: how the run's name begins
+    (empty: the data set's name); ``redraw``: how new noise is asked for.
+    """
+
+    steps: Sequence[Step] = STEPS
+    asks: Mapping[str, Any] = field(default_factory=dict)
+    shares: Mapping[str, Fraction] | None = None
+    order: tuple[str, ...] | None = None
+    name: str = ""
+    redraw: str = REDRAW
+
+
+RELEASE = Job()
+
+
 @contextmanager
 def open_run(
-    spec: ReleaseSpec, settings: Settings, *, fresh: bool, report: ReportProgress, noise: NoiseSource | None = None
+    spec: ReleaseSpec,
+    settings: Settings,
+    *,
+    fresh: bool,
+    report: ReportProgress,
+    noise: NoiseSource | None = None,
+    job: Job = RELEASE,
 ) -> Iterator[Opened]:
     """Open a run of ``spec``; RequestError or BudgetRefusedError before anything is read or spent.
 
@@ -64,29 +93,30 @@ def open_run(
         _clear_stale_locks(settings.private_root / "prefect" / "locks" / spec.dataset)
         ledger = Ledger(settings.ledger)
         _check_ledger(ledger, records, spec)
-        request_name = f"request-{_request_key(spec)}"
+        request_name = f"request-{_request_key(spec, job)}"
         seen = records.load(request_name)
         if seen is None or (fresh and seen["finished"]):
             _ask_room(ledger, spec)
         source = Source.open(spec.data, spec)
         fingerprint = store.fingerprint(source.files)
         request = Request(
-            spec, _released_order(source, spec), partial(source.batches), settings.threads,
-            unchanged=lambda: store.fingerprint(source.files) == fingerprint,
+            spec, job.order or _released_order(source, spec), partial(source.batches), settings.threads,
+            unchanged=lambda: store.fingerprint(source.files) == fingerprint, shares=job.shares,
         )  # fmt: skip
         source_of_noise = noise or OpenDPNoise()
 
         def shell_of(number: int) -> Shell:
-            keys = lineage_keys(request, fingerprint, number, source_of_noise)
-            run = _run_name(records, spec, keys)
-            return Shell(request, keys, run, store, records, ledger, source_of_noise, report)
+            keys = lineage_keys(request, fingerprint, number, source_of_noise, job.steps)
+            run = _run_name(records, job.name or spec.dataset, keys[job.steps[-1].name])
+            money = (store, records, ledger, source_of_noise)
+            return Shell(request, keys, run, *money, report, steps=job.steps, redraw=job.redraw)
 
         def note(*, finished: bool) -> None:
             records.save(generation.counter, {"last": max(generation.last, generation.number)})
             records.save(generation.record, {"generation": generation.number, "finished": finished, "fresh": fresh})
             records.save(request_name, {"dataset": spec.dataset, "finished": finished})
 
-        generation = _generation(records, request, fingerprint, source_of_noise)
+        generation = _generation(records, lineage_keys(request, fingerprint, 0, source_of_noise, job.steps), job.steps)
         shell = shell_of(generation.number)
         if fresh and not generation.killed_fresh and (generation.finished or shell.has_drawn()):
             generation = replace(generation, number=generation.last + 1, finished=False)
@@ -147,9 +177,9 @@ def _ask_room(ledger: Ledger, spec: ReleaseSpec) -> None:
         )
 
 
-def _request_key(spec: ReleaseSpec) -> str:
+def _request_key(spec: ReleaseSpec, job: Job) -> str:
     """Names a request without its path and post-processing; says nothing of the data."""
-    public = spec.public()
+    public = {**spec.public(), **job.asks}
     public.pop("synthesis")
     return hashlib.sha256(json.dumps(public, sort_keys=True).encode()).hexdigest()
 
@@ -176,21 +206,22 @@ class _Generation:
     last: int
 
 
-def _generation(records: Records, request: Request, fingerprint: str, noise: NoiseSource) -> _Generation:
-    keys = lineage_keys(request, fingerprint, 0, noise)
-    record, counter = f"generation-{keys['measure_marginals']}", f"generations-{keys['encode']}"
+def _generation(records: Records, keys: Mapping[str, str], steps: Sequence[Step]) -> _Generation:
+    """The current generation of a request, named by the keys (at generation 0) of its first and last steps."""
+    last_release = [step.name for step in steps if isinstance(step, ReleaseStep)][-1]
+    record, counter = f"generation-{keys[last_release]}", f"generations-{keys[steps[0].name]}"
     found = records.load(record) or {"generation": 0, "finished": False, "fresh": False}
     last = int((records.load(counter) or {"last": 0})["last"])
     killed_fresh = bool(found["fresh"]) and not found["finished"]
     return _Generation(record, int(found["generation"]), bool(found["finished"]), killed_fresh, counter, last)
 
 
-def _run_name(records: Records, spec: ReleaseSpec, keys: dict[str, str]) -> str:
+def _run_name(records: Records, beginning: str, last_key: str) -> str:
     """The run's public name: random, so that it tells nothing of the data; kept so that a re-run finds it."""
-    name = f"run-{keys['decode']}"
+    name = f"run-{last_key}"
     record = records.load(name)
     if record is None:
-        record = {"run": f"{spec.dataset}-{secrets.token_hex(4)}"}
+        record = {"run": f"{beginning}-{secrets.token_hex(4)}"}
         records.save(name, record)
     return str(record["run"])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import version
@@ -26,7 +26,6 @@ from flows.note import release_note
 from flows.preflight import Opened
 from flows.records import write_json
 from flows.shell import Shell, StepRefs
-from flows.steps import RELEASE_STEPS, STEPS
 from flows.store import Store
 from tasks.noisy import receipts_from_table
 
@@ -56,6 +55,7 @@ REASONS = {
     "one_way_marginals": "k, the records a person may have: all k may fall into one cell",
     "indif_scores": "4k: PrivSyn, Lemma 4, for each of a person's k records; rounding down to whole records keeps it",
     "measure_marginals": "k, the records a person may have: all k may fall into one cell",
+    "quality_figures": "k times the figure's number of marginals or queries: each record changes each by at most 1",
 }
 """Release step -> why its queries have their sensitivity."""
 
@@ -103,7 +103,7 @@ def publish(run: Opened, refs: Mapping[str, StepRefs]) -> Published:
     A run whose noise was not drawn by the release source is marked not private and stays in the private zone.
     """
     shell = run.shell
-    certificate = _certificate(shell, refs)
+    certificate = certificate_of(shell, refs)
     table = refs["decode"].tables["synthetic"]
     rows = pq.ParquetFile(table.path).metadata.num_rows
     note = release_note(shell.request, certificate, rows, private=shell.noise.private)
@@ -113,9 +113,17 @@ def publish(run: Opened, refs: Mapping[str, StepRefs]) -> Published:
         _add_tables(shell.store, refs, table, folder)
         (folder / "certificate.json").write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
         (folder / "README.md").write_text(note, encoding="utf-8")
-        manifest = _manifest(shell, folder, rows)
-        (folder / "manifest.json").write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        write_manifest(shell, folder, rows)
 
+    return Published(place(run, build), rows, note, _cost_rows(certificate))
+
+
+def place(run: Opened, build: Callable[[Path], None]) -> Path:
+    """Let ``build`` fill the run's released folder, which appears whole or not at all, or find it whole.
+
+    Where the noise was not drawn by the release source, the folder is ``not-private`` in the private zone.
+    """
+    shell = run.shell
     if shell.noise.private:
         folder = run.released / shell.run
         shell.store.recover(shell.run)
@@ -125,7 +133,7 @@ def publish(run: Opened, refs: Mapping[str, StepRefs]) -> Published:
         folder = run.private_folder / "not-private"
         folder.mkdir(exist_ok=True)
         build(folder)
-    return Published(folder, rows, note, _cost_rows(certificate))
+    return folder
 
 
 def summarize(run: Opened, published: Published) -> ReleaseSummary:
@@ -166,14 +174,14 @@ def _publish_private(run: Opened, refs: Mapping[str, StepRefs]) -> None:
     write_json(run.private_folder / "repairs.json", {"repairs": table.to_pylist(), "tables": where})
 
 
-def _certificate(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
+def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
     """The run's certificate; made once and kept, since the data set's total grows with later runs."""
     record = f"certificate-v2-{shell.run}"
     kept = shell.records.load(record)
     if kept is not None:
         return Certificate.model_validate(kept)
     spec = shell.request.spec
-    stages = [_stage(shell, s.name, refs) for s in RELEASE_STEPS]
+    stages = [_stage(shell, s.name, refs) for s in shell.release_steps]
     spent = sum((total_rho(queries) for _, queries in stages), start=total_rho([]))
     summary = shell.ledger.summary(spec.dataset)[0]
     certificate = Certificate(
@@ -227,8 +235,9 @@ def _group(queries: list[Query]) -> QueryGroup:
     )
 
 
-def _manifest(shell: Shell, folder: Path, rows: int) -> Manifest:
-    return Manifest(
+def write_manifest(shell: Shell, folder: Path, rows: int) -> None:
+    """Write ``manifest.json`` over everything that is in the folder; ``rows``: rows of the synthetic table in it."""
+    manifest = Manifest(
         run=shell.run,
         differentially_private=shell.noise.private,
         rows=rows,
@@ -236,9 +245,10 @@ def _manifest(shell: Shell, folder: Path, rows: int) -> Manifest:
         column_order=list(shell.request.column_order),
         seeds={"synthesis": shell.request.spec.synthesis.seed},
         versions={"python": platform.python_version(), **{p: version(p) for p in PACKAGES}},
-        steps=[{"step": s.name, "kind": str(s.kind), "version": s.version} for s in STEPS],
+        steps=[{"step": s.name, "kind": str(s.kind), "version": s.version} for s in shell.steps],
         files=_files(folder),
     )
+    (folder / "manifest.json").write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def _files(folder: Path) -> dict[str, ManifestFile]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -32,13 +32,16 @@ from flows.errors import LedgerError, PrivsynError, RequestError
 from flows.ledger import Ledger, Line
 from flows.records import Records
 from flows.step import Inputs, Output, ReleaseStep, Request, Step, Wide
-from flows.steps import RELEASE_STEPS, STEPS, step_named
+from flows.steps import STEPS
 from flows.store import Store
 from tasks import noisy
 from tasks.privacy.noise import NoiseSource
 
 ReportProgress = Callable[[str, int, int], None]
 """Called with (step name, done, total)."""
+
+REDRAW = "run with --fresh to draw new noise at new cost"
+"""How a release asks for new noise."""
 
 
 class StepRefs(BaseModel):
@@ -55,15 +58,17 @@ class StepFailedError(PrivsynError):
     """An unexpected failure inside a step: its type and place, never its text, which may hold private values."""
 
 
-def lineage_keys(request: Request, fingerprint: str, generation: int, noise: NoiseSource) -> dict[str, str]:
-    """The cache key of every step, known before anything runs.
+def lineage_keys(
+    request: Request, fingerprint: str, generation: int, noise: NoiseSource, steps: Sequence[Step] = STEPS
+) -> dict[str, str]:
+    """The cache key of every step of ``steps``, known before anything runs.
 
     A key is SHA-256 over the step's name, version and own settings and its inputs' keys; the first step
     adds the data's fingerprint (an HMAC), the release steps the generation of their noise and its source: what
     was made with test noise is never taken for a release.
     """
     keys: dict[str, str] = {}
-    for step in STEPS:
+    for step in steps:
         parts = [step.name, str(step.version), step.settings_json(request)]
         parts += sorted({keys[name.split(".")[0]] for name in step.inputs}) or [fingerprint]
         if step.kind is Kind.RELEASE:
@@ -74,7 +79,10 @@ def lineage_keys(request: Request, fingerprint: str, generation: int, noise: Noi
 
 @dataclass
 class Shell:
-    """One release run: its request, keys, places and money."""
+    """One run: its request, keys, places, money and steps (a release's, unless told otherwise).
+
+    ``redraw``: how its operator asks for new noise, for the message when a paid table is lost.
+    """
 
     request: Request
     keys: Mapping[str, str]
@@ -85,6 +93,13 @@ class Shell:
     noise: NoiseSource
     report: ReportProgress = lambda step, done, total: None
     drawn: list[str] = field(default_factory=list)
+    steps: Sequence[Step] = STEPS
+    redraw: str = REDRAW
+
+    @property
+    def release_steps(self) -> tuple[ReleaseStep, ...]:
+        """The run's steps that turn private into released and cost budget."""
+        return tuple(step for step in self.steps if isinstance(step, ReleaseStep))
 
     @property
     def dataset(self) -> str:
@@ -105,10 +120,10 @@ class Shell:
         if lost is not None:
             raise RequestError(
                 f"the noisy table of the step {lost!r} was paid for but is missing or changed on disk",
-                "Restore the private folder from a backup, or run with --fresh to draw new noise at new cost",
+                f"Restore the private folder from a backup, or {self.redraw}",
             )
         lines = []
-        for step in RELEASE_STEPS:
+        for step in self.release_steps:
             key = self.keys[step.name]
             if self.ledger.state(self.dataset, key) != "spent" and not self._asked_nothing(step):
                 lines.append(Line(step.name, key, self.request.stage_rho(step.name), self._ledger_detail(step)))
@@ -122,11 +137,11 @@ class Shell:
     def has_drawn(self) -> bool:
         """Whether any noise under these keys was paid for."""
         held = ("reserved", "spent")
-        return any(self.ledger.state(self.dataset, self.keys[s.name]) in held for s in RELEASE_STEPS)
+        return any(self.ledger.state(self.dataset, self.keys[s.name]) in held for s in self.release_steps)
 
     def lost_step(self) -> str | None:
         """The first release step whose noise was paid for but whose table is gone or changed."""
-        for step in RELEASE_STEPS:
+        for step in self.release_steps:
             if self.is_whole(step):
                 continue
             paid = self.ledger.state(self.dataset, self.keys[step.name]) == "spent"
@@ -234,7 +249,7 @@ class Shell:
 
         A reservation with kept noise stays, and the re-run draws on it.
         """
-        for step in RELEASE_STEPS:
+        for step in self.release_steps:
             key = self.keys[step.name]
             undrawn = not self.records.has_noise(key) and not self.is_whole(step)
             if undrawn and self.ledger.state(self.dataset, key) == "reserved":
@@ -249,9 +264,12 @@ class Shell:
                 raise RequestError(
                     f"the table {name!r} is missing, changed, or from another run", "Run again to make it anew"
                 )
-            contract = step_named(producer).outputs[table]
+            contract = self._step(producer).outputs[table]
             read[name] = self._reader(ref, wide=contract.wide)
         return Inputs(read)
+
+    def _step(self, name: str) -> Step:
+        return next(step for step in self.steps if step.name == name)
 
     def _reader(self, ref: ArtifactRef, *, wide: bool) -> Callable[[], object]:
         return (lambda: self.store.read_batches(ref)) if wide else (lambda: self.store.read_table(ref))

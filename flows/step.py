@@ -48,13 +48,17 @@ Output: TypeAlias = pa.Table | Wide | Callable[[], pa.Table]
 
 @dataclass(frozen=True)
 class Request:
-    """What every step may know: the public spec, what follows from it, and how to start a pass over the rows."""
+    """What every step may know: the public spec, what follows from it, and how to start a pass over the rows.
+
+    ``shares``: release step -> its share of the budget, summing to 1; None: a release's, by the spec's ``split``.
+    """
 
     spec: ReleaseSpec
     column_order: tuple[str, ...]
     rows: Callable[[], Batches]
     threads: int = 0
     unchanged: Callable[[], bool] = lambda: True
+    shares: Mapping[str, Fraction] | None = None
 
     @property
     def records(self) -> int:
@@ -73,8 +77,8 @@ class Request:
     def stage_rho(self, stage: str) -> Fraction:
         """Exact budget of a release step, by the step's name."""
         one_way, selection, measurement = self.spec.split.exact()
-        shares = {"one_way_marginals": one_way, "indif_scores": selection, "measure_marginals": measurement}
-        return self.total_rho() * shares[stage]
+        split = {"one_way_marginals": one_way, "indif_scores": selection, "measure_marginals": measurement}
+        return self.total_rho() * (split if self.shares is None else self.shares)[stage]
 
 
 class Inputs:

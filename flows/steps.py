@@ -295,9 +295,6 @@ STEPS = (
 )
 """Every step, in the paper's order; each step's inputs are outputs of earlier ones."""
 
-RELEASE_STEPS = tuple(step for step in STEPS if isinstance(step, ReleaseStep))
-"""The steps that turn private into released and cost budget."""
-
 
 def step_named(name: str) -> Step:
     """The declared step of that name; StopIteration if there is none."""
