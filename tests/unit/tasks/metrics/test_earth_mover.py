@@ -1,0 +1,249 @@
+"""AEMC on cases worked out by hand, against the linear program, and its properties."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+import numpy as np
+import pytest
+
+from tasks.metrics.earth_mover import Axis, aemc, aemc_linear_program, bin_distances
+from tasks.metrics.earth_mover_network import COST_UNITS, checked_integers, scale_for, solve
+from tasks.metrics.flow_paths import moves_of_flow
+from tasks.metrics.generalization import Level, bins_of_bins, default_hierarchy, tree_hierarchy
+
+
+def line(size: int, weight: float = 1.0) -> Axis:
+    """An ordered attribute."""
+    return Axis(default_hierarchy([str(i) for i in range(size)], ordered=True).at(1), weight)
+
+
+def star(size: int, weight: float = 1.0) -> Axis:
+    """An attribute without an order."""
+    return Axis(default_hierarchy([str(i) for i in range(size)], ordered=False).at(1), weight)
+
+
+def cost(synthetic: Sequence, real: Sequence, axes: Sequence[Axis], tolerance: float = 0.0) -> float:
+    """AEMC by flow, after checking that the linear program agrees."""
+    p, q = np.array(synthetic), np.array(real)
+    value = aemc(p, q, axes, tolerance).aemc
+    assert value == pytest.approx(aemc_linear_program(p, q, bin_distances(axes), tolerance), abs=1e-9)
+    return value
+
+
+def test_the_nearer_bin_is_the_better_synthetic_table() -> None:
+    # Section 2.2, bins of equal width: one record moves one step of 1/2, or two steps; 10 real records.
+    assert cost([4, 5, 1], [5, 4, 1], [line(3)]) == pytest.approx(0.05)
+    assert cost([4, 4, 2], [5, 4, 1], [line(3)]) == pytest.approx(0.1)
+
+
+def test_without_moves_and_tolerance_it_is_the_l1_distance() -> None:
+    # |4-5| + |5-4| + 0 = 2, and 2, of 10: L1 cannot tell the two tables apart.
+    assert cost([4, 5, 1], [5, 4, 1], [line(3, inf)]) == pytest.approx(0.2)
+    assert cost([4, 4, 2], [5, 4, 1], [line(3, inf)]) == pytest.approx(0.2)
+
+
+def test_differences_within_the_tolerance_cost_nothing() -> None:
+    assert cost([4, 5, 1], [5, 4, 1], [star(3, inf)], 1.0) == 0
+    assert cost([4, 6, 0], [5, 4, 1], [star(3, inf)], 1.0) == pytest.approx(0.1)  # 6 against 4: one too many
+    assert cost([4, 6, 0], [5, 4, 1], [star(3, inf)], 1.25) == pytest.approx(0.075)
+
+
+def test_records_are_added_and_removed_at_one_each() -> None:
+    # Totals 12 and 10: 2 removed; totals 7 and 10: 3 added.
+    assert cost([7, 4, 1], [5, 4, 1], [line(3)]) == pytest.approx(0.2)
+    assert cost([2, 4, 1], [5, 4, 1], [line(3)]) == pytest.approx(0.3)
+
+
+def test_a_move_costs_less_than_removing_here_and_adding_there() -> None:
+    # 3 records go from one end to the other: 3 * 1, instead of 3 removed and 3 added.
+    assert cost([3, 0, 0], [0, 0, 3], [line(3)]) == pytest.approx(1.0)
+    assert cost([3, 0, 0], [0, 0, 3], [line(3, inf)]) == pytest.approx(2.0)
+
+
+def test_what_passes_through_a_bin_uses_up_none_of_its_tolerance() -> None:
+    # 10 records start at one end and are wanted at the other, tolerance 2: 2 may stay, 2 may be missing, so 8 go the
+    # whole way, at 1 each, through bins that would charge for more than 2.
+    assert cost([10, 0, 0, 0], [0, 0, 0, 10], [line(4)], 2.0) == pytest.approx(0.8)
+
+
+def test_a_bin_never_gives_what_it_does_not_have() -> None:
+    # Tolerance 5 against 1 real and no synthetic record: the first bin's lower bound is 0, not -4, so the second
+    # bin's 20 missing records less 5 are added at 1 each: 15 of 21.
+    assert cost([0, 0], [1, 20], [line(2, 0.25)], 5.0) == pytest.approx(15 / 21)
+
+
+def test_a_neighbour_with_room_saves_the_removal() -> None:
+    # 4 records too many, tolerance 1: 1 may stay, 1 moves a step of 1/2 into the tolerance of the next bin, 1 moves
+    # two steps, 1 is removed: 0.5 + 1 + 1 of 4 real records.
+    assert cost([8, 0, 0], [4, 0, 0], [line(3)], 1.0) == pytest.approx(2.5 / 4)
+
+
+def test_an_infinite_weight_keeps_moves_inside_its_values() -> None:
+    # Rows cannot mix: in the first 1 moves a step (1), in the second 1 is removed and in the first none is added.
+    synthetic, real = [[1, 0], [2, 1]], [[0, 1], [1, 1]]
+    assert cost(synthetic, real, [star(2, inf), line(2)]) == pytest.approx((1 + 1) / 3)
+    assert cost(synthetic, real, [star(2, 0.25), line(2, 0.75)]) == pytest.approx((0.75 + 1) / 3)
+
+
+def test_two_attributes_add_their_distances() -> None:
+    # From (0, 0) to (2, 1): 1/2 * 2/3 along the line of 4, 1/2 * 1 along the star, per record.
+    synthetic, real = np.zeros((4, 3), int), np.zeros((4, 3), int)
+    synthetic[0, 0] = real[2, 1] = 5
+    result = aemc(synthetic, real, [line(4, 0.5), star(3, 0.5)], 0.0)
+    assert result.along == pytest.approx((1 / 3, 1 / 2))
+    assert result.aemc == pytest.approx(5 / 6)
+    assert result.adjusted == 0
+    assert result.by_bin[0, 0] == pytest.approx(5 / 12)  # half of the move at each end
+    assert result.by_bin[2, 1] == pytest.approx(5 / 12)
+    assert np.count_nonzero(result.by_bin) == 2
+
+
+def test_empty_tables_have_a_cost_too() -> None:
+    assert cost([0, 0], [0, 0], [line(2)]) == 0
+    assert cost([0, 0], [3, 1], [line(2)]) == pytest.approx(1.0)  # all 4 added
+    assert cost([3, 1], [0, 0], [line(2)]) == pytest.approx(4.0)  # all removed, divided by 1
+    assert cost([7], [5], [star(1)], 0.5) == pytest.approx(0.3)
+
+
+def random_level(rng: np.random.Generator) -> Level:
+    """A level of any kind, of 1 to 8 values."""
+    labels = [f"v{i}" for i in range(int(rng.integers(1, 6)))]
+    kind = int(rng.integers(4))
+    if kind == 0:
+        return default_hierarchy(labels, ordered=bool(rng.integers(2))).at(1)
+    if kind == 1:
+        return default_hierarchy(labels, ordered=bool(rng.integers(2)), null=int(rng.integers(len(labels)))).at(1)
+    if kind == 2:
+        tree = {"A": {"a": ["v0", "v3"], "b": ["v1"]}, "B": {"c": ["v2", "v5"], "d": ["v4"]}}
+        hierarchy = tree_hierarchy("x", [f"v{i}" for i in range(6)], tree, ordered=False)
+    else:
+        hierarchy = bins_of_bins([f"v{i}" for i in range(8)], [2, 2], null=(None, 7)[int(rng.integers(2))])
+    return hierarchy.at(int(rng.integers(hierarchy.depth + 1)))
+
+
+def random_case(seed: int) -> tuple[np.ndarray, np.ndarray, list[Axis], float]:
+    """Two marginals of at most 60 bins on 1 to 3 attributes, weights and a tolerance."""
+    rng = np.random.default_rng(seed)
+    levels = [random_level(rng) for _ in range(int(rng.integers(1, 4)))]
+    while np.prod([level.size for level in levels]) > 60:
+        levels.pop()
+    parts = np.array([rng.choice([inf, 0.0, 1.0, rng.random()], p=[0.3, 0.1, 0.3, 0.3]) for _ in levels])
+    finite = np.isfinite(parts)
+    parts[finite] /= max(parts[finite].sum(), 1e-9)
+    shape = tuple(level.size for level in levels)
+    highest = int(rng.choice([1, 3, 10, 100]))
+    p, q = (rng.integers(0, highest + 1, shape) * (rng.random(shape) < rng.random()) for _ in range(2))
+    axes = [Axis(level, float(weight)) for level, weight in zip(levels, parts, strict=True)]
+    return p, q, axes, float(rng.choice([0, 1, 2, 5, 0.5, 1.25, rng.random() * 3]))
+
+
+@pytest.mark.parametrize("first", range(0, 400, 50))
+def test_the_flow_agrees_with_the_linear_program(first: int) -> None:
+    for seed in range(first, first + 50):
+        p, q, axes, tolerance = random_case(seed)
+        result = aemc(p, q, axes, tolerance)
+        referee = aemc_linear_program(p, q, bin_distances(axes), tolerance)
+        assert referee - 1e-7 <= result.aemc <= referee + result.rounding + 1e-7, f"seed {seed}"
+        assert result.rounding < 1e-3 * (1 + p.sum() + q.sum())
+        assert result.by_bin.sum() == pytest.approx(result.aemc)
+        assert sum(result.along) + result.adjusted == pytest.approx(result.aemc)
+
+
+def test_it_is_zero_exactly_within_the_tolerance() -> None:
+    for seed in range(100):
+        p, q, axes, tolerance = random_case(seed)
+        movable = any(axis.weight == 0 for axis in axes)  # a weight of 0 moves for nothing
+        near = np.abs(p - q).max(initial=0) <= tolerance
+        value = aemc(p, q, axes, tolerance).aemc
+        assert value == 0 if near else value > 0 or movable, f"seed {seed}"
+
+
+def test_equal_totals_without_tolerance_make_it_symmetric_and_a_metric() -> None:
+    rng = np.random.default_rng(0)
+    axes = [line(3, 0.5), star(3, 0.5)]
+    for _ in range(20):
+        p, q, r = (np.bincount(rng.integers(0, 9, 12), minlength=9).reshape(3, 3) for _ in range(3))
+        assert cost(p, q, axes) == pytest.approx(cost(q, p, axes))
+        assert cost(p, r, axes) <= cost(p, q, axes) + cost(q, r, axes) + 1e-9
+
+
+def test_a_larger_tolerance_never_costs_more() -> None:
+    p, q = np.array([9, 0, 4, 1, 0, 7]), np.array([1, 5, 5, 0, 9, 0])
+    values = [cost(p, q, [line(6)], t) for t in (0, 0.5, 1, 2, 5, 9)]
+    assert values == sorted(values, reverse=True)
+    assert values[0] > values[3] > values[5] == 0
+
+
+def test_whole_fractions_are_exact_and_odd_weights_have_a_stated_error() -> None:
+    exact = scale_for([line(12).values.graph(), star(3).values.graph()], [1 / 3, 2 / 3], 0.5)
+    assert (exact.exact, exact.cost, exact.records, exact.tolerance) == (True, 33, 2, 1)
+    odd = [line(4, 0.123456789), star(3, 1 - 0.123456789)]
+    scale = scale_for([axis.values.graph() for axis in odd], [axis.weight for axis in odd], 0.0)
+    assert (scale.exact, scale.cost) == (False, COST_UNITS)
+    p, q = np.zeros((4, 3), int), np.zeros((4, 3), int)
+    p[0, 0] = q[3, 2] = 1
+    assert 0 < aemc(p, q, odd, 0.0).rounding <= 5 / COST_UNITS  # 3 steps along the line, 2 through the star
+
+
+def test_batches_of_components_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    p, q = rng.integers(0, 9, (2, 20, 4))
+    axes = [star(20, inf), line(4)]
+    together = aemc(p, q, axes, 1.0)
+    monkeypatch.setattr("tasks.metrics.earth_mover_network.BATCH_NODES", 12)
+    assert aemc(p, q, axes, 1.0).aemc == pytest.approx(together.aemc)
+
+
+def test_fractions_never_reach_the_flow_solver() -> None:
+    # OR-Tools itself would take 0.9 for 0.
+    one, cost = np.array([1]), np.array([0.9])
+    with pytest.raises(TypeError, match="whole numbers only"):
+        solve(np.array([0]), one, one, cost, np.array([1, -1]))
+    with pytest.raises(TypeError, match="whole numbers only"):
+        aemc(np.array([1.5, 0.5]), np.array([1.0, 1.0]), [line(2)], 0.0)
+    assert checked_integers(np.array([3], np.uint8)).dtype == np.int64
+
+
+def test_a_flow_that_cannot_be_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match=r"UNBALANCED|INFEASIBLE"):
+        solve(np.array([0]), np.array([1]), np.array([1]), np.array([1]), np.array([3, -3]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"synthetic": [[1, 2]]}, "shapes"),
+        ({"synthetic": [-1, 2]}, "negative"),
+        ({"axes": [line(2, 1.5)]}, "weights"),
+        ({"axes": [line(2, -0.5)]}, "weights"),
+        ({"tolerance": -1.0}, "tolerance"),
+        ({"tolerance": inf}, "tolerance"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(change: dict, message: str) -> None:
+    arguments = {"synthetic": [1, 2], "axes": [line(2)], "tolerance": 0.0} | change
+    with pytest.raises(ValueError, match=message):
+        aemc(np.array(arguments["synthetic"]), np.array([1, 2]), arguments["axes"], arguments["tolerance"])
+
+
+def test_paths_follow_the_flow_and_drop_cycles() -> None:
+    # 0 sends 3 through 1: 2 to 2 and 1 to 3; beside it a cycle 1 -> 4 -> 1 that carries nothing.
+    tails, heads = np.array([0, 1, 1, 1, 4]), np.array([1, 4, 2, 3, 1])
+    moves = moves_of_flow(tails, heads, np.array([3, 7, 2, 1, 7]), 5)
+    assert sorted(zip(*(part.tolist() for part in moves), strict=True)) == [(0, 2, 2), (0, 3, 1)]
+
+
+def test_paths_of_random_flows_have_the_same_net_outflow() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        nodes, arcs = int(rng.integers(1, 9)), int(rng.integers(0, 30))
+        tails, heads = rng.integers(0, nodes, (2, arcs))
+        flows = rng.integers(0, 5, arcs)
+        net = np.bincount(tails, flows, nodes) - np.bincount(heads, flows, nodes)
+        senders, receivers, amounts = moves_of_flow(tails, heads, flows, nodes)
+        sent, received = np.bincount(senders, amounts, nodes), np.bincount(receivers, amounts, nodes)
+        np.testing.assert_array_equal(sent, np.maximum(net, 0))
+        np.testing.assert_array_equal(received, np.maximum(-net, 0))
+        assert (amounts > 0).all()
