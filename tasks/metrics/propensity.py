@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from tasks.kernels.counting import CodeTable
 from tasks.metrics.features import one_hot, sample
@@ -36,8 +36,9 @@ class Propensity:
 
     ``pmse``: 0 (cannot be told apart) to 0.25 (always told apart).  ``ratio``: pmse over its null expectation, from 0
     without upper bound, about 1 for rows drawn from a right model fitted to the real rows; None where the model has
-    nothing to fit.  ``auc``: area under the curve of trees on rows they have not seen, 0 to 1 (always told apart), about
-    0.5 for a guess, less where synthetic rows repeat real ones (each was seen under the other name); None below 10 rows.
+    nothing to fit.  ``auc``: area under the curve of trees on rows they have not seen, 0 to 1 (always told apart),
+    about 0.5 for a guess, less where synthetic rows repeat real ones (each was seen under the other name); None below
+    10 rows.
     """
 
     rows: int
