@@ -1,7 +1,8 @@
 """Accuracy of settings on public tables: ``python -m benchmarks.accuracy [--seeds N]``.
 
-Belongs here: the settings compared, the L1 errors of marginals, and the table in docs/algorithm.md.  Does not
-belong here: speed (bench.py).  The tables are public and the noise is seeded: nothing here is a release.
+Belongs here: the settings compared, which marginals are measured, and the table in docs/algorithm.md.  Does not
+belong here: speed (bench.py), the L1 errors (tasks/metrics/).  The tables are public and the noise is seeded: nothing
+here is a release.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import argparse
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,8 @@ from flows.source import Source
 from flows.spec_file import load_spec
 from tasks.codecs import plan
 from tasks.encode import Repairs, encode_batch
-from tasks.kernels.counting import CodeTable, count
+from tasks.kernels.counting import CodeTable
+from tasks.metrics.marginal_distance import all_cliques, mean_l1, random_cliques
 from tasks.privacy.noise import SeededNoise
 
 HERE = Path(__file__).parent
@@ -68,19 +69,9 @@ def binned(batches: Sequence[pa.RecordBatch], spec: ReleaseSpec) -> CodeTable:
     return CodeTable(domain, tuple(c.astype(np.uint16) for c in columns))
 
 
-def distance(real: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique]) -> float:
-    """Mean L1 distance of the normalised marginals on ``cliques``, range 0..2."""
-    found = [
-        np.abs(count(real, c) / max(real.rows, 1) - count(synthetic, c) / max(synthetic.rows, 1)).sum() for c in cliques
-    ]
-    return float(np.mean(found))
-
-
 def workloads(domain: Domain) -> list[list[Clique]]:
     """All 1-way and 2-way marginals and some random 3-way ones."""
-    triples = list(combinations(domain.attributes, 3))
-    chosen = np.random.default_rng(0).choice(len(triples), min(RANDOM_TRIPLES, len(triples)), replace=False)
-    return [[(a,) for a in domain.attributes], list(combinations(domain.attributes, 2)), [triples[i] for i in chosen]]
+    return [all_cliques(domain, 1), all_cliques(domain, 2), random_cliques(domain, 3, RANDOM_TRIPLES, seed=0)]
 
 
 def errors(name: str, changes: Mapping[str, Any], seeds: int) -> np.ndarray:
@@ -96,7 +87,7 @@ def errors(name: str, changes: Mapping[str, Any], seeds: int) -> np.ndarray:
             summary = release_directly(spec, settings, noise=SeededNoise(seed))
             table = pq.read_table(Path(summary.released) / "synthetic.parquet")
         synthetic = binned(table.to_batches(), spec)
-        found.append([distance(real, synthetic, cliques) for cliques in workloads(real.domain)])
+        found.append([mean_l1(real, synthetic, cliques) for cliques in workloads(real.domain)])
     return np.array(found)
 
 

@@ -24,6 +24,7 @@ DENSE_CELLS = 1 << 22
 MAX_ROW_PRODUCT = 1 << 62
 """Rows of one table times rows of the other stay below this, so that distances are exact 64-bit integers."""
 
+_FEW_CLIQUES = 1 << 16  # so many combinations are listed in milliseconds
 _MAX_KEY = 1 << 62  # keys of many attributes are renumbered before they would pass this
 
 
@@ -135,8 +136,8 @@ def all_cliques(domain: Domain, ways: int) -> list[Clique]:
 def random_cliques(domain: Domain, ways: int, number: int, seed: int) -> list[Clique]:
     """``number`` different cliques of ``ways`` attributes, all equally likely; all of them if there are no more.
 
-    In the order of :func:`all_cliques`.  Depends on the arguments only.  Lists all combinations only where fewer than
-    2 ``number`` exist.  ValueError for a negative number.
+    In the order of :func:`all_cliques`.  Depends on the arguments only.  Lists all combinations only where there are
+    few of them, or fewer than 2 ``number``.  ValueError for a negative number.
     """
     if number < 0:
         raise ValueError(f"the number of marginals must not be negative: {number}")
@@ -144,7 +145,7 @@ def random_cliques(domain: Domain, ways: int, number: int, seed: int) -> list[Cl
     if there <= number:
         return all_cliques(domain, ways)
     rng = np.random.default_rng(seed)
-    if there < 2 * number:
+    if there < max(2 * number, _FEW_CLIQUES):
         every = all_cliques(domain, ways)
         return [every[i] for i in sorted(rng.choice(there, number, replace=False))]
     chosen: set[tuple[int, ...]] = set()

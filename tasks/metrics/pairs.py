@@ -139,10 +139,10 @@ def _constant(weights: NDArray[Any], values: Floats) -> bool:
 
 
 def _centred(weights: NDArray[Any], values: Floats) -> Floats:
-    """Values minus their weighted mean; 0 for values without weight, so that they count nowhere."""
+    """Values minus their weighted mean, scaled to at most 1; 0 for values without weight: they count nowhere."""
     there = weights > 0
-    mean = np.average(values[there], weights=weights[there])
-    return np.where(there, values - mean, 0.0)
+    centred = np.where(there, values - np.average(values[there], weights=weights[there]), 0.0)
+    return centred / np.abs(centred).max()  # a square could overflow or vanish otherwise
 
 
 def _inverse(totals: NDArray[np.int64]) -> Floats:

@@ -1,0 +1,134 @@
+"""The k-marginal scores by hand and against pandas; groups, their penalties, and their order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from data_contracts.domain import Domain, code_dtype
+from tasks.kernels.counting import CodeTable
+from tasks.metrics import k_marginal
+from tasks.metrics.k_marginal import group_k_marginal, k_marginal_score
+from tasks.metrics.marginal_distance import all_cliques, mean_l1, random_cliques
+
+DOMAIN = Domain.of({"a": 4, "place": 6, "b": 3, "year": 2, "c": 5})
+
+
+def random_table(rows: int, seed: int = 0) -> CodeTable:
+    rng = np.random.default_rng(seed)
+    return CodeTable(DOMAIN, tuple((rng.random(rows) ** 2 * s).astype(code_dtype(s)) for s in DOMAIN.sizes))
+
+
+def table(places: list[int], values: list[int]) -> CodeTable:
+    return CodeTable(Domain.of({"place": 3, "value": 2}), (np.array(places, np.uint8), np.array(values, np.uint8)))
+
+
+def by_pandas(real: CodeTable, synthetic: CodeTable, groups: list[str], cliques: list[tuple[str, ...]]) -> pd.Series:
+    """The referee: one group after the other, its rows' shares by value_counts."""
+    frames = [pd.DataFrame(dict(zip(DOMAIN.attributes, t.columns, strict=True))) for t in (real, synthetic)]
+    scores = {}
+    for group in sorted({tuple(r) for f in frames for r in f[groups].to_numpy().tolist()}):
+        ours, theirs = (f[(f[groups] == list(group)).all(axis=1)] for f in frames)
+        if ours.empty or theirs.empty or abs(len(ours) - len(theirs)) > 250:
+            scores[group] = 0.0
+            continue
+        shares = [[f.value_counts(list(c), normalize=True) for f in (ours, theirs)] for c in cliques]
+        scores[group] = (2 - np.mean([p.subtract(q, fill_value=0).abs().sum() for p, q in shares])) * 500
+    return pd.Series(scores)
+
+
+def test_score_by_hand() -> None:
+    """Shares of value: (3/4, 1/4) against (1/2, 1/2): distance 1/2, score (2 - 1/2) 500 = 750."""
+    real, synthetic = table([0, 0, 0, 0], [0, 0, 0, 1]), table([0, 0], [0, 1])
+    assert k_marginal_score(real, synthetic, cliques=[("value",)]) == 750.0
+    assert k_marginal_score(real, synthetic, k=3) == 750.0  # both attributes: there is no third one
+
+
+def test_score_is_the_scaled_mean_over_the_same_random_marginals() -> None:
+    real, synthetic = random_table(300, 1), random_table(200, 2)
+    cliques = random_cliques(DOMAIN, 3, 4, seed=9)
+    expected = (2 - mean_l1(real, synthetic, cliques)) * 500
+    assert 0 < k_marginal_score(real, synthetic, 3, number=4, seed=9) == expected < 1000
+    pairs = all_cliques(DOMAIN, 2)
+    assert k_marginal_score(real, synthetic, 2) == k_marginal_score(real, synthetic, cliques=pairs)
+
+
+def test_best_worst_and_empty() -> None:
+    real, none = random_table(50), random_table(0)
+    assert k_marginal_score(real, real) == 1000.0 == k_marginal_score(none, none)
+    assert k_marginal_score(table([0], [0]), table([1, 1], [1, 1]), k=1) == 0.0
+    assert k_marginal_score(real, none) == 500.0 == k_marginal_score(none, real)
+
+
+def test_groups_by_hand() -> None:
+    """Place 0: shares (1/2, 1/2) against (1, 0): distance 1, score 500.  Place 1: equal shares, 1000.  Mean 750."""
+    real, synthetic = table([0, 0, 1, 1], [0, 1, 1, 1]), table([1, 0, 0, 0], [1, 0, 0, 0])
+    found = group_k_marginal(real, synthetic, ["place"], k=1)
+    assert found.score == 750.0 and found.groups == ("place",)
+    assert found.codes.tolist() == [[0], [1]] and found.scores.tolist() == [500.0, 1000.0]
+    assert found.real.tolist() == [2, 2] and found.synthetic.tolist() == [3, 1] and not found.biased.any()
+
+
+def test_a_group_that_one_table_lacks_scores_zero() -> None:
+    found = group_k_marginal(table([0, 1], [0, 0]), table([0, 2], [0, 0]), ["place"])
+    assert dict(zip(found.codes[:, 0].tolist(), found.scores.tolist(), strict=True)) == {0: 1000.0, 1: 0.0, 2: 0.0}
+    assert not found.biased.any()
+
+
+@pytest.mark.parametrize(("more", "score"), [(250, 1000.0), (251, 0.0)])
+def test_bias_penalty_begins_above_250_rows(more: int, score: float) -> None:
+    real, synthetic = table([0] * 10, [0] * 10), table([0] * (10 + more), [0] * (10 + more))
+    for one, other in ((real, synthetic), (synthetic, real)):
+        found = group_k_marginal(one, other, ["place"])
+        assert found.score == score
+        assert found.biased.tolist() == [score == 0]
+
+
+@pytest.mark.parametrize("dense_cells", [1 << 22, 100, 0])
+def test_groups_against_pandas(dense_cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(k_marginal, "DENSE_CELLS", dense_cells)
+    real, synthetic = random_table(2_000, 3), random_table(1_100, 4)
+    cliques = [("a", "b"), ("a", "c"), ("b", "c"), ("c",)]
+    found = group_k_marginal(real, synthetic, ["year", "place"], cliques=cliques, threads=2)
+    expected = by_pandas(real, synthetic, ["place", "year"], cliques)
+    assert found.groups == ("place", "year")
+    got = pd.Series(found.scores, index=[tuple(c) for c in found.codes.tolist()])
+    assert got[list(expected.index)].to_numpy() == pytest.approx(expected.to_numpy(), abs=1e-9)
+    assert found.biased.any() and not found.biased.all()
+    assert found.score == pytest.approx(expected.mean())
+    assert (np.diff(found.scores) >= 0).all()
+    assert found.real.sum() == 2_000 and found.synthetic.sum() == 1_100
+
+
+def test_default_marginals_leave_the_groups_out() -> None:
+    real, synthetic = random_table(300, 5), random_table(300, 6)
+    rest = [("a", "b"), ("a", "c"), ("b", "c")]
+    chosen = group_k_marginal(real, synthetic, ["place", "year"])
+    assert chosen.score == group_k_marginal(real, synthetic, ["place", "year"], cliques=rest).score
+    everything = group_k_marginal(real, real, DOMAIN.attributes)  # nothing is left to compare but presence
+    assert everything.score == 1000.0
+
+
+def test_order_of_rows_and_threads_do_not_matter() -> None:
+    real, synthetic = random_table(500, 7), random_table(400, 8)
+    order = np.random.default_rng(0).permutation(500)
+    turned = CodeTable(DOMAIN, tuple(c[order] for c in real.columns))
+    one = group_k_marginal(real, synthetic, ["place"], threads=1)
+    other = group_k_marginal(turned, synthetic, ["place"], threads=2)
+    assert one.scores.tolist() == other.scores.tolist() and one.codes.tolist() == other.codes.tolist()
+
+
+def test_without_rows() -> None:
+    real, none = random_table(40), random_table(0)
+    assert group_k_marginal(none, none, ["place"]).score == 1000.0
+    assert group_k_marginal(none, none, ["place"]).codes.shape == (0, 1)
+    assert group_k_marginal(real, none, ["place"]).score == 0.0 == group_k_marginal(none, real, ["place"]).score
+
+
+def test_refusals() -> None:
+    real = random_table(5)
+    with pytest.raises(ValueError, match="one group attribute"):
+        group_k_marginal(real, real, [])
+    with pytest.raises(ValueError, match="other than place"):
+        group_k_marginal(real, real, ["place"], cliques=[("a", "place")])

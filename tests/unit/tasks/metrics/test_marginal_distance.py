@@ -1,0 +1,174 @@
+"""L1 distances by hand, against pandas, dense against sparse, and the lists of marginals."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import comb
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from data_contracts.domain import Clique, Domain, code_dtype
+from tasks.kernels.counting import CodeTable
+from tasks.metrics import marginal_distance
+from tasks.metrics.marginal_distance import (
+    all_cliques,
+    density_estimation,
+    l1_distances,
+    mean_l1,
+    random_cliques,
+    sparse_counts,
+)
+
+DOMAIN = Domain.of({"a": 4, "one": 1, "b": 3, "wide": 300, "c": 2})
+
+
+def random_table(rows: int, seed: int = 0, domain: Domain = DOMAIN) -> CodeTable:
+    rng = np.random.default_rng(seed)
+    return CodeTable(domain, tuple((rng.random(rows) ** 2 * s).astype(code_dtype(s)) for s in domain.sizes))
+
+
+def table(domain: Domain, *columns: list[int]) -> CodeTable:
+    return CodeTable(domain, tuple(np.array(c, np.uint8) for c in columns))
+
+
+def frame(data: CodeTable) -> pd.DataFrame:
+    return pd.DataFrame(dict(zip(data.domain.attributes, data.columns, strict=True)))
+
+
+def by_pandas(real: CodeTable, synthetic: CodeTable, clique: Clique) -> float:
+    """The referee: shares by value_counts, missing cells 0."""
+    ours, theirs = (frame(t).value_counts(list(clique), normalize=True) for t in (real, synthetic))
+    return float(ours.subtract(theirs, fill_value=0).abs().sum())
+
+
+def test_by_hand() -> None:
+    """Real (a, b): 00, 00, 01, 11; synthetic: 00, 11.
+
+    a: (3/4, 1/4) against (1/2, 1/2): 1/2.  b: (1/2, 1/2) twice: 0.  Pair: |1/2 - 1/2| + |1/4 - 0| + |1/4 - 1/2| = 1/2.
+    """
+    domain = Domain.of({"a": 2, "b": 2})
+    real, synthetic = table(domain, [0, 0, 0, 1], [0, 0, 1, 1]), table(domain, [0, 1], [0, 1])
+    cliques: list[Clique] = [("a",), ("b",), ("a", "b"), ()]
+    assert l1_distances(real, synthetic, cliques).tolist() == [0.5, 0.0, 0.5, 0.0]
+    assert mean_l1(real, synthetic, cliques[:3]) == pytest.approx(1 / 3)
+    assert density_estimation(real, synthetic) == 1e6 * (1 - 0.5 / 2)
+
+
+def test_against_pandas() -> None:
+    real, synthetic = random_table(500, 1), random_table(301, 2)
+    cliques = [c for ways in (1, 2, 3, 5) for c in all_cliques(DOMAIN, ways)]
+    expected = [by_pandas(real, synthetic, c) for c in cliques]
+    assert l1_distances(real, synthetic, cliques, threads=2) == pytest.approx(expected, rel=1e-12)
+
+
+def test_sparse_is_dense_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, synthetic = random_table(400, 3), random_table(90, 4)
+    cliques = [*all_cliques(DOMAIN, 2), *all_cliques(DOMAIN, 3), ()]
+    dense = l1_distances(real, synthetic, cliques, threads=1)
+    monkeypatch.setattr(marginal_distance, "DENSE_CELLS", 30)  # some of the marginals are still dense
+    assert l1_distances(real, synthetic, cliques, threads=2).tolist() == dense.tolist()
+
+
+@pytest.mark.parametrize("width", [3, 9])
+def test_more_cells_than_can_be_numbered(width: int) -> None:
+    """60,000**3 cells pass 2**31, 60,000**9 pass 64 bits: only the rows' own cells are held.
+
+    Real: cells 0, i, i of two attributes' extremes; a quarter of the synthetic rows is in a cell of its own.
+    """
+    domain = Domain.of({f"a{i}": 60_000 for i in range(width)})
+    real = CodeTable(domain, tuple(np.array([0, 59_999, 59_999, 7], np.uint16) for _ in range(width)))
+    columns = [np.array([0, 59_999, 59_999, 7], np.uint16) for _ in range(width)]
+    columns[0][3] = 8  # differs in the first attribute only: lost if keys wrapped around
+    synthetic = CodeTable(domain, tuple(columns))
+    assert l1_distances(real, real, [domain.attributes]).tolist() == [0.0]
+    assert l1_distances(real, synthetic, [domain.attributes]).tolist() == [0.5]
+
+
+def test_sparse_counts_name_a_row_of_each_cell() -> None:
+    domain = Domain.of({"a": 3, "b": 2})
+    real, synthetic = table(domain, [2, 0, 2], [1, 0, 1]), table(domain, [2, 1], [1, 0])
+    row, ours, theirs = sparse_counts(real, synthetic, ("a", "b"))
+    assert (ours.tolist(), theirs.tolist()) == ([1, 0, 2], [0, 1, 1])  # cells 00, 10, 21
+    assert row.tolist() == [1, 4, 0]
+
+
+def test_equal_disjoint_and_reordered_tables() -> None:
+    real = random_table(200)
+    cliques = all_cliques(DOMAIN, 3)
+    order = np.random.default_rng(5).permutation(200)
+    turned = CodeTable(DOMAIN, tuple(c[order] for c in real.columns))
+    twice = CodeTable(DOMAIN, tuple(np.concatenate([c, c]) for c in real.columns))
+    assert mean_l1(real, turned, cliques) == mean_l1(real, twice, cliques) == 0.0
+    assert density_estimation(real, twice) == 1e6
+    zeros, ones = (table(Domain.of({"a": 2, "b": 2}), [v] * n, [v] * n) for v, n in ((0, 3), (1, 8)))
+    assert mean_l1(zeros, ones, [("a",), ("a", "b")]) == 2.0
+    assert density_estimation(zeros, ones) == 0.0
+
+
+def test_threads_do_not_matter() -> None:
+    real, synthetic = random_table(300, 6), random_table(300, 7)
+    cliques = all_cliques(DOMAIN, 2)
+    one = l1_distances(real, synthetic, cliques, threads=1)
+    assert all(l1_distances(real, synthetic, cliques, threads=t).tolist() == one.tolist() for t in (0, 2, 5))
+
+
+def test_without_rows_attributes_or_cliques() -> None:
+    real, none = random_table(10), random_table(0)
+    cliques = all_cliques(DOMAIN, 2)
+    assert set(l1_distances(real, none, cliques)) == {1.0} == set(l1_distances(none, real, cliques))
+    assert mean_l1(none, none, cliques) == 0.0 == mean_l1(real, none, [])
+    bare = CodeTable(Domain((), ()), ())
+    assert density_estimation(bare, bare) == 1e6
+    assert l1_distances(real, real, []).shape == (0,)
+
+
+def test_tables_that_cannot_be_compared() -> None:
+    real = random_table(5)
+    with pytest.raises(ValueError, match="same domain"):
+        l1_distances(real, random_table(5, domain=Domain.of({"a": 2})), [])
+    padded = CodeTable(DOMAIN, real.columns, padded=True)
+    with pytest.raises(ValueError, match="filtered"):
+        l1_distances(padded, padded, [])
+
+
+@pytest.mark.parametrize("ways", [0, 1, 2, 3, 5, 6])
+@pytest.mark.parametrize("number", [0, 1, 4, 6, 9, 100])
+@pytest.mark.parametrize("few", [0, 1 << 16])
+def test_random_cliques_are_distinct_and_ordered(
+    ways: int, number: int, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marginal_distance, "_FEW_CLIQUES", few)
+    found = random_cliques(DOMAIN, ways, number, seed=3)
+    every = list(combinations(DOMAIN.attributes, ways))
+    assert len(found) == len(set(found)) == min(number, comb(5, ways))
+    assert found == [c for c in every if c in set(found)]
+    assert found == random_cliques(DOMAIN, ways, number, seed=3)
+
+
+@pytest.mark.parametrize("few", [0, 1 << 16])
+def test_random_cliques_are_even_and_seeded(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the 10 triples of 5 attributes is among 2 drawn with probability 1/5, among 7 with 7/10 (sd 9, 10)."""
+    monkeypatch.setattr(marginal_distance, "_FEW_CLIQUES", few)  # drawn one by one, or out of the list of all
+    for number in (2, 7):
+        drawn = [c for seed in range(500) for c in random_cliques(DOMAIN, 3, number, seed)]
+        counts = pd.Series(drawn).value_counts()
+        assert len(counts) == 10
+        assert counts.between(50 * number - 50, 50 * number + 50).all()
+
+
+def test_random_cliques_never_list_all_of_a_wide_table() -> None:
+    wide = Domain.of({f"a{i}": 2 for i in range(2_000)})
+    found = random_cliques(wide, 40, 20, seed=0)  # more than 10**84 exist
+    assert len(set(found)) == 20
+    assert all(wide.ordered(c) == c and len(c) == 40 for c in found)
+
+
+def test_negative_numbers_are_refused() -> None:
+    with pytest.raises(ValueError, match="-1"):
+        random_cliques(DOMAIN, 2, -1, 0)
+    with pytest.raises(ValueError, match="-2"):
+        all_cliques(DOMAIN, -2)
+    with pytest.raises(ValueError, match="-2"):
+        random_cliques(DOMAIN, -2, 3, 0)
