@@ -1,0 +1,148 @@
+"""Membership inference: does the distance to the nearest synthetic row give away who was in the real table?
+
+Belongs here: distances between rows, the attack, its figures.  Does not belong here: equality of rows
+(uniqueness.py), and the promise of the release, which no attack can measure.
+Source: distance to closest record, as in the synthetic data literature (e.g. Hilprecht, Haerterich and Bernau, PoPETs
+2019(4); Yale et al., Neurocomputing 416, 2020); advantage as in Yeom, Giacomelli, Fredrikson and Jha, CSF 2018.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score, roc_curve
+
+from tasks.kernels.counting import CodeTable, thread_count
+from tasks.metrics.features import sample
+
+_BLOCK_ROWS = 2_048  # synthetic rows whose distances are held at once: 8 KiB
+_CHUNK_TARGETS = 64  # targets a unit of work of one thread
+
+
+@dataclass(frozen=True)
+class Membership:
+    """``targets`` members and as many non-members were attacked, with ``synthetic_rows`` synthetic rows.
+
+    ``auc``: 0 to 1, chance that a member is nearer than a non-member (ties half); 0.5 is a guess.  ``auc_sd``: its
+    standard deviation where the release says nothing.  ``advantage``: 0 to 1, largest true minus false positive rate of
+    any threshold; a little above 0 by chance.  The medians are of the distances, 0 (equal) to 1.
+    """
+
+    targets: int
+    synthetic_rows: int
+    auc: float
+    auc_sd: float
+    advantage: float
+    median_members: float
+    median_non_members: float
+
+
+def membership(
+    real: CodeTable,
+    holdout: CodeTable | None,
+    synthetic: CodeTable,
+    ordered: Collection[str],
+    max_targets: int = 2_000,
+    max_synthetic: int = 50_000,
+    seed: int = 0,
+    threads: int = 0,
+) -> Membership | None:
+    """The attack "near a synthetic row, so a member": members are real rows, non-members hold-out rows.
+
+    As many of each: the smallest of both sizes and ``max_targets``, drawn by ``seed``; at most ``max_synthetic``
+    synthetic rows.  Distance: :func:`closest`.  One attack of many, and a weak one: an AUC near 0.5 proves no privacy.
+    None (not applicable) without a hold-out, or where any of the tables has no rows.  The same on any number of
+    threads (0: all cores).  ValueError for caps below 1 or negative ``threads``.
+    """
+    if min(max_targets, max_synthetic) < 1:
+        raise ValueError("an attack needs at least one target and one synthetic row")
+    if holdout is None or not min(real.rows, holdout.rows, synthetic.rows):
+        return None
+    targets = min(real.rows, holdout.rows, max_targets)
+    near = sample(synthetic, max_synthetic, seed)
+    members = closest(sample(real, targets, seed), near, ordered, threads)
+    others = closest(sample(holdout, targets, seed), near, ordered, threads)
+    return Membership(
+        targets=targets,
+        synthetic_rows=near.rows,
+        **attack(members, others),
+        median_members=float(np.median(members)),
+        median_non_members=float(np.median(others)),
+    )
+
+
+def attack(members: NDArray[np.float32], others: NDArray[np.float32]) -> dict[str, float]:
+    """auc, auc_sd and advantage of "a smaller distance means member", from the distances of both (one or more each).
+
+    auc_sd is the one of the Mann-Whitney statistic under no difference, sqrt((m + n + 1) / (12 m n)), without ties.
+    """
+    is_member = np.repeat([1, 0], [members.size, others.size])
+    nearness = -np.concatenate([members, others])
+    false, true, _ = roc_curve(is_member, nearness, drop_intermediate=False)
+    return {
+        "auc": float(roc_auc_score(is_member, nearness)),
+        "auc_sd": math.sqrt((members.size + others.size + 1) / (12 * members.size * others.size)),
+        "advantage": float(max(np.max(true - false), 0.0)),
+    }
+
+
+def closest(targets: CodeTable, rows: CodeTable, ordered: Collection[str], threads: int = 0) -> NDArray[np.float32]:
+    """Distance of each target to the nearest of ``rows`` (one or more), 0 (equal) to 1 (nothing alike).
+
+    The distance of two rows is the mean over the attributes of: nominal, 1 for different codes; ordered,
+    |difference of codes| / (number of codes - 1).  A null's code of an ordered attribute counts where it stands in the
+    codes' order.  Both tables have one domain.  ValueError for ``rows`` without rows.
+    """
+    if not rows.rows:
+        raise ValueError("no rows to be close to")
+    attributes = targets.domain.attributes
+    weights = np.array([1 / max(width - 1, 1) for width in targets.shape(attributes)], dtype=np.float32)
+    is_ordered = np.array([attribute in ordered for attribute in attributes], dtype=np.bool_)
+    dtype = np.result_type(*(c.dtype for table in (targets, rows) for c in table.columns))
+    codes, others = (np.stack(table.columns).astype(dtype, copy=False) for table in (targets, rows))
+    nearest = np.empty(targets.rows, dtype=np.float32)
+
+    def work(first: int) -> None:
+        chunk = slice(first, first + _CHUNK_TARGETS)
+        _closest(np.ascontiguousarray(codes[:, chunk]), others, is_ordered, weights, nearest[chunk])
+
+    with ThreadPoolExecutor(thread_count(threads)) as pool:
+        list(pool.map(work, range(0, targets.rows, _CHUNK_TARGETS)))
+    return nearest / np.float32(len(attributes))
+
+
+@njit(nogil=True, cache=True)
+def _closest(codes, others, is_ordered, weights, nearest):  # type: ignore[no-untyped-def]
+    """Smallest sum over the attributes; codes: (attributes, targets), others: (attributes, rows), of one dtype.
+
+    weights: float32 (attributes), of one step of an ordered code; nearest: float32 (targets), written.
+    """
+    rows = others.shape[1]
+    sums = np.empty(_BLOCK_ROWS, np.float32)
+    for t in range(codes.shape[1]):
+        best = np.float32(np.inf)
+        for first in range(0, rows, _BLOCK_ROWS):
+            size = min(_BLOCK_ROWS, rows - first)
+            sums[:size] = 0
+            for a in range(codes.shape[0]):
+                _add(sums, others[a, first : first + size], codes[a, t], is_ordered[a], weights[a])
+            for i in range(size):
+                best = min(best, sums[i])
+        nearest[t] = best
+
+
+@njit(nogil=True, cache=True)
+def _add(sums, column, code, is_ordered, weight):  # type: ignore[no-untyped-def]
+    """Add one attribute's distances to ``code``."""
+    if is_ordered:
+        for i in range(column.shape[0]):
+            sums[i] += weight * np.float32(abs(np.int32(column[i]) - np.int32(code)))
+    else:
+        for i in range(column.shape[0]):
+            sums[i] += np.float32(column[i] != code)

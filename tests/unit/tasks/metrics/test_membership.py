@@ -1,0 +1,128 @@
+"""The membership attack: distances against a referee, figures by hand, and who is and is not given away."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from data_contracts.domain import Domain, code_dtype
+from tasks.kernels.counting import CodeTable
+from tasks.metrics.features import take
+from tasks.metrics.membership import Membership, attack, closest, membership
+
+DOMAIN = Domain.of({"age": 5, "city": 3, "one": 1, "wage": 300})
+ORDERED = {"age", "one", "wage"}
+
+
+def random_table(rows: int, seed: int, domain: Domain = DOMAIN) -> CodeTable:
+    rng = np.random.default_rng(seed)
+    return CodeTable(domain, tuple(rng.integers(s, size=rows).astype(code_dtype(s)) for s in domain.sizes))
+
+
+def table(*rows: tuple[int, int]) -> CodeTable:
+    """Over an ordered x of 5 codes and a nominal y of 3."""
+    codes = np.array(rows, np.uint8).reshape(-1, 2)
+    return CodeTable(Domain.of({"x": 5, "y": 3}), (codes[:, 0].copy(), codes[:, 1].copy()))
+
+
+def found(real: CodeTable, holdout: CodeTable, synthetic: CodeTable, **settings: int) -> Membership:
+    result = membership(real, holdout, synthetic, settings.pop("ordered", ORDERED), **settings)  # type: ignore[arg-type]
+    assert result is not None
+    return result
+
+
+def test_distances_by_hand() -> None:
+    """To (0, 0) and (4, 1), x ordered.  (1, 0): (1/4 + 0) / 2.  (4, 0): (0 + 1) / 2, as to (0, 0): 1/2.
+
+    (3, 2): nearest (4, 1), (1/4 + 1) / 2.  (4, 1): 0.  With x nominal: 1/2, 1/2, 1, 0.
+    """
+    targets, rows = table((1, 0), (4, 0), (3, 2), (4, 1)), table((0, 0), (4, 1))
+    assert closest(targets, rows, {"x"}) == pytest.approx([0.125, 0.5, 0.625, 0])
+    assert closest(targets, rows, ()) == pytest.approx([0.5, 0.5, 1, 0])
+
+
+@pytest.mark.parametrize("rows", [1, 7, 5_000])
+def test_distances_equal_the_referee_on_any_number_of_threads(rows: int) -> None:
+    """5,000 rows are more than two blocks of the kernel, 150 targets more than two chunks."""
+    targets, others = random_table(150, 0), random_table(rows, 1)
+    expected = np.full(150, np.inf)
+    for i in range(150):
+        total = np.zeros(rows)
+        for name, size, column in zip(DOMAIN.attributes, DOMAIN.sizes, others.columns, strict=True):
+            mine = int(targets.column(name)[i])
+            steps = np.abs(column.astype(int) - mine) / max(size - 1, 1)
+            total += steps if name in ORDERED else column != mine
+        expected[i] = total.min() / 4
+    once = closest(targets, others, ORDERED, threads=1)
+    assert once == pytest.approx(expected, abs=1e-6)
+    for threads in (0, 2, 3):
+        np.testing.assert_array_equal(closest(targets, others, ORDERED, threads), once)
+
+
+def test_the_attack_by_hand() -> None:
+    """Members 0, 0.1, 0.3, non-members 0.1, 0.4.  Of 6 pairs the member is nearer in 2 + 1 + 1 and one is a tie:
+
+    4.5 / 6.  Thresholds: 0 gives 1/3 - 0, 0.1 gives 2/3 - 1/2, 0.3 gives 1 - 1/2: the best is 1/2.
+    The sd is sqrt(6 / (12 x 6)).
+    """
+    figures = attack(np.array([0.1, 0, 0.3], np.float32), np.array([0.4, 0.1], np.float32))
+    assert figures == pytest.approx({"auc": 4.5 / 6, "advantage": 0.5, "auc_sd": (6 / 72) ** 0.5})
+
+
+def test_members_that_are_farther_have_no_advantage() -> None:
+    figures = attack(np.array([0.5, 0.6], np.float32), np.array([0.1, 0.2], np.float32))
+    assert (figures["auc"], figures["advantage"]) == (0, 0)
+
+
+def test_the_stated_sd_is_that_of_an_attack_without_a_signal() -> None:
+    rng = np.random.default_rng(0)
+    draws = [attack(rng.random(30).astype(np.float32), rng.random(40).astype(np.float32)) for _ in range(2_000)]
+    aucs = [d["auc"] for d in draws]
+    assert np.mean(aucs) == pytest.approx(0.5, abs=0.01)
+    assert np.std(aucs) == pytest.approx(draws[0]["auc_sd"], rel=0.08)
+
+
+def test_a_release_of_the_rows_themselves_gives_everybody_away_and_fresh_rows_nobody() -> None:
+    """Every member is at 0, and so is a non-member that equals one: a tie, and a false positive at every threshold."""
+    real, holdout = random_table(800, 0), random_table(800, 1)
+    rows, others = (list(zip(*(c.tolist() for c in t.columns), strict=True)) for t in (real, holdout))
+    equal = np.mean([row in set(rows) for row in others])
+    assert 0 < equal < 0.3
+    copied = found(real, holdout, real)
+    assert copied.auc == pytest.approx(1 - equal / 2)
+    assert copied.advantage == pytest.approx(1 - equal)
+    assert copied.median_members == 0 < copied.median_non_members
+    fresh = found(real, holdout, random_table(800, 2))
+    assert abs(fresh.auc - 0.5) < 4 * fresh.auc_sd
+    assert fresh.advantage < 0.15
+    backwards = found(holdout, real, real)
+    assert backwards.auc == pytest.approx(1 - copied.auc)
+
+
+def test_the_order_of_the_synthetic_rows_does_not_matter() -> None:
+    real, holdout, synthetic = (random_table(100, seed) for seed in range(3))
+    shuffled = take(synthetic, np.random.default_rng(0).permutation(100))
+    assert found(real, holdout, shuffled) == found(real, holdout, synthetic)
+
+
+def test_caps_make_equal_samples_that_follow_the_seed() -> None:
+    real, holdout, synthetic = random_table(300, 0), random_table(200, 1), random_table(400, 2)
+    assert found(real, holdout, synthetic).targets == 200
+    capped = found(real, holdout, synthetic, max_targets=50, max_synthetic=90, seed=1)
+    assert (capped.targets, capped.synthetic_rows) == (50, 90)
+    assert capped == found(real, holdout, synthetic, max_targets=50, max_synthetic=90, seed=1)
+    assert capped.auc != found(real, holdout, synthetic, max_targets=50, max_synthetic=90, seed=2).auc
+
+
+def test_without_a_hold_out_or_rows_there_is_no_figure() -> None:
+    real, none = random_table(3, 0), random_table(0, 0)
+    assert membership(real, None, real, ORDERED) is None
+    assert membership(real, none, real, ORDERED) is None
+    assert membership(real, real, none, ORDERED) is None
+    assert membership(none, real, real, ORDERED) is None
+    one = found(take(real, np.array([0])), take(real, np.array([0])), real)
+    assert (one.targets, one.auc, one.advantage) == (1, 0.5, 0)
+    with pytest.raises(ValueError, match="at least one target"):
+        membership(real, real, real, ORDERED, max_targets=0)
+    with pytest.raises(ValueError, match="no rows"):
+        closest(real, none, ORDERED)
