@@ -18,7 +18,7 @@ from data_contracts.evaluation import Evaluation, TableScores
 from data_contracts.evaluation_spec import EvaluationSpec
 from flows import evaluation_details as details
 from flows.disk import in_words, replacing
-from flows.errors import RequestError
+from flows.evaluation_file import check_settings
 from flows.evaluation_tables import Coded, Release, open_release, read_table
 from flows.report.page import render
 from flows.scores import Scorer
@@ -69,7 +69,7 @@ def evaluate(
     release's spec.  Spends nothing, releases nothing.
     """
     release = open_release(request.release, settings, request.data)
-    check_columns(request.spec, release)
+    check_settings(request.spec, release.encoding)
     folder = report_folder(release.manifest.run, settings)
     tables = stage("Read tables", lambda: _read(request, release))
     scorer = Scorer(tables.real, tables.holdout, release.encoding, request.spec, settings.threads)
@@ -85,21 +85,6 @@ def evaluate(
 def report_folder(run: str, settings: Settings) -> Path:
     """Where the private report of a run lies."""
     return settings.private_root / "reports" / run
-
-
-def check_columns(spec: EvaluationSpec, release: Release) -> None:
-    """RequestError that names the field when the settings name a column that the release does not have."""
-    known = release.spec.released_columns
-    named: list[tuple[str, str]] = [("groups", c) for c in spec.groups]
-    if spec.labels != "auto":
-        named += [("labels", c) for c in spec.labels]
-    for section in ("income", "pie"):
-        columns = getattr(spec, section)
-        if columns is not None:
-            named += [(f"{section}.{n}", c) for n, c in columns.model_dump().items()]
-    for place, column in named:
-        if column not in known:
-            raise RequestError(f"the release has no column {column!r}", "Name one of its columns", place)
 
 
 def _read(request: EvaluationRequest, release: Release) -> _Tables:

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
-from tasks.metrics.membership import membership
-from tasks.metrics.uniqueness import unique_matches
 
 from data_contracts.domain import Clique, Domain
 from data_contracts.evaluation import Metric
@@ -28,12 +26,14 @@ from tasks.metrics.classification import classification
 from tasks.metrics.income import Income, income
 from tasks.metrics.k_marginal import GroupScores, group_k_marginal, k_marginal_score
 from tasks.metrics.marginal_distance import all_cliques, density_estimation, l1_distances, mean_l1, random_cliques
+from tasks.metrics.membership import membership
 from tasks.metrics.mgd import MgdResult, mgd
 from tasks.metrics.pairs import PairFigures, correlation_difference, pair_figures
 from tasks.metrics.pie_chart import pie_chart
 from tasks.metrics.propensity import propensity
 from tasks.metrics.range_queries import RangeQuery, nist_queries, nist_range_score, privsyn_queries, range_query_error
 from tasks.metrics.subsample import SHARES, equivalent_share, subsample_scores
+from tasks.metrics.uniqueness import uniqueness
 
 MOST_TRIPLES = 300
 
@@ -231,34 +231,30 @@ class Scorer:
         if columns is None:
             raise ValueError("no columns of the income metric")
         codecs = {c.attribute: c for c in self.encoding.codecs}
-        wages = codecs[columns.wage].values(fine=True)
-        if wages is None or np.nanmin(wages) < 0:
-            raise RequestError("must be numeric and not below zero", "Name another column", "income.wage")
-        labels = codecs[columns.sex].bin_labels()
-        sexes = columns.sexes or tuple(labels[:2])
-        unknown = [s for s in sexes if s not in labels]
-        if unknown or len(set(sexes)) < 2:
-            problem = f"{unknown[0]!r} is no value of {columns.sex!r}" if unknown else "names one value twice"
-            raise RequestError(problem, "Name two different public values", "income.sexes")
-        pair = labels.index(sexes[0]), labels.index(sexes[1])
+        wages, labels = codecs[columns.wage].values(fine=True), codecs[columns.sex].bin_labels()
+        if wages is None:
+            raise ValueError("the wage has no order")
+        first, second = columns.sexes or labels[:2]
+        pair = labels.index(first), labels.index(second)
         real, made = (_with_fine(t, (columns.place, columns.sex), columns.wage) for t in (self.real, table))
         return income(real, made, columns.place, columns.sex, columns.wage, wages, pair)
 
     def _unique(self, made: CodeTable) -> Value:
-        found = unique_matches(self.real.bins, made, None if self.holdout is None else self.holdout.bins)
-        references = {} if found.holdout is None else {"hold-out rows": found.holdout}
+        found = uniqueness(self.real.bins, made, None if self.holdout is None else self.holdout.bins)
+        references = {"unique real rows": found.unique}
+        if found.holdout_share is not None:
+            references["hold-out rows"] = found.holdout_share
         return Value(found.share, references)
 
     def _membership(self, made: CodeTable) -> Value:
         if self.holdout is None:
             return Value(None, note="needs real rows that the release has not seen: --holdout")
         ordered = {c.attribute for c in self.encoding.codecs if c.values(fine=False) is not None}
-        found = membership(
-            self.real.bins, self.holdout.bins, made, ordered, self.spec.attack_rows, self.spec.seed, self.threads
-        )
+        attack = partial(membership, max_targets=self.spec.attack_rows, seed=self.spec.seed, threads=self.threads)
+        found = attack(self.real.bins, self.holdout.bins, made, ordered)
         if found is None:
             return Value(None, note="a table has no rows")
-        return Value(found.auc, {"guessing": 0.5, "advantage": found.advantage})
+        return Value(found.auc, {"guessing": 0.5, "sd of a guess": found.auc_sd, "advantage": found.advantage})
 
     @cached_property
     def _subsamples(self) -> Subsamples:

@@ -1,0 +1,267 @@
+"""The evaluation: what it compares, where its report lies, what it leaves alone, and how it refuses."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner, Result
+
+from data_contracts.evaluation import Evaluation, Metric
+from data_contracts.evaluation_spec import EvaluationSpec
+from flows import cli
+from flows.direct import release_directly
+from flows.errors import RequestError
+from flows.evaluate import EvaluationRequest, Report, evaluate
+from flows.publish import ReleaseSummary
+from flows.settings import Settings
+from tests.specs import make_spec, people
+
+Save = Callable[..., str]
+ROWS = 900
+QUICK = {"range_queries": 50, "nist_schemas": 20, "nist_queries": 20, "attack_rows": 100}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one release of ``people`` that the tests only read."""
+    folder = tmp_path_factory.mktemp("evaluate")
+    pq.write_table(people(ROWS), folder / "people.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(home: Path) -> ReleaseSummary:
+    data = str(home / "people.parquet")
+    spec = make_spec(data=data, synthesis={"iterations": 5}, compression={"sigmas": 1.0})
+    return release_directly(spec, Settings(out=home / "out", ledger=str(home / "ledger.sqlite")))
+
+
+@pytest.fixture(scope="module")
+def report(made: ReleaseSummary, home: Path) -> Report:
+    """The plain report on it."""
+    spec = EvaluationSpec.model_validate(QUICK)
+    return evaluate(EvaluationRequest(made.run, spec=spec), Settings(out=home / "out"))
+
+
+@pytest.fixture(autouse=True)
+def at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PRIVSYN_RELEASED", "PRIVSYN_PRIVATE", "PRIVSYN_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PRIVSYN_OUT", str(home / "out"))
+    monkeypatch.setenv("PRIVSYN_LEDGER", str(home / "ledger.sqlite"))
+
+
+def report_on(made: ReleaseSummary, spec: dict[str, Any] | None = None, **how: Any) -> Report:
+    settings = EvaluationSpec.model_validate({**QUICK, **(spec or {})})
+    return evaluate(EvaluationRequest(made.run, spec=settings, **how), Settings())
+
+
+def by_name(metrics: tuple[Metric, ...]) -> dict[str, Metric]:
+    return {m.name: m for m in metrics}
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_the_report_is_private_and_the_figures_are_its_json(made: ReleaseSummary, report: Report) -> None:
+    private = Settings().private_root
+    assert report.html == private / "reports" / made.run / "report.html"
+    for path in (report.html, report.figures):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(report.html.parent.stat().st_mode) == 0o700
+    assert Evaluation.model_validate_json(report.figures.read_text(encoding="utf-8")) == report.evaluation
+    assert "must not be released" in " ".join(report.html.read_text(encoding="utf-8").split())
+
+
+def test_it_changes_nothing_but_its_report_spends_nothing_and_repeats_itself(
+    made: ReleaseSummary, report: Report, home: Path
+) -> None:
+    def others() -> dict[str, str]:
+        return {p: digest for p, digest in contents(home).items() if "/reports/" not in p}
+
+    before, first = others(), report.figures.read_bytes()
+    assert report_on(made).figures.read_bytes() == first
+    assert others() == before
+
+
+def test_errors_by_hand(made: ReleaseSummary, report: Report) -> None:
+    """The one-way errors of two columns, counted with nothing of ours."""
+    real = people(ROWS).to_pandas()
+    synthetic = pq.read_table(Path(made.released) / "synthetic.parquet").to_pandas()
+    found = {o.column: o for o in report.evaluation.one_ways}
+    happy = abs(real["happy"].mean() - synthetic["happy"].mean()) * 2
+    assert found["happy"].l1 == pytest.approx(happy)
+    regions = real["region"].where(real["region"].isin(["north", "south", "east"]), "other")
+    shares = [t.value_counts(normalize=True).reindex(["north", "south", "east", "other"]).fillna(0) for t in
+              (regions, synthetic["region"])]  # fmt: skip
+    assert found["region"].l1 == pytest.approx(float((shares[0] - shares[1]).abs().sum()))
+    assert found["region"].labels == ("north", "south", "east", "other")
+    assert found["age"].ordered and not found["region"].ordered
+
+
+def test_the_real_table_against_itself_is_perfect(made: ReleaseSummary, home: Path) -> None:
+    report = report_on(made, against=[str(home / "people.parquet")])
+    assert [s.table for s in report.evaluation.scores] == ["release", "people.parquet"]
+    metrics = by_name(report.evaluation.scores[1].metrics)
+    for name in ("l1_1way", "l1_2way", "l1_3way", "range_query", "mgd", "correlation"):
+        assert metrics[name].value == pytest.approx(0.0, abs=1e-12)
+    assert metrics["k_marginal"].value == pytest.approx(1000)
+    assert metrics["nist_density"].value == pytest.approx(1e6)
+    assert metrics["l1_2way"].subsample == 1.0
+    release = by_name(report.evaluation.release.metrics)
+    assert release["l1_2way"].value is not None and release["l1_2way"].value > 0.01
+    assert release["l1_2way"].subsample is not None and release["l1_2way"].subsample < 1
+
+
+def test_causes_follow_what_was_measured(made: ReleaseSummary, report: Report) -> None:
+    evaluation = report.evaluation
+    queries = pq.read_table(Path(made.released) / "marginals" / "measured_receipts.parquet").to_pylist()
+    inside = {(a, b) for q in queries for a in q["attributes"] for b in q["attributes"] if a != b}
+    assert queries
+    for pair in evaluation.pairs:
+        assert pair.measured == ((pair.a, pair.b) in inside)
+        assert (pair.cause == "not selected") == (not pair.measured)
+    assert len(evaluation.pairs) == 10  # five columns
+    stages = {s.stage: s for s in evaluation.stages}
+    assert stages["measured"].marginals == len(queries)
+    assert stages["measured"].mean_l1 >= stages["consistent"].mean_l1  # projection only takes noise away
+
+
+def test_the_noise_band_is_the_budget_s(made: ReleaseSummary, report: Report) -> None:
+    """sigma from the released receipts; happy has two fine cells, one a bin."""
+    receipts = pq.read_table(Path(made.released) / "marginals" / "one_way_receipts.parquet").to_pylist()
+    sigma = next(r["sigma"] for r in receipts if r["attributes"] == ["happy"])
+    one_way = next(o for o in report.evaluation.one_ways if o.column == "happy")
+    assert one_way.noise_sd == pytest.approx((sigma / made.rows, sigma / made.rows))
+    assert one_way.noise_l1 == pytest.approx(2 * sigma / made.rows * np.sqrt(2 / np.pi))
+
+
+def test_a_hold_out_brings_the_attack_and_an_honest_test(made: ReleaseSummary, report: Report, save: Save) -> None:
+    with_it = by_name(report_on(made, holdout=save(people(300, seed=9), "later.parquet")).evaluation.release.metrics)
+    without = by_name(report.evaluation.release.metrics)
+    assert with_it["membership"].value is not None and 0 <= with_it["membership"].value <= 1
+    assert without["membership"].value is None and "--holdout" in without["membership"].note
+    assert "hold-out rows" in with_it["unique_match"].references
+    svm = next(m for m in with_it.values() if m.name.startswith("svm:"))
+    assert not svm.note and set(svm.references) == {"Majority", "NonPriv"}
+
+
+def test_optional_metrics_are_there_when_asked_for(made: ReleaseSummary) -> None:
+    spec = {
+        "labels": ["happy", "region"],
+        "groups": ["region"],
+        "pie": {"place": "region", "time": "happy", "kind": "age"},
+        "income": {"place": "region", "sex": "happy", "wage": "income"},
+        "k": 3,
+    }
+    metrics = by_name(report_on(made, spec).evaluation.release.metrics)
+    assert {"svm:happy", "svm:region", "group_k_marginal", "pie_chart", "gini", "pay_gap"} <= set(metrics)
+    assert all(m.value is not None for n, m in metrics.items() if n != "membership")
+
+
+def test_every_value_lies_in_its_range(report: Report) -> None:
+    for metric in report.evaluation.release.metrics:
+        if metric.value is not None:
+            assert metric.low <= metric.value <= (np.inf if metric.high is None else metric.high), metric.name
+
+
+def test_a_release_of_no_rows_is_evaluated_too(places: Path, save: Save) -> None:
+    spec = make_spec(data=save(people(200)), synthesis={"rows": 0})
+    metrics = by_name(report_on(release_directly(spec, Settings())).evaluation.release.metrics)
+    assert metrics["l1_1way"].value == pytest.approx(1.0)
+    assert metrics["pmse"].value is None and metrics["pmse"].note
+
+
+def test_a_table_may_lack_what_the_release_drops(made: ReleaseSummary, save: Save) -> None:
+    other = save(people(ROWS, seed=3).drop_columns(["caseid"]), "other.parquet")
+    assert len(report_on(made, against=[other]).evaluation.scores) == 2
+
+
+def privsyn(*arguments: object) -> Result:
+    return CliRunner().invoke(cli.app, ["evaluate", *map(str, arguments)])
+
+
+def test_the_command_shows_headlines_and_where_the_report_lies(made: ReleaseSummary, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(json.dumps(QUICK), encoding="utf-8")
+    result = privsyn(made.run, "--settings", settings, "--label", "happy", "--json")
+    assert result.exit_code == 0, result.stderr
+    answer = json.loads(result.stdout)
+    assert answer["private"] is True
+    assert Path(answer["report"]).is_file()
+    assert answer["scores"]["release"]["l1_2way"] > 0
+    assert "svm:happy" in answer["scores"]["release"]
+    shown = " ".join(result.stderr.split())
+    assert "private, computed from the real rows" in shown and "Error of pairs of columns" in shown
+
+
+def test_a_folder_is_as_good_as_a_name(made: ReleaseSummary) -> None:
+    report = evaluate(EvaluationRequest(made.released, spec=EvaluationSpec.model_validate(QUICK)), Settings())
+    assert report.evaluation.run == made.run
+
+
+WRONG: list[tuple[list[str], list[str]]] = [
+    (["nowhere"], ["RELEASE", "nowhere"]),
+    (["{run}", "--data", "missing.parquet"], ["--data", "missing.parquet"]),
+    (["{run}", "--data", ""], ["--data", "is empty"]),
+    (["{run}", "--holdout", "missing.parquet"], ["--holdout"]),
+    (["{run}", "--against", "missing.csv"], ["--against"]),
+    (["{run}", "--label", "weight"], ["labels", "weight"]),
+    (["{run}", "--settings", "missing.yaml"], ["missing.yaml"]),
+    (["{run}", "--epsilon-report", "1", "--label", "happy"], ["--epsilon-report"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), WRONG, ids=[" ".join(w[0]) for w in WRONG])
+def test_wrong_requests_are_2_name_the_field_and_leave_nothing(
+    made: ReleaseSummary, arguments: list[str], words: list[str], home: Path
+) -> None:
+    before = contents(home)
+    result = privsyn(*(a.format(run=made.run) for a in arguments))
+    shown = " ".join(result.stderr.split())
+    assert result.exit_code == 2, shown
+    assert all(word in shown for word in words), shown
+    assert "Traceback" not in shown and contents(home) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("range_query: 3", ["range_query", "Did you mean `range_queries`?"]),
+        ("range_queries: many", ["range_queries (line 1)", "integer"]),
+        ("groups: [weight]", ["groups", "'weight'"]),
+        ("pie: {place: region, time: weight, kind: age}", ["pie.time", "'weight'"]),
+        ("income: {place: age, sex: happy, wage: region}", ["income.wage", "numeric"]),
+        ("income: {place: region, sex: happy, wage: income, sexes: [true, maybe]}", ["income.sexes"]),
+        ("- a", ["settings.yaml"]),
+    ],
+)
+def test_wrong_settings_name_the_field(made: ReleaseSummary, tmp_path: Path, text: str, words: list[str]) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(text, encoding="utf-8")
+    result = privsyn(made.run, "--settings", path)
+    shown = " ".join(result.stderr.split())
+    assert result.exit_code == 2, shown
+    assert all(word in shown for word in words), shown
+
+
+def test_a_release_whose_data_is_not_known_asks_for_it(made: ReleaseSummary, places: Path) -> None:
+    with pytest.raises(RequestError, match="--data"):
+        evaluate(EvaluationRequest(made.released), Settings(out=places / "elsewhere"))
+
+
+def test_errors_show_no_private_value(made: ReleaseSummary, save: Save) -> None:
+    secret = save(pa.table({"age": ["zanzibar-1"], "weight": ["zanzibar-2"]}), "odd.parquet")
+    result = privsyn(made.run, "--against", secret)
+    assert result.exit_code == 2
+    assert "zanzibar" not in result.stderr + result.stdout
