@@ -76,10 +76,10 @@ def test_members_that_are_farther_have_no_advantage() -> None:
 
 def test_the_stated_sd_is_that_of_an_attack_without_a_signal() -> None:
     rng = np.random.default_rng(0)
-    draws = [attack(rng.random(30).astype(np.float32), rng.random(40).astype(np.float32)) for _ in range(2_000)]
+    draws = [attack(rng.random(30).astype(np.float32), rng.random(40).astype(np.float32)) for _ in range(500)]
     aucs = [d["auc"] for d in draws]
-    assert np.mean(aucs) == pytest.approx(0.5, abs=0.01)
-    assert np.std(aucs) == pytest.approx(draws[0]["auc_sd"], rel=0.08)
+    assert np.mean(aucs) == pytest.approx(0.5, abs=0.015)
+    assert np.std(aucs) == pytest.approx(draws[0]["auc_sd"], rel=0.15)
 
 
 def test_a_release_of_the_rows_themselves_gives_everybody_away_and_fresh_rows_nobody() -> None:
