@@ -20,6 +20,7 @@ from data_contracts.domain import Clique
 class Query:
     """One vector of integer counts that gets discrete Gaussian noise.
 
+    ``attributes`` are those of the marginal; a figure about no single marginal has its name there.
     ``sensitivity`` is the exact L2 sensitivity under adding or removing one person (all their records).
     ``sigma`` is the noise scale in counts; the price is rho = sensitivity^2 / (2 sigma^2) zCDP (Theorem 3).
     """

@@ -1,0 +1,46 @@
+"""The quality figures: what is released of an evaluation, under a budget of its own.
+
+Belongs here: the frozen model of ``figures.json``, versioned.  Does not belong here: computing the figures
+(tasks/quality_figures.py), writing them (flows/quality.py), the private evaluation (evaluation.py).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class QualityFigure(_Model):
+    """One noisy figure: ``value`` = ``noisy_sum`` / (``compared`` x rows of the synthetic table).
+
+    ``noise_sd``: standard deviation of the noise in ``value``, ``sigma`` that in ``noisy_sum``.  The value is not
+    clamped: noise may take it below 0.
+    """
+
+    name: str
+    title: str
+    meaning: str
+    value: float
+    noise_sd: float
+    compared: int
+    noisy_sum: int
+    sigma: float
+
+
+class QualityReport(_Model):
+    """The figures of one synthetic table against its private one.  Released: noise stands in every figure."""
+
+    schema_version: Literal[1] = 1
+    run: str
+    release: str
+    dataset: str
+    epsilon: float
+    delta: float
+    synthetic_rows: int
+    synthetic_sha256: str
+    figures: tuple[QualityFigure, ...]

@@ -1,0 +1,124 @@
+"""Step *quality figures* (release, a budget of its own): how far a synthetic table is from the private one.
+
+Belongs here: which public marginals and queries are compared, at what noise, and the exact sums.  Does not belong here:
+adding the noise (the shell does), metrics without noise (tasks/metrics/), words and files (flows/quality.py).
+
+The synthetic table, the marginals and the queries are public; only the private table's counts are not.  Every figure is
+a sum of whole numbers |private count - synthetic count|, so that discrete noise applies.  In each marginal, and in each
+query, one more record changes one count by one, so it changes the sum over M of them by at most M.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_contracts.domain import Clique, Domain
+from data_contracts.receipts import Query, sigma_for
+from tasks.kernels.counting import CodeTable, count_all
+from tasks.metrics.range_queries import RangeQuery, answers, privsyn_queries
+
+MOST_PAIRS, MOST_TRIPLES, RANGE_QUERIES = 1_000, 100, 1_000
+"""Most pairs and triples of columns that are compared, and the number of range queries: public constants."""
+
+MAX_CELLS = 2_000_000
+"""Marginals with more cells are not compared: a public limit on memory."""
+
+SEED = 0
+"""Of the random choice of pairs, triples and queries, which is public and never looks at data."""
+
+_TRIES = 20  # draws a wanted marginal, so that a domain of huge marginals only ends too
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure: its name and either the marginals or the range queries that it compares, all of them public."""
+
+    name: str
+    cliques: tuple[Clique, ...] = ()
+    queries: tuple[RangeQuery, ...] = ()
+
+    @property
+    def compared(self) -> int:
+        """Number of marginals or queries: what one record's L2 (and L1) effect on the sum is at most."""
+        return len(self.cliques) + len(self.queries)
+
+
+def figures(domain: Domain) -> tuple[Figure, ...]:
+    """The public figures for a domain, none of them empty: the same for every table of that domain.
+
+    All one-ways; all pairs, or MOST_PAIRS random ones; MOST_TRIPLES random triples; RANGE_QUERIES queries over three
+    columns (PrivSyn, section 6.1).  Figures for which the domain has too few columns are left out.
+    """
+    rng = np.random.default_rng(SEED)
+    found = (
+        Figure("one_way", cliques=_cliques(domain, 1, len(domain.attributes), rng)),
+        Figure("pairs", cliques=_cliques(domain, 2, MOST_PAIRS, rng)),
+        Figure("triples", cliques=_cliques(domain, 3, MOST_TRIPLES, rng)),
+        Figure("range_queries", queries=privsyn_queries(domain, RANGE_QUERIES, 3, SEED)),
+    )
+    return tuple(f for f in found if f.compared)
+
+
+def _cliques(domain: Domain, ways: int, most: int, rng: np.random.Generator) -> tuple[Clique, ...]:
+    """All cliques of ``ways`` attributes if there are at most ``most``, else as many random ones; none too large."""
+    width = len(domain.attributes)
+    if comb(width, ways) <= most:
+        chosen = list(combinations(domain.attributes, ways))
+    else:
+        draws = (np.sort(rng.choice(width, ways, replace=False)) for _ in range(_TRIES * most))
+        chosen = list(dict.fromkeys(tuple(domain.attributes[i] for i in draw) for draw in draws))
+    return tuple(c for c in chosen if domain.cells(c) <= MAX_CELLS)[:most]
+
+
+def plan(asked: Sequence[Figure], rho: Fraction, records: int) -> list[Query]:
+    """One query of one cell a figure, each at ``rho / len(asked)``; its name stands for the attributes.
+
+    Privacy: all sums together are rho-zCDP for adding or removing one person with at most ``records`` = k records,
+    the synthetic table being fixed: each of k records changes each of the M compared marginals (or queries) by at
+    most 1 in L1, and | |x + d - s| - |x - s| | <= |d|, so the sum has sensitivity k M; it costs
+    (k M)^2 / (2 sigma^2) <= rho / len(asked).  len(asked) mechanism instances add up (Theorem 1).
+    """
+    share = rho / max(len(asked), 1)
+    bounds = [records * f.compared for f in asked]
+    return [Query((f.name,), 1, b, sigma_for(share, b)) for f, b in zip(asked, bounds, strict=True)]
+
+
+def exact(rows: CodeTable, synthetic: CodeTable, asked: Sequence[Figure], threads: int) -> Iterator[NDArray[np.int64]]:
+    """The exact sum of each figure, shape (1,), in order.  Private until the shell has added the noise.
+
+    ``rows`` and ``synthetic`` are tables of one domain (public bins); either may have no rows.
+    ValueError where their domains differ.
+    """
+    if rows.domain != synthetic.domain:
+        raise ValueError("the two tables are not of one domain")
+    for figure in asked:
+        total = _marginal_sum(rows, synthetic, figure.cliques, threads)
+        if figure.queries:
+            apart = answers(rows, figure.queries, threads) - answers(synthetic, figure.queries, threads)
+            total += int(np.abs(apart).sum())
+        yield np.array([total], dtype=np.int64)
+
+
+def _marginal_sum(rows: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int) -> int:
+    """Sum over the marginals and their cells of |count in ``rows`` - count in ``synthetic``|."""
+    pairs = zip(count_all(rows, cliques, threads=threads), count_all(synthetic, cliques, threads=threads), strict=True)
+    return sum(int(np.abs(a - b).sum()) for a, b in pairs)
+
+
+def per_row(total: float, figure: Figure, synthetic_rows: int) -> float:
+    """A sum (or the standard deviation of its noise) as a mean over the marginals or queries, per synthetic row.
+
+    The divisor is the public number of *synthetic* rows: the number of private rows is private.  So this is not the
+    L1 distance of shares: where the two tables differ in size, the difference counts as error too.
+    ValueError for a table of no rows.
+    """
+    if synthetic_rows < 1:
+        raise ValueError("a synthetic table of no rows has nothing to be compared")
+    return total / (figure.compared * synthetic_rows)

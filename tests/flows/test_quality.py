@@ -1,0 +1,351 @@
+"""The quality figures as a whole: what is released and nothing else, money, caching, refusals, a kill, mutants."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from data_contracts.certificate import Certificate, Manifest
+from data_contracts.quality import QualityReport
+from data_contracts.spec import ReleaseSpec
+from flows import quality
+from flows.direct import release_directly
+from flows.errors import BudgetRefusedError, LedgerError, RequestError
+from flows.ledger import Ledger
+from flows.publish import ReleaseSummary, is_whole
+from flows.quality import QualitySummary, publish_quality
+from flows.records import Records
+from flows.settings import Settings
+from flows.source import Source
+from flows.step import ReleaseStep
+from tasks import noisy, quality_figures
+from tasks.privacy.accountant import rho_for
+from tasks.privacy.noise import NoNoise
+from tests.specs import make_spec, people
+
+Save = Callable[..., str]
+QUICK: dict[str, Any] = {"synthesis": {"iterations": 2}}
+CANARIES = (b"CANARY-DROPPED", b"CANARY-UNLISTED")
+
+
+@pytest.fixture
+def spec(places: Path, save: Save) -> ReleaseSpec:
+    table = people(400)
+    regions = pa.array(["CANARY-UNLISTED" if i % 9 == 0 else r for i, r in enumerate(table["region"].to_pylist())])
+    caseids = pa.array([f"CANARY-DROPPED-{i}" for i in range(table.num_rows)])
+    table = table.set_column(2, "region", regions).set_column(5, "caseid", caseids)
+    return make_spec(data=save(table), **QUICK)
+
+
+@pytest.fixture
+def release(spec: ReleaseSpec) -> ReleaseSummary:
+    return release_directly(spec, Settings())
+
+
+def ask(release: ReleaseSummary, epsilon: float = 1.0, **how: Any) -> QualitySummary:
+    return publish_quality(release.run, epsilon, Settings(), **how)
+
+
+def contents(folder: str) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(Path(folder).rglob("*")) if p.is_file()}
+
+
+def spent() -> Fraction:
+    return Ledger(Settings().ledger).summary("people")[0].rho
+
+
+def report_of(summary: QualitySummary) -> QualityReport:
+    return QualityReport.model_validate_json((Path(summary.released) / "figures.json").read_text())
+
+
+def test_what_is_released_and_nothing_else(release: ReleaseSummary) -> None:
+    before = {p.name for p in Settings().released_root.iterdir()}
+    summary = ask(release)
+    assert {p.name for p in Settings().released_root.iterdir()} == before | {summary.run}
+    assert summary.run.startswith(f"{release.run}-quality-")
+    found = contents(summary.released)
+    assert set(found) == {"figures.json", "certificate.json", "README.md", "manifest.json"}
+    assert is_whole(Path(summary.released))
+    report = report_of(summary)
+    assert (report.release, report.run) == (release.run, summary.run)
+    assert [f.name for f in report.figures] == ["one_way", "pairs", "triples", "range_queries"]
+    for figure in report.figures:
+        assert figure.value == figure.noisy_sum / (figure.compared * release.rows)
+        assert figure.noise_sd == figure.sigma / (figure.compared * release.rows)
+    manifest = Manifest.model_validate_json(found["manifest.json"])
+    assert manifest.differentially_private
+    assert manifest.spec["privacy"] == {"epsilon": 1.0, "delta": 1e-9}
+    assert [s["step"] for s in manifest.steps] == ["encode", "quality_figures"]
+    private = str(Settings().private_root).encode()
+    for name, content in found.items():
+        assert not any(secret in content for secret in (*CANARIES, private)), name
+    assert not any(secret.decode() in summary.model_dump_json() for secret in CANARIES)
+
+
+def test_sigma_receipts_ledger_and_certificate_agree_exactly(release: ReleaseSummary) -> None:
+    before = spent()
+    summary = ask(release, 0.7, delta=1e-10)
+    rho = rho_for(0.7, 1e-10, "tight")
+    assert spent() == before + rho
+    certificate = Certificate.model_validate_json(contents(summary.released)["certificate.json"])
+    (stage,) = certificate.stages
+    assert (stage.step, Fraction(stage.rho_budget), Fraction(certificate.rho_budget)) == ("quality_figures", rho, rho)
+    assert Fraction(certificate.dataset_total.rho) == spent()
+    (receipts,) = Settings().private_root.glob("store/people/quality_figures-*-receipts.parquet")
+    queries = noisy.receipts_from_table(pq.read_table(receipts))
+    figures = report_of(summary).figures
+    assert [(q.sigma, q.sensitivity) for q in queries] == [(f.sigma, f.compared) for f in figures]
+    assert [g.sigma for g in stage.groups for _ in range(g.queries)] == [f.sigma for f in figures]
+    cost = sum(Fraction(f.compared) ** 2 / (2 * Fraction(f.sigma) ** 2) for f in figures)
+    assert cost <= Fraction(stage.rho_spent) < cost + Fraction(1, 10**30)
+    assert rho * Fraction(999_999, 10**6) < cost <= rho
+    last = [e for e in Ledger(Settings().ledger).entries("people") if e.step == "quality_figures"]
+    assert [e.event for e in last] == ["reserve", "spent"]
+    assert {(e.run, e.rho) for e in last} == {(summary.run, rho)}
+
+
+def test_without_noise_the_figures_are_the_exact_ones_and_stay_private(
+    release: ReleaseSummary, spec: ReleaseSpec
+) -> None:
+    """The referee counts values, not codes: whether somebody is happy, and from which listed region."""
+    exact = ask(release, noise=NoNoise())
+    assert Path(exact.released).is_relative_to(Settings().private_root)
+    assert "NOT PRIVATE" in (Path(exact.released) / "README.md").read_text()
+    real, made = pq.read_table(spec.data), pq.read_table(Path(release.released) / "synthetic.parquet")
+    opened = quality.open_release(release.run, Settings())
+    asked = (quality_figures.Figure("pairs", cliques=(("region", "happy"),)),)
+    files = (spec.data, Path(release.released) / "synthetic.parquet")
+    rows = [quality.read_table(p, opened.encoding, opened.spec, "data").bins for p in files]
+    counted = [
+        t.group_by(["region", "happy"]).aggregate([([], "count_all")]).to_pylist()
+        for t in (listed(real), made.select(["region", "happy"]))
+    ]
+    tallies = [{(r["region"], r["happy"]): r["count_all"] for r in c} for c in counted]
+    apart = sum(abs(tallies[0].get(k, 0) - tallies[1].get(k, 0)) for k in {*tallies[0], *tallies[1]})
+    assert [int(s[0]) for s in quality_figures.exact(rows[0], rows[1], asked, 1)] == [apart]
+    whole = quality_figures.figures(rows[0].domain)
+    sums = [int(s[0]) for s in quality_figures.exact(rows[0], rows[1], whole, 1)]
+    assert [f.noisy_sum for f in exact.figures] == sums
+
+
+def listed(table: pa.Table) -> pa.Table:
+    """Region and happiness as the spec reads them: what is not listed is ``other``."""
+    regions = [r if r in ("north", "south", "east") else "other" for r in table["region"].to_pylist()]
+    return pa.table({"region": regions, "happy": table["happy"]})
+
+
+def test_the_same_again_draws_nothing_and_gives_the_same_bytes(release: ReleaseSummary) -> None:
+    first = ask(release)
+    before, cost = contents(first.released), spent()
+    again = ask(release)
+    assert (again.run, again.drawn, spent()) == (first.run, (), cost)
+    assert contents(again.released) == before
+    shutil.rmtree(first.released)
+    shutil.copytree(release.released, Settings().released_root.parent / "copy")
+    back = publish_quality(Settings().released_root.parent / "copy", 1.0, Settings())
+    assert contents(back.released) == before
+    assert spent() == cost
+
+
+def test_whole_encoded_rows_are_used_again_and_lost_ones_made_again(
+    release: ReleaseSummary, spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes: list[Path] = []
+    batches = Source.batches
+
+    def noted(source: Source, *arguments: Any) -> Any:
+        passes.extend(source.files)
+        return batches(source, *arguments)
+
+    monkeypatch.setattr(Source, "batches", noted)
+    ask(release)
+    assert passes == [Path(release.released) / "synthetic.parquet"]
+    for path in Settings().private_root.glob("store/people/encode-*-encoded_rows.parquet"):
+        path.write_bytes(b"")
+    other = ask(release, 0.5)
+    assert passes.count(Path(spec.data)) == 1
+    assert other.drawn == ("quality_figures",)
+
+
+def test_the_bound_of_the_unit_is_enforced(places: Path, save: Save) -> None:
+    """One person with 300 rows counts as at most two: the sums are those of the table with two of them."""
+    table = people(200)
+    much = pa.concat_tables([table, *[table.slice(0, 1)] * 299])
+    unit = {"person_id": "caseid", "max_records": 2}
+    spec = make_spec(data=save(much), unit=unit, **QUICK)
+    release = release_directly(spec, Settings())
+    found = ask(release, noise=NoNoise())
+    (receipts,) = Settings().private_root.glob("store/people/quality_figures-*-receipts.parquet")
+    assert [q.sensitivity for q in noisy.receipts_from_table(pq.read_table(receipts))] == [10, 20, 20, 2_000]
+    two = ask(release, noise=NoNoise(), data=save(pa.concat_tables([table, table.slice(0, 1)]), "two.parquet"))
+    assert [f.noisy_sum for f in two.figures] == [f.noisy_sum for f in found.figures]
+
+
+def test_a_request_above_the_cap_is_refused_and_nothing_is_read(
+    release: ReleaseSummary, spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cost, entries = spent(), len(Ledger(Settings().ledger).entries("people"))
+    Path(spec.data).unlink()
+    monkeypatch.setattr(ReleaseStep, "read_rows", lambda *a: pytest.fail("the rows were read"))
+    with pytest.raises(BudgetRefusedError, match=r"--epsilon-report: .* lower --epsilon-report") as refused:
+        ask(release, 50.0)
+    assert refused.value.exit_code == 3
+    assert (spent(), len(Ledger(Settings().ledger).entries("people"))) == (cost, entries)
+    assert {p.name for p in Settings().released_root.iterdir()} == {release.run}
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "how", "field"),
+    [
+        (0.0, {}, "--epsilon-report"),
+        (float("nan"), {}, "--epsilon-report"),
+        (1e-17, {"delta": 1e-30}, "--epsilon-report"),
+        (1.0, {"delta": 1.0}, "delta"),
+        (1.0, {"data": "nowhere.parquet"}, "data"),
+    ],
+)
+def test_wrong_arguments_are_refused_by_name(
+    release: ReleaseSummary, epsilon: float, how: dict[str, Any], field: str
+) -> None:
+    cost = spent()
+    with pytest.raises(RequestError) as refused:
+        ask(release, epsilon, **how)
+    assert refused.value.field == field
+    assert refused.value.exit_code == 2
+    assert spent() == cost
+
+
+def test_only_a_whole_and_private_release_counts_as_public(spec: ReleaseSpec, release: ReleaseSummary) -> None:
+    fake = release_directly(spec, Settings(), noise=NoNoise())
+    with pytest.raises(RequestError, match="test noise"):
+        publish_quality(fake.released, 1.0, Settings(), data=spec.data)
+    with pytest.raises(RequestError, match="not a whole release"):
+        publish_quality(ask(release).run, 1.0, Settings())
+    (Path(release.released) / "synthetic.parquet").write_bytes(Path(spec.data).read_bytes())
+    with pytest.raises(RequestError, match="not a whole release"):
+        ask(release, 0.5)
+    with pytest.raises(RequestError, match="not a release"):
+        publish_quality("people-00000000", 1.0, Settings())
+
+
+def test_a_release_without_rows_is_refused(spec: ReleaseSpec) -> None:
+    empty = release_directly(
+        spec.model_copy(update={"synthesis": spec.synthesis.model_copy(update={"rows": 0})}), Settings()
+    )
+    with pytest.raises(RequestError, match="no synthetic rows"):
+        ask(empty)
+
+
+def test_a_ledger_that_does_not_know_the_release_is_refused(
+    release: ReleaseSummary, places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIVSYN_LEDGER", str(places / "another.sqlite"))
+    with pytest.raises(LedgerError, match="has no charge"):
+        ask(release)
+
+
+def test_lost_figures_are_never_drawn_anew_in_silence(release: ReleaseSummary) -> None:
+    ask(release)
+    for path in Settings().private_root.glob("store/people/quality_figures-*-noisy.parquet"):
+        path.write_bytes(b"")
+    with pytest.raises(RequestError, match="ask for another epsilon"):
+        ask(release)
+    assert ask(release, 1.1).drawn == ("quality_figures",)
+
+
+def test_a_release_at_the_same_epsilon_is_another_request(spec: ReleaseSpec) -> None:
+    """The figures at epsilon 2 are no release at epsilon 2: that one is refused before its data is opened."""
+    spec = ReleaseSpec.model_validate({**spec.model_dump(), "budget": {"epsilon": 2.5, "delta": 1e-8}})
+    ask(release_directly(spec, Settings()), 2.0)
+    dear = {**spec.model_dump(), "privacy": {"epsilon": 2.0, "delta": 1e-9}, "data": "nowhere.parquet"}
+    with pytest.raises(BudgetRefusedError):
+        release_directly(ReleaseSpec.model_validate(dear), Settings())
+    assert release_directly(spec, Settings()).drawn == ()
+
+
+# mutants
+
+
+def test_noise_stands_in_every_figure(release: ReleaseSummary) -> None:
+    exact = [f.noisy_sum for f in ask(release, noise=NoNoise()).figures]
+    assert all_noised(release, exact)
+
+
+def all_noised(release: ReleaseSummary, exact: list[int]) -> bool:
+    """Whether each figure differed from the exact one in some of four requests, and by no more than 7 sigma."""
+    found = [ask(release, 0.3 + i / 1_000).figures for i in range(4)]
+    apart = np.array([[f.noisy_sum - e for f, e in zip(figures, exact, strict=True)] for figures in found])
+    sigma = np.array([[f.sigma for f in figures] for figures in found])
+    return bool(np.any(apart, axis=0).all() and (np.abs(apart) < 7 * sigma).all())
+
+
+def test_a_figure_without_noise_is_found(release: ReleaseSummary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted mutant: one of the figures is published as it is counted."""
+    from flows.shell import Shell
+
+    draws = Shell._draws
+
+    def quiet(shell: Any, queries: Any) -> Any:
+        return [*draws(shell, queries)[:-1], np.zeros(1, np.int64)]
+
+    exact = [f.noisy_sum for f in ask(release, noise=NoNoise()).figures]
+    monkeypatch.setattr(Shell, "_draws", quiet)
+    assert not all_noised(release, exact)
+
+
+# a kill
+
+
+def child(run: str, environment: dict[str, str], owner: Any, name: str) -> None:
+    """Ask for the figures and die after the call of ``owner.name``."""
+    os.environ.update(environment)
+    function = getattr(owner, name)
+
+    def deadly(*arguments: Any, **named: Any) -> Any:
+        function(*arguments, **named)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(owner, name, deadly)
+    publish_quality(run, 1.0, Settings())
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(Ledger, "reserve"), (Records, "keep_noise"), (ReleaseStep, "read_rows"), (Ledger, "settle")],
+    ids=["reserve", "keep_noise", "read_rows", "settle"],
+)
+def test_killed_once_the_figures_rest_on_one_draw_and_one_charge(
+    release: ReleaseSummary, owner: Any, name: str
+) -> None:
+    exact = [f.noisy_sum for f in ask(release, noise=NoNoise()).figures]
+    before = spent()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["flows.quality", "great_expectations", "opendp.prelude"])
+    environment = {v: os.environ[v] for v in ("PRIVSYN_OUT", "PRIVSYN_LEDGER")}
+    process = context.Process(target=child, args=(release.run, environment, owner, name))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    kept = [pq.read_table(p)["count"].to_pylist() for p in Settings().private_root.glob("noise/people/*.parquet")]
+    assert len(kept) == int(name != "reserve")
+    assert [p.name for p in Settings().released_root.iterdir()] == [release.run]
+    summary = ask(release)
+    found = [f.noisy_sum for f in summary.figures]
+    for noise in kept:
+        assert found == [e + n for e, n in zip(exact, noise, strict=True)]
+    assert spent() == before + rho_for(1.0, 1e-9, "tight")
+    assert Ledger(Settings().ledger).verify() == []
+    assert not list(Settings().private_root.glob("noise/people/*.parquet"))
+    assert json.loads(contents(summary.released)["certificate.json"])["run"] == summary.run
