@@ -100,3 +100,13 @@ KINDS: dict[str, Kind] = {
     ),
 }  # fmt: skip
 """Metric name -> what it is, in the report's order; ``svm`` is repeated for each label."""
+
+
+def as_markdown() -> str:
+    """The rows of the table in docs/evaluation.md; a test holds the page to it."""
+    lines = []
+    for kind in KINDS.values():
+        high = "" if kind.high is None else f"{kind.high:,g}" if kind.high < 1e4 else f"{kind.high:,.0f}"
+        title = f"**{kind.title}**" if kind.headline else kind.title
+        lines.append(f"| {title} | {kind.unit} | {kind.low:g}..{high} | {kind.better} | {kind.source} |")
+    return "\n".join(lines)

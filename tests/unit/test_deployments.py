@@ -18,7 +18,11 @@ from flows.spec_file import load_spec
 ROOT = Path(__file__).parents[2]
 DEPLOYMENTS = YAML(typ="safe").load((ROOT / "deployments" / "prefect.yaml").read_text(encoding="utf-8"))["deployments"]
 
-each = pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=[d["name"] for d in DEPLOYMENTS])
+FLOWS = {"flows/release.py:release": "release", "flows/evaluate_flow.py:evaluate": "evaluate"}
+
+each = pytest.mark.parametrize(
+    "deployment", DEPLOYMENTS, ids=[f"{FLOWS[d['entrypoint']]}/{d['name']}" for d in DEPLOYMENTS]
+)
 
 
 @each
@@ -27,7 +31,7 @@ def test_its_entrypoint_is_the_flow_and_its_parameters_are_the_flow_s(
 ) -> None:
     monkeypatch.chdir(ROOT)
     flow = load_flow_from_entrypoint(deployment["entrypoint"])
-    assert flow.name == "release"
+    assert flow.name == FLOWS[deployment["entrypoint"]]
     assert set(deployment.get("parameters", {})) <= set(flow.parameters.properties)
     assert deployment["work_pool"]["name"] == "privsyn"
 
@@ -69,4 +73,4 @@ def test_a_wrong_spec_is_refused_at_deployment(tmp_path: Path) -> None:
 
 def test_the_readme_names_every_deployment() -> None:
     text = (ROOT / "deployments" / "README.md").read_text(encoding="utf-8")
-    assert all(f"`release/{d['name']}`" in text for d in DEPLOYMENTS)
+    assert all(f"`{FLOWS[d['entrypoint']]}/{d['name']}`" in text for d in DEPLOYMENTS)
