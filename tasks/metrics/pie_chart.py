@@ -80,7 +80,7 @@ def _penalties(real: NDArray[np.int64], synthetic: NDArray[np.int64]) -> Floats:
     divergence = jensen_shannon(shown.astype(np.float64) + _TINY, shown_synthetic.astype(np.float64) + _TINY)
     misleading = MISLEADING_PENALTY * ((shown == 0) & (shown_synthetic > 0)).sum(axis=-1)
     bias = BIAS_PENALTY * (np.abs(real.sum(axis=-1) - synthetic.sum(axis=-1)) > ALLOWED_BIAS)
-    return np.where((real == synthetic).all(axis=-1), 0.0, np.stack([divergence, misleading, bias]))
+    return np.stack([divergence, misleading, bias])
 
 
 def jensen_shannon(p: Floats, q: Floats) -> Floats:

@@ -61,6 +61,8 @@ def test_against_pandas() -> None:
     cliques = [c for ways in (1, 2, 3, 5) for c in all_cliques(DOMAIN, ways)]
     expected = [by_pandas(real, synthetic, c) for c in cliques]
     assert l1_distances(real, synthetic, cliques, threads=2) == pytest.approx(expected, rel=1e-12)
+    triples = [by_pandas(real, synthetic, c) for c in combinations(DOMAIN.attributes, 3)]
+    assert density_estimation(real, synthetic) == pytest.approx(1e6 * (1 - np.mean(triples) / 2))
 
 
 def test_sparse_is_dense_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,15 +75,14 @@ def test_sparse_is_dense_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("width", [3, 9])
 def test_more_cells_than_can_be_numbered(width: int) -> None:
-    """60,000**3 cells pass 2**31, 60,000**9 pass 64 bits: only the rows' own cells are held.
+    """2**48 and 2**144 cells: past what can be allocated, and past 64-bit numbers of cells.
 
-    Real: cells 0, i, i of two attributes' extremes; a quarter of the synthetic rows is in a cell of its own.
+    One of the four rows differs, in the first attribute only, which numbers that wrap around would lose: 2 / 4.
     """
-    domain = Domain.of({f"a{i}": 60_000 for i in range(width)})
-    real = CodeTable(domain, tuple(np.array([0, 59_999, 59_999, 7], np.uint16) for _ in range(width)))
-    columns = [np.array([0, 59_999, 59_999, 7], np.uint16) for _ in range(width)]
-    columns[0][3] = 8  # differs in the first attribute only: lost if keys wrapped around
-    synthetic = CodeTable(domain, tuple(columns))
+    domain = Domain.of({f"a{i}": 1 << 16 for i in range(width)})
+    columns = [np.array([0, 65_535, 65_535, 7], np.uint16) for _ in range(width)]
+    real = CodeTable(domain, tuple(columns))
+    synthetic = CodeTable(domain, (np.array([0, 65_535, 65_535, 8], np.uint16), *columns[1:]))
     assert l1_distances(real, real, [domain.attributes]).tolist() == [0.0]
     assert l1_distances(real, synthetic, [domain.attributes]).tolist() == [0.5]
 

@@ -13,11 +13,11 @@ from tasks.metrics import pairs
 from tasks.metrics.marginal_distance import l1_distances
 from tasks.metrics.pairs import PairFigures, Values, association, correlation_difference, pair_figures
 
-DOMAIN = Domain.of({"x": 4, "kind": 3, "y": 6, "wide": 280, "place": 5, "one": 1})
+DOMAIN = Domain.of({"x": 4, "kind": 3, "y": 6, "wide": 280, "place": 5, "one": 1, "same": 1})
 VALUES: Values = {
     "x": np.array([np.nan, -1.5, 2.0, 10.0]),
     "kind": None,
-    "y": np.arange(6.0),
+    "y": np.array([1.0, np.nan, 2.0, 3.0, 4.0, 5.0]),
     "wide": np.r_[np.arange(279.0) ** 2, np.nan],
     "one": np.array([3.0]),
 }
@@ -86,7 +86,7 @@ def test_null_rows_are_left_out_of_ordered_attributes_only() -> None:
 def test_against_rows() -> None:
     real, synthetic = random_table(400, 1), random_table(230, 2)
     figures = pair_figures(real, synthetic, VALUES, threads=2)
-    assert figures.pairs[:2] == (("x", "kind"), ("x", "y")) and len(figures.pairs) == 15
+    assert figures.pairs[:2] == (("x", "kind"), ("x", "y")) and len(figures.pairs) == 21
     assert figures.cells.tolist() == [DOMAIN.cells(p) for p in figures.pairs]
     assert figures.l1.tolist() == l1_distances(real, synthetic, figures.pairs).tolist()
     expected = [[by_rows(t, a, b) for a, b in figures.pairs] for t in (real, synthetic)]
