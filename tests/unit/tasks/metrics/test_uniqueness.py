@@ -63,10 +63,17 @@ def test_groups_are_exactly_the_equal_rows_also_of_wide_tables(width: int) -> No
     assert 0 < (found.holdout_share or 0) == pytest.approx(np.mean([counts[row] == 1 for row in tuples(tables[3])]))
 
 
+def test_all_different_rows_have_different_numbers() -> None:
+    codes = np.indices((3, 4, 5)).reshape(3, -1).astype(np.uint8)
+    data = CodeTable(Domain.of({"a": 3, "b": 4, "c": 5}), tuple(codes))
+    assert len(set(row_groups([data])[0].tolist())) == 60
+
+
 def test_rows_that_differ_in_the_first_column_only_are_told_apart_after_ranking() -> None:
-    domain = Domain.of({f"a{i}": 70_000 for i in range(12)})
+    """70,000**20 is a multiple of 2**64: in plain 64-bit arithmetic the first of 21 columns would be lost."""
+    domain = Domain.of({f"a{i}": 70_000 for i in range(21)})
     last = np.full(4, 69_999, np.uint32)
-    data = CodeTable(domain, (np.array([0, 1, 2, 0], np.uint32), *(last for _ in range(11))))
+    data = CodeTable(domain, (np.array([0, 1, 2, 0], np.uint32), *(last for _ in range(20))))
     (groups,) = row_groups([data])
     assert groups[0] == groups[3]
     assert len(set(groups.tolist())) == 3
