@@ -50,6 +50,27 @@ class Bins:
             None if self.noise_sd is None else tuple(sqrt(sum(s * s for s in self.noise_sd[r])) for r in runs),
         )
 
+    def largest(self, most: int) -> Bins:
+        """At most ``most`` bins of a column without an order: the largest ones in their order, the rest as one.
+
+        Raises ValueError for ``most`` below 1.
+        """
+        if most < 1:
+            raise ValueError(f"a picture needs at least one bin: {most}")
+        n = len(self.labels)
+        if n <= most:
+            return self
+        size = [max(a, b) for a, b in zip(self.first, self.second, strict=True)]
+        kept = sorted(sorted(range(n), key=lambda i: (-size[i], i))[: most - 1])
+        rest = sorted(set(range(n)) - set(kept))
+        sd = self.noise_sd
+        return Bins(
+            (*(self.labels[i] for i in kept), f"{len(rest):,} others"),
+            (*(self.first[i] for i in kept), sum(self.first[i] for i in rest)),
+            (*(self.second[i] for i in kept), sum(self.second[i] for i in rest)),
+            None if sd is None else (*(sd[i] for i in kept), sqrt(sum(sd[i] ** 2 for i in rest))),
+        )
+
 
 def _span(labels: Sequence[str]) -> str:
     return labels[0] if len(labels) == 1 else f"{labels[0]} … {labels[-1]}"
