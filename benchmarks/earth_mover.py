@@ -50,17 +50,18 @@ def _drawn(rng: np.random.Generator, rates: np.ndarray) -> np.ndarray:
 
 
 def measure(weights: str, tolerance: float) -> None:
-    """Print one line: the case, AEMC, seconds of the computation, and the process's peak resident memory."""
+    """Print one line: the case, AEMC, wall and CPU seconds, and the process's peak memory."""
     real, synthetic = incidents()
     sizes = zip(SHAPE, (True, False, False), WEIGHTS[weights], strict=True)
     axes = [Axis(default_hierarchy([str(i) for i in range(k)], ordered=o).at(1), w) for k, o, w in sizes]
     tiny = tuple(Axis(default_hierarchy(["a", "b"], ordered=True).at(1), 1.0) for _ in range(1))
     aemc(np.array([1, 0]), np.array([0, 1]), tiny, 0.0)  # compile
-    start = time.perf_counter()
+    start, used = time.perf_counter(), time.process_time()
     result = aemc(synthetic, real, axes, tolerance)
-    seconds = time.perf_counter() - start
+    seconds, used = time.perf_counter() - start, time.process_time() - used
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"{weights:24s} Delta {tolerance:<4g} AEMC {result.aemc:.6f}  {seconds:6.1f} s  {peak:.2f} GiB", flush=True)
+    used_text = f"{seconds:6.1f} s (CPU {used:.1f} s)  {peak:.2f} GiB"
+    print(f"{weights:24s} Delta {tolerance:<4g} AEMC {result.aemc:.6f}  {used_text}", flush=True)
 
 
 def main() -> None:

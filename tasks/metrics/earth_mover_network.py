@@ -3,9 +3,8 @@
 Belongs here: the network, its scaling to whole numbers, and the call of OR-Tools.  Does not belong here: the cost's
 definition and its referee (earth_mover.py), distances (generalization.py).
 
-The network of one component (bins between which moves are allowed) has a node for every bin, dummy nodes for the
-inner nodes of each attribute's graph (beside real values of the other attributes: a move changes one attribute after
-the other), and a hub for what is added and removed.  With U = Q + D and L = max(Q - D, 0) for the tolerance D:
+A component is a set of bins between which moves are allowed.  Beside the arcs between neighbours (neighbour_arcs.py),
+its network has a hub for what is added and removed.  With U = Q + D and L = max(Q - D, 0) for the tolerance D:
 
   a bin with P > U   supplies P - U; removing it costs 1 a record; it may give U - L more for nothing;
   a bin with P < L   demands L - P; adding it costs 1 a record; it may take U - L more for nothing;
@@ -30,6 +29,7 @@ from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 
 from tasks.metrics.flow_paths import moves_of_flow
 from tasks.metrics.generalization import Ints, StepGraph
+from tasks.metrics.neighbour_arcs import neighbour_arcs
 
 COST_UNITS = 10**6
 """Largest number of whole units that a distance of 1 is cut into."""
@@ -113,49 +113,29 @@ def _supplies(synthetic: Ints, real: Ints, scale: Scale) -> tuple[Ints, Ints, In
 def _solve_batch(
     excess: Ints, give: Ints, take: Ints, graphs: Sequence[StepGraph], weights: Sequence[float], scale: Scale
 ) -> tuple[Ints, Ints, Ints]:
-    steps = _step_arcs(excess.shape, graphs, weights, scale)
-    nodes = max(excess.size, int(max((part.max(initial=-1) for part in steps[:2]), default=-1)) + 1)
-    most = int(np.abs(excess).sum() + give.sum())  # nothing moves more than all that is given
-    hub = np.array([nodes])
-    number = np.arange(excess.size)
-    e, g, t = excess.ravel(), give.ravel(), take.ravel()
-    parts = [(steps[0], steps[1], np.array([most]), steps[2])]
+    """The moves of a cheapest plan of some components, as :func:`cheapest_moves`."""
+    wanted = (excess != 0) | (give > 0) | (take > 0)
+    arcs = neighbour_arcs(wanted, graphs, [as_fraction(w) for w in weights], scale.cost)
+    at = np.flatnonzero(arcs.bins >= 0)
+    e, g, t = (part.ravel()[arcs.bins[at]] for part in (excess, give, take))
+    hub = np.array([arcs.nodes])
+    most = int(np.abs(e).sum() + g.sum())  # nothing moves more than all that is given
+    parts = [(arcs.tails, arcs.heads, np.array([most]), arcs.costs)]
     for chosen, caps, cost, outward in (
         (e > 0, e, scale.cost, True),  # remove
         (e < 0, -e, scale.cost, False),  # add
         (t > 0, t, 0, True),  # take for nothing
         (g > 0, g, 0, False),  # give for nothing
     ):
-        ends = (number[chosen], hub) if outward else (hub, number[chosen])
+        ends = (at[chosen], hub) if outward else (hub, at[chosen])
         parts.append((*ends, caps[chosen], np.array([cost])))
-    arcs = [np.broadcast_arrays(*part) for part in parts]
-    tails, heads, capacities, costs = (np.concatenate(column) for column in zip(*arcs, strict=True))
-    supplies = np.zeros(nodes + 1, np.int64)
-    supplies[: e.size], supplies[nodes] = e, -e.sum()
-    flows = solve(tails, heads, capacities, costs, supplies)
-    moved = slice(0, steps[0].size)
-    return moves_of_flow(tails[moved], heads[moved], flows[moved], nodes)
-
-
-def _step_arcs(
-    shape: tuple[int, ...], graphs: Sequence[StepGraph], weights: Sequence[float], scale: Scale
-) -> tuple[Ints, Ints, Ints]:
-    """Tails, heads and costs (rounded down) of the arcs that move a record one step along one attribute."""
-    bins = np.arange(prod(shape)).reshape(shape)
-    nodes = bins.size
-    parts: list[tuple[Ints, Ints, Ints]] = [(bins[:0].ravel(),) * 3]
-    for axis, (graph, weight) in enumerate(zip(graphs, weights, strict=True), start=1):
-        extra = list(shape)
-        extra[axis] = graph.dummies
-        dummies = nodes + np.arange(prod(extra)).reshape(extra)
-        nodes += dummies.size
-        line = np.concatenate([bins, dummies], axis=axis)
-        costs = np.array([int(as_fraction(weight) * step * scale.cost) for step in graph.costs], np.int64)
-        a, b = line.take(graph.ends[0], axis), line.take(graph.ends[1], axis)
-        cost = np.broadcast_to(costs.reshape([-1 if i == axis else 1 for i in range(len(shape))]), a.shape).ravel()
-        parts += [(a.ravel(), b.ravel(), cost), (b.ravel(), a.ravel(), cost)]
-    tails, heads, costs = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return tails, heads, costs
+    columns = [np.broadcast_arrays(*part) for part in parts]
+    tails, heads, capacities, costs = (np.concatenate(column) for column in zip(*columns, strict=True))
+    supplies = np.zeros(arcs.nodes + 1, np.int64)
+    supplies[at], supplies[arcs.nodes] = e, -e.sum()
+    flows = solve(tails, heads, capacities, costs, supplies)[: arcs.tails.size]
+    senders, receivers, amounts = moves_of_flow(arcs.tails, arcs.heads, flows, arcs.nodes)
+    return arcs.bins[senders], arcs.bins[receivers], amounts
 
 
 def checked_integers(values: NDArray[np.generic]) -> Ints:
