@@ -26,8 +26,9 @@ _PENALTY = 0.1
 class Classification:
     """Misclassification rates on the same real test rows, each 0 (none wrong) to 1.
 
-    ``error``: trained on the synthetic rows.  ``non_private``: trained on the real training rows, the aim.
-    ``majority``: the most frequent label of the real training rows for everybody, what no release should exceed.
+    ``error``: trained on the synthetic rows.  ``non_private``: trained on the real training rows.
+    ``majority``: the most frequent label of the real training rows for everybody; a useful machine stays below it, but
+    where the label hardly depends on the rest even ``non_private`` can lie above.
     ``held_out``: whether the test rows are a hold-out; if not, the release has seen them, which flatters ``error``.
     """
 
