@@ -161,3 +161,13 @@ def _release_figures(release: str, epsilon: float, settings: Settings, data: Pat
     summary = publish_quality(release, epsilon, settings, data=data)
     if as_json:
         print(json.dumps(summary.model_dump(mode="json")))
+    grid = Table(box=None, padding=(0, 2), header_style="bold")
+    grid.add_column("released figures")
+    grid.add_column("value", justify="right")
+    grid.add_column("sd of its noise", justify="right")
+    for figure in summary.figures:
+        grid.add_row(figure.title, f"{figure.value:.4g}", f"{figure.noise_sd:.2g}")
+    people.print(Panel(grid, title=f"{summary.run}", border_style="green", expand=False))
+    cost = f"epsilon {summary.epsilon:g}, delta {summary.delta:g} (rho {summary.rho:.4g})"
+    charged = f"Cost: {cost}, charged to the data set" if summary.drawn else f"Cost: nothing, they were there ({cost})"
+    people.print(f"{charged}. Files: {summary.released}  (give away)", soft_wrap=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -53,7 +54,9 @@ def report(made: ReleaseSummary, home: Path) -> Report:
 
 
 @pytest.fixture(autouse=True)
-def at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def at_home(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "places" in request.fixturenames:  # a test with a folder of its own
+        return
     for name in ("PRIVSYN_RELEASED", "PRIVSYN_PRIVATE", "PRIVSYN_THREADS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PRIVSYN_OUT", str(home / "out"))
@@ -79,8 +82,9 @@ def test_the_report_is_private_and_the_figures_are_its_json(made: ReleaseSummary
     for path in (report.html, report.figures):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(report.html.parent.stat().st_mode) == 0o700
+    text = report.html.read_text(encoding="utf-8")
     assert Evaluation.model_validate_json(report.figures.read_text(encoding="utf-8")) == report.evaluation
-    assert "must not be released" in " ".join(report.html.read_text(encoding="utf-8").split())
+    assert "PRIVATE. Do not release this page." in re.sub(r"<[^>]+>|\s+", " ", text).replace("  ", " ")
 
 
 def test_it_changes_nothing_but_its_report_spends_nothing_and_repeats_itself(
@@ -265,3 +269,15 @@ def test_errors_show_no_private_value(made: ReleaseSummary, save: Save) -> None:
     result = privsyn(made.run, "--against", secret)
     assert result.exit_code == 2
     assert "zanzibar" not in result.stderr + result.stdout
+
+
+def test_noisy_figures_are_released_at_a_cost_and_the_report_stays_away(places: Path, save: Save) -> None:
+    release = release_directly(make_spec(data=save(people(300)), synthesis={"iterations": 2}), Settings())
+    result = privsyn(release.run, "--epsilon-report", "0.5", "--json", "--out", places / "out")
+    assert result.exit_code == 0, result.stderr
+    answer = json.loads(result.stdout)
+    assert answer["epsilon"] == 0.5 and answer["drawn"] == ["quality_figures"]
+    assert (Path(answer["released"]) / "figures.json").is_file()
+    assert not (places / "out" / "private" / "reports").exists()
+    shown = " ".join(result.stderr.split())
+    assert "Columns: mean difference of the counts" in shown and "epsilon 0.5" in shown
