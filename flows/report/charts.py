@@ -80,7 +80,12 @@ def association_map(columns: Sequence[str], field: str, title: str, most: float)
                 "size:Q",
                 scale=scale,
                 legend=alt.Legend(
-                    orient="top", title=None, values=[0.2 * most, 0.5 * most, most], format=".2~f", symbolType="square"
+                    orient="top",
+                    title=None,
+                    values=[0.2 * most, 0.5 * most, most],
+                    format=".2~f",
+                    symbolType="square",
+                    symbolFillColor="#8c8c8c",
                 ),
             ),
             color=alt.Color(
@@ -226,7 +231,11 @@ def _grid(columns: Sequence[str], step: float, *, labels: bool = True, room: int
     }
     scale = alt.Scale(domain=list(columns), paddingInner=0.06)
     return {
-        "x": alt.X("a:N", scale=scale, axis=alt.Axis(labelAngle=-60, labelLimit=room, **axis)),
+        "x": alt.X(
+            "a:N",
+            scale=scale,
+            axis=alt.Axis(labelAngle=-60 if step >= 14 or not labels else -90, labelLimit=room, **axis),
+        ),
         "y": alt.Y("b:N", scale=scale, axis=alt.Axis(labelLimit=room, **axis)),
     }
 
