@@ -100,6 +100,13 @@ def test_two_attributes_add_their_distances() -> None:
     assert np.count_nonzero(result.by_bin) == 2
 
 
+def test_a_move_along_two_lines_turns_at_an_empty_bin() -> None:
+    # From (0, 0) to (2, 1) on a 3 x 3 grid, nothing in between: 1/2 * 1 + 1/2 * 1/2 a record.
+    synthetic, real = np.zeros((3, 3), int), np.zeros((3, 3), int)
+    synthetic[0, 0] = real[2, 1] = 4
+    assert cost(synthetic, real, [line(3, 0.5), line(3, 0.5)]) == pytest.approx(0.75)
+
+
 def test_empty_tables_have_a_cost_too() -> None:
     assert cost([0, 0], [0, 0], [line(2)]) == 0
     assert cost([0, 0], [3, 1], [line(2)]) == pytest.approx(1.0)  # all 4 added
