@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export DO_NOT_TRACK := 1
 
-.PHONY: help demo test test-all lint bench accuracy server deploy worker clean
+.PHONY: help demo test test-all lint bench accuracy results server deploy worker clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make test      lint, types, layers and the tests"
 	@echo "make test-all  the same with the slow tests"
 	@echo "make bench     the figures of benchmarks/README.md"
+	@echo "make results   the paper's comparisons of methods on UCI Adult: docs/results.md and its plots"
 	@echo "make server    a Prefect server with its UI on this computer (then: make deploy, make worker)"
 	@echo "make clean     remove what these made"
 
@@ -50,6 +51,9 @@ bench: $(VENV)/.dev
 
 accuracy: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.accuracy
+
+results: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.results
 
 server deploy worker: export PREFECT_API_URL ?= http://127.0.0.1:4200/api
 server deploy worker: export PREFECT_SERVER_ANALYTICS_ENABLED := false

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from data_contracts.spec import Compression, Selection, Split
+from data_contracts.spec import Compression, Selection, Split, Synthesis
 from tasks.methods.base import Made, Method, PipelineSettings, Task
 from tasks.methods.pipeline import Variant, run_pipeline
 
@@ -21,11 +21,24 @@ def paper_settings(settings: PipelineSettings) -> PipelineSettings:
     Accountant: Theorem 2; split: 0.1, 0.1, 0.8 (Algorithm 3); values below 3 sigma are combined, gamma 5,000
     (section 5.3, Algorithm 2); GUM replaces and duplicates in equal parts (section 5.2), alpha decays in steps.
     """
-    synthesis = type(settings.synthesis)(
-        rows=settings.synthesis.rows, seed=settings.synthesis.seed, duplicate_share=0.5
+    synthesis = Synthesis(
+        rows=settings.synthesis.rows,
+        seed=settings.synthesis.seed,
+        iterations=50,
+        alpha=1.0,
+        decay="step",
+        decay_rate=0.84,
+        decay_every=20,
+        duplicate_share=0.5,
     )
-    selection = Selection(max_cells=settings.selection.max_cells)
-    return PipelineSettings("paper", Split(), Compression(), selection, settings.consistency, synthesis)
+    return PipelineSettings(
+        accountant="paper",
+        split=Split(one_way=0.1, selection=0.1, measurement=0.8),
+        compression=Compression(enabled=True, sigmas=3.0),
+        selection=Selection(combine_cliques=True, gamma=5_000, max_cells=settings.selection.max_cells),
+        consistency=settings.consistency,
+        synthesis=synthesis,
+    )
 
 
 def _method(name: str, title: str, description: str, source: str, variant: Variant, *, private: bool = True) -> Method:
