@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from prefect import Task, flow
-from prefect.artifacts import create_link_artifact, create_markdown_artifact
+from prefect.artifacts import create_link_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.context import FlowRunContext
 from pydantic import BaseModel, ConfigDict, Field
@@ -84,11 +84,10 @@ def _stage(name: str, run: Callable[[], Any]) -> Any:
 def _link(run: str, report: Report) -> None:
     if FlowRunContext.get() is None:
         return
-    words = f"Private report of {run}: computed from the private rows, never to be released."
-    create_link_artifact(link=report.html.as_uri(), link_text=f"{run}: private report", description=words)
-    create_markdown_artifact(
-        markdown=f"**Private.** {words}\n\nOpen `{report.html}` on the machine that made it; `{report.figures}` holds "
-        "the same figures. Nothing of them is stored here.",
-        key="private-report",
-        description=words,
+    words = (
+        f"Computed from the private rows of {run}, never to be released. Open `{report.html}` on the machine of the "
+        "private folder; browsers do not follow links from a web page to a file. No figure of it is stored here."
+    )
+    create_link_artifact(
+        link=report.html.as_uri(), link_text=f"Private report of {run}", key="private-report", description=words
     )
