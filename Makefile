@@ -9,7 +9,7 @@ export DO_NOT_TRACK := 1
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo      release a synthetic General Social Survey extract at epsilon 1 (about a minute, after setup)"
+	@echo "make demo      release a synthetic General Social Survey extract at epsilon 1, and its private report"
 	@echo "make test      lint, types, layers and the tests"
 	@echo "make test-all  the same with the slow tests"
 	@echo "make bench     the figures of benchmarks/README.md"
@@ -33,6 +33,7 @@ demo: $(VENV)/.demo
 	@mkdir -p demo
 	@$(BIN)/python examples/make_gss.py demo/gss.parquet
 	PRIVSYN_LEDGER=demo/ledger.sqlite $(BIN)/privsyn release examples/gss.yaml --data demo/gss.parquet --out demo
+	$(BIN)/privsyn evaluate $$(ls -td demo/released/gss-???????? | head -n 1) --out demo
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
