@@ -96,11 +96,12 @@ def aemc(synthetic: Ints, real: Ints, axes: Sequence[Axis], tolerance: float) ->
     at least 0, and at most (sum P + sum Q) / sum Q; where Q is empty it is divided by 1 instead of the sum of Q.
     Raises TypeError for counts that are not integers, ValueError for shapes, weights or a tolerance out of range.
 
-    Error: costs are scaled to whole units and rounded down, so that the flow's own cost is a lower bound, and the plan
-    it finds is then priced at the true distances.  With an edge rounded by less than 1/S, and at most h edges between
-    two bins, the result exceeds the true minimum by less than h/S for each record moved; with S = 10^9 and h = 300
-    that is 3e-7 of the moved records.  A tolerance is rounded to a fraction with denominator <= 10,000 (d off at
-    most): each bin then errs by at most 2 d records.
+    Error: costs are scaled to whole units of 1/S and rounded down, so that the flow's own cost is a lower bound, and
+    the plan it finds is then priced at the true distances.  With at most h edges between two bins, the result exceeds
+    the true minimum by less than h/S for each record moved; S is 10^9 up to 1,000 bins and 10^6 from a million on, and
+    nothing is rounded where all edges' costs have a common denominator up to S (the default weights nearly always).  A
+    tolerance is rounded to a fraction with denominator <= 10,000 (d off at most): each bin then errs by at most 2 d
+    records.
     """
     p, q = checked_integers(synthetic), checked_integers(real)
     _check(p, q, axes, tolerance)
@@ -109,7 +110,7 @@ def aemc(synthetic: Ints, real: Ints, axes: Sequence[Axis], tolerance: float) ->
     inner = tuple(p.shape[i] for i in finite)
     graphs = [axes[i].values.graph() for i in finite]
     weights = [axes[i].weight for i in finite]
-    scale = scale_for(graphs, weights, tolerance)
+    scale = scale_for(graphs, weights, tolerance, p.size)
     flat = (-1, *inner)
     a, b, units = cheapest_moves(
         p.transpose(order).reshape(flat), q.transpose(order).reshape(flat), graphs, weights, scale

@@ -31,8 +31,9 @@ from tasks.metrics.flow_paths import moves_of_flow
 from tasks.metrics.generalization import Ints, StepGraph
 from tasks.metrics.neighbour_arcs import neighbour_arcs
 
-COST_UNITS = 10**6
-"""Largest number of whole units that a distance of 1 is cut into."""
+COST_UNITS = (10**6, 10**9)
+"""A distance of 1 is cut into at most 10^12 / bins whole units, but at least and at most this many: the solver's time
+grows with the logarithm of both."""
 
 COUNT_UNITS = 10_000
 """Largest number of whole units that a record is cut into, for a tolerance that is not whole."""
@@ -57,15 +58,16 @@ class Scale:
     exact: bool
 
 
-def scale_for(graphs: Sequence[StepGraph], weights: Sequence[float], tolerance: float) -> Scale:
-    """The smallest units that are exact, or the largest allowed ones."""
+def scale_for(graphs: Sequence[StepGraph], weights: Sequence[float], tolerance: float, bins: int) -> Scale:
+    """The smallest units that are exact, or the largest allowed ones for this many bins."""
+    most = min(max(10**12 // max(1, bins), COST_UNITS[0]), COST_UNITS[1])
     records = Fraction(tolerance).limit_denominator(COUNT_UNITS).denominator
     cost = 1
     for graph, weight in zip(graphs, weights, strict=True):
         for step in set(graph.costs):
             cost = lcm(cost, (as_fraction(weight) * step).denominator)
-    exact = cost <= COST_UNITS
-    return Scale(records, round(tolerance * records), cost if exact else COST_UNITS, exact)
+    exact = cost <= most
+    return Scale(records, round(tolerance * records), cost if exact else most, exact)
 
 
 def as_fraction(weight: float) -> Fraction:
@@ -101,13 +103,19 @@ def cheapest_moves(
 
 
 def _supplies(synthetic: Ints, real: Ints, scale: Scale) -> tuple[Ints, Ints, Ints]:
-    """What each bin must give (> 0) or get (< 0), and what it may give and take for nothing, in record units."""
+    """What each bin must give (> 0) or get (< 0), and what it may give and take for nothing, in record units.
+
+    A bin never gives more than its component lacks, nor takes more than there is too much.
+    """
     p, q = checked_integers(synthetic) * scale.records, checked_integers(real) * scale.records
     high, low = q + scale.tolerance, np.maximum(q - scale.tolerance, 0)
     excess = np.where(p > high, p - high, np.where(p < low, p - low, 0))
     give = np.where(excess > 0, high - low, np.where(excess < 0, 0, p - low))
     take = np.where(excess < 0, high - low, np.where(excess > 0, 0, high - p))
-    return excess, give, take
+    inner = tuple(range(1, p.ndim))
+    lacking = np.maximum(-excess, 0).sum(axis=inner, keepdims=True)
+    spare = np.maximum(excess, 0).sum(axis=inner, keepdims=True)
+    return excess, np.minimum(give, lacking), np.minimum(take, spare)
 
 
 def _solve_batch(

@@ -7,9 +7,11 @@ from math import inf
 
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 
+from data_contracts.mgd_spec import Tree
 from tasks.metrics.earth_mover import Axis, aemc, aemc_linear_program, bin_distances
-from tasks.metrics.earth_mover_network import COST_UNITS, checked_integers, scale_for, solve
+from tasks.metrics.earth_mover_network import checked_integers, scale_for, solve
 from tasks.metrics.flow_paths import moves_of_flow
 from tasks.metrics.generalization import Level, bins_of_bins, default_hierarchy, tree_hierarchy
 
@@ -24,7 +26,7 @@ def star(size: int, weight: float = 1.0) -> Axis:
     return Axis(default_hierarchy([str(i) for i in range(size)], ordered=False).at(1), weight)
 
 
-def cost(synthetic: Sequence, real: Sequence, axes: Sequence[Axis], tolerance: float = 0.0) -> float:
+def cost(synthetic: ArrayLike, real: ArrayLike, axes: Sequence[Axis], tolerance: float = 0.0) -> float:
     """AEMC by flow, after checking that the linear program agrees."""
     p, q = np.array(synthetic), np.array(real)
     value = aemc(p, q, axes, tolerance).aemc
@@ -123,7 +125,7 @@ def random_level(rng: np.random.Generator) -> Level:
     if kind == 1:
         return default_hierarchy(labels, ordered=bool(rng.integers(2)), null=int(rng.integers(len(labels)))).at(1)
     if kind == 2:
-        tree = {"A": {"a": ["v0", "v3"], "b": ["v1"]}, "B": {"c": ["v2", "v5"], "d": ["v4"]}}
+        tree: Tree = {"A": {"a": ["v0", "v3"], "b": ["v1"]}, "B": {"c": ["v2", "v5"], "d": ["v4"]}}
         hierarchy = tree_hierarchy("x", [f"v{i}" for i in range(6)], tree, ordered=False)
     else:
         hierarchy = bins_of_bins([f"v{i}" for i in range(8)], [2, 2], null=(None, 7)[int(rng.integers(2))])
@@ -184,14 +186,22 @@ def test_a_larger_tolerance_never_costs_more() -> None:
 
 
 def test_whole_fractions_are_exact_and_odd_weights_have_a_stated_error() -> None:
-    exact = scale_for([line(12).values.graph(), star(3).values.graph()], [1 / 3, 2 / 3], 0.5)
+    exact = scale_for([line(12).values.graph(), star(3).values.graph()], [1 / 3, 2 / 3], 0.5, 36)
     assert (exact.exact, exact.cost, exact.records, exact.tolerance) == (True, 33, 2, 1)
     odd = [line(4, 0.123456789), star(3, 1 - 0.123456789)]
-    scale = scale_for([axis.values.graph() for axis in odd], [axis.weight for axis in odd], 0.0)
-    assert (scale.exact, scale.cost) == (False, COST_UNITS)
+    for bins, units in ((12, 10**9), (10**5, 10**7), (10**8, 10**6)):
+        scale = scale_for([axis.values.graph() for axis in odd], [axis.weight for axis in odd], 0.0, bins)
+        assert (scale.exact, scale.cost) == (False, units)
     p, q = np.zeros((4, 3), int), np.zeros((4, 3), int)
     p[0, 0] = q[3, 2] = 1
-    assert 0 < aemc(p, q, odd, 0.0).rounding <= 5 / COST_UNITS  # 3 steps along the line, 2 through the star
+    assert 0 < aemc(p, q, odd, 0.0).rounding <= 5 / 10**9  # 3 steps along the line, 2 through the star
+
+
+def test_large_tolerances_and_counts_are_no_trouble() -> None:
+    assert cost([9, 0, 4], [0, 1, 0], [line(3)], 1e9) == 0
+    # 10 may stay in the middle and 10 be missing at the end: all others move a step of 1/2.
+    expected = (10**9 - 10) / 2 / (10**9 + 1)
+    assert cost([0, 10**9, 0], [1, 0, 10**9], [line(3)], 10.0) == pytest.approx(expected, rel=1e-12)
 
 
 def test_batches_of_components_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
