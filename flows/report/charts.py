@@ -55,8 +55,8 @@ def heat_map(columns: Sequence[str], most_l1: float) -> dict[str, Any]:
         alt.Tooltip("consistent:Q", format=".4f", title="L1 before synthesis"),
         alt.Tooltip("cause:N", title="cause"),
     ]
-    scale = alt.Scale(type="sqrt", domain=[0, most_l1 or 1], range=[0.05, 1])
-    legend = alt.Legend(orient="top", title="L1 error", values=_ticks(most_l1), format=".2~f", symbolType="square")
+    scale = alt.Scale(type="pow", exponent=0.75, domain=[0, most_l1 or 1], range=[0.05, 1])
+    legend = alt.Legend(orient="top", title="L1 error", values=_ticks(most_l1), format=".2~g", symbolType="square")
     base = alt.Chart(_ROWS).encode(**_grid(columns, step))
     cells = base.mark_rect(color=VERMILION).encode(opacity=alt.Opacity("l1:Q", scale=scale, legend=legend))
     dots = base.mark_point(filled=True, size=max(3.0, step * step / 25), color="black", opacity=1)
@@ -68,7 +68,7 @@ def association_map(columns: Sequence[str], field: str, title: str, most: float)
     """Lower triangle of associations (-1..1): blue above 0, vermilion below, stronger where larger."""
     labels = len(columns) <= 30
     step = _step(columns, 250 if labels else 340, 3.4, 24)
-    scale = alt.Scale(domain=[0, most], range=[0.03, 1], clamp=True)
+    scale = alt.Scale(type="sqrt", domain=[0, most], range=[0, 1], clamp=True)
     chart = (
         alt.Chart(_ROWS)
         .mark_rect()
@@ -82,7 +82,7 @@ def association_map(columns: Sequence[str], field: str, title: str, most: float)
                 legend=alt.Legend(
                     orient="top",
                     title=None,
-                    values=[0.2 * most, 0.5 * most, most],
+                    values=[0.1 * most, 0.4 * most, most],
                     format=".2~f",
                     symbolType="square",
                     symbolFillColor="#8c8c8c",
@@ -135,11 +135,17 @@ def error_by_size() -> dict[str, Any]:
         alt.Tooltip("marginals:Q", format=",", title="marginals"),
         alt.Tooltip("mean_l1:Q", format=".4f", title="mean L1"),
     ]
+    cells = alt.Scale(type="log", nice=False, padding=16)
     chart = (
         alt.Chart(_ROWS)
         .mark_line(point=alt.OverlayMarkDef(size=70, filled=True))
         .encode(
-            x=alt.X("size:O", sort=None, title="cells of the marginal", axis=alt.Axis(labelAngle=-25)),
+            x=alt.X(
+                "middle:Q",
+                title="cells of the marginal",
+                scale=cells,
+                axis=alt.Axis(format=",", grid=False, tickCount=6),
+            ),
             y=alt.Y("mean_l1:Q", title="mean L1 error (0 to 2)", axis=alt.Axis(tickCount=5)),
             color=_category("ways:N", "attributes"),
             tooltip=tooltip,
@@ -217,8 +223,8 @@ def _step(columns: Sequence[str], room: float, least: float, most: float) -> flo
 
 
 def _ticks(most: float) -> list[float]:
-    """Legend values of a square-root scale: a sixteenth, a quarter, a half and all of it, to two digits."""
-    return [float(f"{most * part:.2g}") for part in (1 / 16, 1 / 4, 1 / 2, 1)] if most else [0.0]
+    """Legend values: an eighth, a quarter, a half and all of it, to two digits."""
+    return [float(f"{most * part:.2g}") for part in (1 / 8, 1 / 4, 1 / 2, 1)] if most else [0.0]
 
 
 def _grid(columns: Sequence[str], step: float, *, labels: bool = True, room: int = 160) -> dict[str, Any]:

@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from math import sqrt
 from typing import Any
 
 import jinja2
 import vl_convert
 from markupsafe import Markup, escape
 
-from data_contracts.evaluation import Evaluation, Metric, OneWay, Pair
+from data_contracts.evaluation import Evaluation, Metric, OneWay, Pair, SizeError
 from flows.report import charts, words
 from flows.report.bins import SHOWN_BINS, Bins
 
@@ -54,7 +55,12 @@ def render(evaluation: Evaluation) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": words.number, "percent": words.percent, "breakable": _breakable}
+    environment.filters |= {
+        "number": words.number,
+        "percent": words.percent,
+        "sentence": words.sentence,
+        "breakable": _breakable,
+    }
     library, script = _library(), _part("report.js")
     return environment.get_template("page.html.j2").render(
         e=evaluation,
@@ -115,10 +121,10 @@ def tables(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
     found["pairs"] = _table(_PAIR_FIELDS, [_pair_row(p) for p in words.worst_pairs(evaluation)])
     found["diagonal"] = _table(_PAIR_FIELDS, [_diagonal_row(o) for o in evaluation.one_ways])
     found["sizes"] = _table(
-        ("ways", "size", "marginals", "mean_l1"),
+        ("ways", "size", "middle", "marginals", "mean_l1"),
         [
-            [s.ways, f"{s.cells_from:,} – {s.cells_to:,}", s.marginals, _short(s.mean_l1)]
-            for s in sorted(evaluation.sizes, key=lambda s: (s.cells_from, s.ways))
+            [s.ways, f"{s.cells_from:,} – {s.cells_to:,}", _middle(s), s.marginals, _short(s.mean_l1)]
+            for s in sorted(evaluation.sizes, key=lambda s: (s.ways, s.cells_from))
         ],
     )
     found["stages"] = _table(
@@ -162,6 +168,11 @@ def _pair_row(p: Pair) -> list[Any]:
 
 def _diagonal_row(o: OneWay) -> list[Any]:
     return [o.column, o.column, len(o.labels), _short(o.l1), "", None, words.column_cause(o), None, None, None]
+
+
+def _middle(size: SizeError) -> float:
+    """Between the least and the most cells, where an axis of ratios has the middle; 1 or more."""
+    return round(max(1.0, sqrt(max(1, size.cells_from) * size.cells_to)), 1)
 
 
 def _table(fields: Sequence[str], rows: list[list[Any]]) -> dict[str, Any]:

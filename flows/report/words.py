@@ -11,6 +11,9 @@ from data_contracts.evaluation import Evaluation, Metric, OneWay, Pair
 NOISE_FACTOR = 2.0
 """A column's error counts as noise up to this many times the L1 that noise alone would be expected to make."""
 
+PAIRS, COLUMNS = "l1_2way", "l1_1way"
+"""Names of the metrics whose equivalent subsample the verdict gives: that of pairs, or with one column that of it."""
+
 
 def number(value: float | None) -> str:
     """Three significant digits, thousands separated; a dash for None."""
@@ -31,6 +34,17 @@ def percent(share: float) -> str:
     if 0 < value < 0.01:
         return "less than 0.01 %"
     return f"{value:.0f} %" if value >= 9.95 or value == 0 else f"{value:.2g} %"
+
+
+def part(amount: float, whole: float) -> str:
+    """``amount`` as a percentage of ``whole``; 0 % of nothing."""
+    return percent(amount / whole if whole else 0.0)
+
+
+def sentence(text: str) -> str:
+    """The text with a capital first letter and a full stop; empty text stays empty."""
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if not text or text[-1] in ".!?" else ".")
 
 
 def column_cause(one_way: OneWay) -> str:
@@ -70,7 +84,8 @@ def _typical(evaluation: Evaluation) -> str:
     moved = percent(sum(errors) / len(errors) / 2)
     text = f"On average {moved} of the rows would have to be different for a table of "
     text += "two columns to agree with the real one" if evaluation.pairs else "one column to agree with the real one"
-    sample = next((m.subsample for m in headlines(evaluation) if m.subsample is not None), None)
+    name = PAIRS if evaluation.pairs else COLUMNS
+    sample = next((m.subsample for m in evaluation.release.metrics if m.name == name), None)
     return (
         text if sample is None else f"{text}, about as close as a random sample of {percent(sample)} of the real rows"
     )

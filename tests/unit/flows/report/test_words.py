@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from data_contracts.evaluation import Evaluation, OneWay
-from flows.report.words import column_cause, number, percent, verdict, worst_columns, worst_pairs
+from flows.report.words import column_cause, number, part, percent, sentence, verdict, worst_columns, worst_pairs
 from tests.evaluations import make_evaluation
 
 
@@ -36,6 +36,11 @@ def test_percentages_have_two(share: float, text: str) -> None:
     assert percent(share) == text
 
 
+def test_parts_and_sentences() -> None:
+    assert (part(0.03, 0.12), part(0.0, 0.0)) == ("25 %", "0 %")
+    assert [sentence(t) for t in ("no hold-out", "Yes.", "", "why?")] == ["No hold-out.", "Yes.", "", "Why?"]
+
+
 @pytest.mark.parametrize(
     ("l1", "noise", "cause"), [(0.2, 0.1, "noise"), (0.21, 0.1, "synthesis"), (0.0, None, "not known"), (0, 0, "noise")]
 )
@@ -56,7 +61,7 @@ def test_the_verdict_of_two_columns() -> None:
     pair = evaluation.pairs[0].model_copy(update={"l1": 0.08, "cause": "not selected"})
     noisy = first.model_copy(update={"l1": 0.1, "noise_l1": 0.09})
     off = second.model_copy(update={"l1": 0.1, "noise_l1": 0.01})
-    # An L1 of 0.08 means that 4 % of the rows would have to be others; the fake metrics' first subsample is 12.4 %.
+    # An L1 of 0.08: 4 % of the rows would have to be others; the fake metric of pairs has a subsample of 12.4 %.
     assert verdict(_changed(evaluation, one_ways=(noisy, off), pairs=(pair,))) == (
         "On average 4 % of the rows would have to be different for a table of two columns to agree with the real one, "
         "about as close as a random sample of 12 % of the real rows; 1 of 2 columns on their own are within the noise; "
