@@ -175,7 +175,9 @@ def tree_hierarchy(
     """
     leaves = tree_leaves(tree)
     listed = [label for code, label in enumerate(labels) if code != null]
-    if null is not None and labels[null] in leaves:
+    if len(set(listed)) != len(listed):
+        raise ValueError(f"`hierarchies` of {column!r}: two of its values have the same label; it can have none")
+    if null is not None and labels[null] in leaves and labels[null] not in listed:
         raise ValueError(f"`hierarchies` of {column!r} lists {labels[null]!r}, which has its own place; leave it out")
     for label in leaves:
         if label not in listed:

@@ -97,8 +97,8 @@ def column_hierarchies(
     result = {}
     for column in domain.attributes:
         texts, null = labels[column], null_codes.get(column)
-        if len(texts) != domain.size(column) or len(set(texts)) != len(texts):
-            raise ValueError(f"{column!r} needs one label a code, each once: {domain.size(column)} codes")
+        if len(texts) != domain.size(column):
+            raise ValueError(f"{column!r} needs one label a code: {domain.size(column)} codes, {len(texts)} labels")
         if column in spec.hierarchies:
             tree = spec.hierarchies[column]
             result[column] = tree_hierarchy(column, texts, tree, ordered=ordered[column], null=null)

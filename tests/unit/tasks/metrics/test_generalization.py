@@ -135,3 +135,12 @@ def test_a_tree_that_does_not_fit_is_refused(tree: list[str], ordered: bool, mes
 def test_a_tree_that_lists_null_is_refused() -> None:
     with pytest.raises(ValueError, match="its own place"):
         tree_hierarchy("city", ("Gary", "(null)"), ["Gary", "(null)"], ordered=False, null=1)
+
+
+def test_labels_may_repeat_where_no_tree_names_them() -> None:
+    # A listed value may be called as null is; a tree then means the value.
+    labels = ("(null)", "b", "(null)")
+    assert default_hierarchy(labels, ordered=False, null=2).at(1).size == 3
+    assert tree_hierarchy("x", labels, ["b", "(null)"], ordered=False, null=2).depth == 1
+    with pytest.raises(ValueError, match="the same label"):
+        tree_hierarchy("x", ("b", "b"), ["b"], ordered=False)
