@@ -174,7 +174,9 @@ def _marginals(marginals: Sequence[MarginalOverview], all_of_them: int) -> alt.L
         for i, m in enumerate(marginals)
         for what, value in ((noise, m.expected_noise_l1), (synthesis, m.synthesis_l1))
     ]
-    axis = alt.Axis(labelExpr=f"{json.dumps(names)}[datum.value]", labelLimit=420, title=None, ticks=False)
+    axis = alt.Axis(
+        labelExpr=f"{json.dumps(names)}[datum.value]", labelLimit=420, title=None, ticks=False, orient="right"
+    )
     base = alt.Chart(alt.Data(values=rows)).encode(y=alt.Y("i:O", axis=axis))
     legend = alt.Legend(orient="top")
     colour = alt.Color("what:N", title=None, legend=legend)
@@ -186,4 +188,4 @@ def _marginals(marginals: Sequence[MarginalOverview], all_of_them: int) -> alt.L
         shape=alt.Shape("what:N", scale=alt.Scale(domain=[noise, synthesis]), title=None, legend=legend),
     )
     heading = _heading(f"{_of(len(marginals), all_of_them)} measured marginals")
-    return alt.LayerChart(layer=[line, dots], title=heading, width=520, height=alt.Step(17))
+    return alt.LayerChart(layer=[line, dots], title=heading, width=560, height=alt.Step(17))
