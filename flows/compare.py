@@ -1,7 +1,7 @@
 """Comparing methods: several methods x epsilons x seeds on one table, each table scored by the same metrics.
 
 Belongs here: what a comparison may be asked, its order, wall times, and where its results lie.  Does not belong
-here: the methods (tasks/methods/), the metrics (flows/scores.py), tables and plots (compare_view.py).
+here: the methods (tasks/methods/), the metrics (flows/scores.py), tables and plots (compare_view.py, compare_plot.py).
 
 Not a release: the noise has a seed and the figures are exact functions of the real rows.  So nothing is charged to
 the ledger and nothing is written outside ``private/compare/``.  It is for data that is public or stays where it is.
@@ -23,7 +23,8 @@ from data_contracts.comparison import ComparedMethod, Comparison, MethodRun
 from data_contracts.evaluation import Metric
 from data_contracts.evaluation_spec import EvaluationSpec
 from data_contracts.spec import ReleaseSpec
-from flows.compare_view import markdown, picture
+from flows.compare_plot import picture
+from flows.compare_view import markdown
 from flows.disk import in_words, replacing
 from flows.errors import RequestError
 from flows.evaluation_tables import Coded, coded, read_table

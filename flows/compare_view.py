@@ -1,7 +1,7 @@
-"""A comparison for people: one table of all metrics and wall time, as text and as markdown, and its plots.
+"""A comparison for people: one table of all metrics and wall time, as text and as markdown.
 
-Belongs here: means and spreads over the seeds, and how they are shown.  Does not belong here: running methods
-(flows/compare.py), what a metric is (flows/score_kinds.py).  Everything shown is private, and says so.
+Belongs here: means and spreads over the seeds, and their tables.  Does not belong here: plots (compare_plot.py),
+running methods (compare.py), what a metric is (score_kinds.py).  Everything shown is private, and says so.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from data_contracts.comparison import Comparison, MethodRun
 from data_contracts.evaluation import Metric
@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 SECONDS = "seconds"
 """Name of the line of wall times, beside the metrics' names."""
 
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8B6D00")
-"""Okabe and Ito's colours, told apart with any colour vision; the yellow, pale on white, is darkened and last."""
-
-_WIDTH, _HEIGHT, _ACROSS = 250, 170, 3
 _REFERENCES = ("Majority", "NonPriv")
-_LOG_FROM = 20  # epsilons that span more than this factor get a logarithmic axis
 
 
 @dataclass(frozen=True)
@@ -119,8 +114,8 @@ def _cell(values: Sequence[float | None], note: str) -> Cell:
 
 
 def _number(value: float, digits: int = 4) -> str:
-    """That many significant digits; whole numbers from 1,000."""
-    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.{digits}g}"
+    """That many significant digits; whole numbers where those would not reach the decimal point."""
+    return f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
 
 
 def table(results: Comparison) -> Table:
@@ -135,13 +130,14 @@ def table(results: Comparison) -> Table:
     for epsilon in results.epsilons:
         for i, line in enumerate(lines(results)):
             grid.add_row(
-                f"{epsilon:g}" if i == 0 else "", _heading(line), *_row(results, line, epsilon, "[bold]", "[/]")
+                f"{epsilon:g}" if i == 0 else "", heading(line), *_row(results, line, epsilon, "[bold]", "[/]")
             )
         grid.add_section()
     return grid
 
 
-def _heading(line: Line) -> str:
+def heading(line: Line) -> str:
+    """The metric's title, with an arrow to where better is; none for the wall time."""
     return "Wall time, seconds" if line.name == SECONDS else f"{line.title} {'↓' if line.better == 'lower' else '↑'}"
 
 
@@ -188,88 +184,5 @@ def markdown_table(results: Comparison, only: Sequence[str] | None = None) -> li
         if line.known and (only is None or line.name in only):
             for epsilon in results.epsilons:
                 cells = " | ".join(_row(results, line, epsilon, "**", "**"))
-                rows.append(f"| {_heading(line)} | {epsilon:g} | {cells} |")
+                rows.append(f"| {heading(line)} | {epsilon:g} | {cells} |")
     return rows
-
-
-def picture(
-    results: Comparison, format_: Literal["svg", "png"], only: Sequence[str] | None = None, title: str = ""
-) -> bytes:
-    """One panel a metric, epsilon against mean, bars of one standard deviation, a line a method.
-
-    ``only`` names the metrics, in their order.  Without ``title`` the notice stands on top.
-    """
-    import vl_convert  # here, as altair below: loading them takes a while
-
-    shown = [line for line in lines(results) if line.known]
-    if only is not None:
-        by_name = {line.name: line for line in shown}
-        shown = [by_name[name] for name in only if name in by_name]
-    chart = _charts(results, shown, title)
-    if format_ == "svg":
-        return str(vl_convert.vegalite_to_svg(chart.to_dict())).encode()
-    return bytes(vl_convert.vegalite_to_png(chart.to_dict(), scale=2))
-
-
-def _charts(results: Comparison, shown: Sequence[Line], title: str) -> Any:
-    import altair as alt
-
-    heading = alt.Title(
-        title or f"Methods compared on {results.dataset}: private",
-        subtitle=f"mean and standard deviation over {results.seeds} seeds" if title else _broken(results.notice),
-        anchor="start",
-    )
-    panels = [_panel(results, line) for line in shown]
-    return (
-        alt.concat(*panels, columns=_ACROSS)
-        .properties(title=heading)
-        .configure_view(stroke="#ccc")
-        .configure_axis(grid=True, gridColor="#eee", titleFontWeight="normal")
-        .configure_legend(orient="bottom", columns=4, title=None, symbolStrokeWidth=3, labelLimit=300)
-    )
-
-
-def _broken(text: str, most: int = 120) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(text, most)
-
-
-def _panel(results: Comparison, line: Line) -> Any:
-    import altair as alt
-
-    titles = {m.name: m.title for m in results.methods}
-    values = [
-        {"epsilon": e, "method": titles[m], "mean": c.mean, "low": c.mean - (c.sd or 0), "high": c.mean + (c.sd or 0)}
-        for (m, e), c in line.cells.items()
-        if c.mean is not None
-    ]
-    wide = max(results.epsilons) > _LOG_FROM * min(results.epsilons)
-    scale = alt.Scale(type="log" if wide else "linear", nice=False, zero=False, padding=10)
-    x = alt.X("epsilon:Q", scale=scale, title="epsilon", axis=alt.Axis(values=list(results.epsilons), format="~g"))
-    palette = alt.Scale(domain=list(titles.values()), range=[_COLORS[i % len(_COLORS)] for i in range(len(titles))])
-    color, shape = (
-        alt.Color("method:N", scale=palette),
-        alt.Shape("method:N", scale=alt.Scale(domain=list(titles.values()))),
-    )
-    base = alt.Chart(alt.Data(values=values))
-    y = alt.Y("mean:Q", title=line.unit, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
-    layers = [
-        base.mark_line(strokeWidth=1.5).encode(x, y, color),
-        base.mark_rule(strokeWidth=1.5).encode(x, alt.Y("low:Q", title=line.unit), alt.Y2("high:Q"), color),
-        base.mark_point(filled=True, size=45, opacity=1).encode(x, y, color, shape),
-        *_references(line),
-    ]
-    return alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT, title=_heading(line))
-
-
-def _references(line: Line) -> list[Any]:
-    """Dashed lines of Majority and NonPriv, with their names."""
-    import altair as alt
-
-    if not line.references:
-        return []
-    values = [{"mean": v, "name": n} for n, v in line.references.items()]
-    base = alt.Chart(alt.Data(values=values)).encode(alt.Y("mean:Q"))
-    text = base.mark_text(align="left", baseline="top", dx=2, dy=2, color="#555", fontSize=10)
-    return [base.mark_rule(strokeDash=[4, 3], color="#555"), text.encode(alt.Text("name:N"), x=alt.value(0))]

@@ -21,7 +21,8 @@ from data_contracts.evaluation_spec import EvaluationSpec
 from data_contracts.spec import ReleaseSpec
 from flows import cli
 from flows.compare import CompareRequest, compare, run_all, run_method
-from flows.compare_view import SECONDS, lines, markdown, markdown_table, missing, picture, table
+from flows.compare_plot import picture
+from flows.compare_view import SECONDS, lines, markdown, markdown_table, missing, table
 from flows.direct import release_directly
 from flows.errors import RequestError
 from flows.evaluation_tables import coded

@@ -1,0 +1,75 @@
+"""The generated part of docs/results.md: verdicts and overlaps by hand, and the page is a generated one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results import BEGIN, END, FIGURES, PAGE, overlap, page, shape, subset
+from data_contracts.comparison import ComparedMethod, Comparison, MethodRun
+from data_contracts.evaluation import Metric
+from data_contracts.evaluation_spec import EvaluationSpec
+from tasks.methods.registry import METHODS
+
+
+def run(method: str, seed: int, value: float, marginals: Any = ()) -> MethodRun:
+    metric = Metric(
+        name="l1_2way", title="Pairs", group="marginals", value=value, unit="u", low=0, high=2, better="lower",
+        source="s", meaning="m",
+    )  # fmt: skip
+    return MethodRun(
+        method=method, epsilon=1.0, seed=seed, outcome="done", seconds=1.0, metrics=(metric,), marginals=marginals
+    )
+
+
+def comparison(*runs: MethodRun) -> Comparison:
+    methods = tuple(
+        ComparedMethod(name=m.name, title=m.title, description="d", source="s", private=m.private)
+        for m in METHODS.values()
+    )
+    return Comparison(
+        dataset="adult", rows_real=10, rows_holdout=None, columns=("x",), delta=1e-9, unit_of_protection="one person",
+        settings=EvaluationSpec(), machine="this one", methods=methods, epsilons=(1.0,), seeds=2, runs=runs,
+    )  # fmt: skip
+
+
+def test_verdicts_by_hand() -> None:
+    """a: 0.1 and 0.3, mean 0.2; b: 0.2 and 0.24, mean 0.22: 10 % more, although a is better at one seed only."""
+    found = comparison(run("a", 0, 0.1), run("a", 1, 0.3), run("b", 0, 0.2), run("b", 1, 0.24))
+    assert list(shape(found, "a", "b")) == ["| a < b | l1_2way | 1 | yes | +10.0% | 1 of 2 |"]
+    assert list(shape(found, "b", "a")) == ["| b < a | l1_2way | 1 | **no** | -9.1% | 1 of 2 |"]
+    assert list(shape(found, "b", "a", close=True)) == ["| b ≈ a | l1_2way | 1 | yes | -9.1% | 1 of 2 |"]
+    far = comparison(run("a", 0, 0.1), run("b", 0, 0.12))
+    assert list(shape(far, "a", "b", close=True)) == ["| a ≈ b | l1_2way | 1 | **no** | +20.0% | 1 of 1 |"]
+    assert list(shape(far, "a", "nobody")) == []
+
+
+def test_the_overlap_counts_the_pairs_inside_cliques() -> None:
+    """Exact: x-y, x-z, y-z (one clique) and y-w; private has x-y, x-z, y-z as pairs: 3 of 4, and 0 of 1."""
+    found = comparison(
+        run("non-private-selection", 0, 0.1, (("x", "y", "z"), ("y", "w"))),
+        run("privsyn-paper", 0, 0.1, (("x", "y"), ("x", "z"), ("y", "z"))),
+        run("non-private-selection", 1, 0.1, (("x", "y"),)),
+        run("privsyn-paper", 1, 0.1, (("x", "w"),)),
+    )
+    assert overlap(found, 1.0) == (3 / 4 + 0) / 2
+
+
+def test_a_subset_keeps_the_order_that_is_asked() -> None:
+    found = subset(comparison(run("default", 0, 0.1), run("independent", 0, 0.2)), ["independent", "default"])
+    assert [m.name for m in found.methods] == ["independent", "default"]
+    assert len(found.runs) == 2
+    assert subset(found, ["default"]).runs == (run("default", 0, 0.1),)
+
+
+def test_the_page_is_generated_with_every_method_and_picture() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    made = text.partition(BEGIN)[2].partition(END)[0]
+    for name in METHODS:
+        assert f"| {name} | " in made, name
+    for name in FIGURES:
+        assert f"](img/{name}.png)" in made
+        assert (Path(PAGE).parent / "img" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+    written = [line for line in page(comparison(run("default", 0, 0.1))) if line.startswith("#")]
+    assert re.findall(r"^#.*$", made, re.MULTILINE) == written
