@@ -48,6 +48,11 @@ class Opened:
         """The run's own folder in the private zone."""
         return self.private / "runs" / self.shell.run
 
+    @property
+    def private_report(self) -> Path:
+        """Where ``privsyn evaluate`` writes the run's private report."""
+        return self.private / "reports" / self.shell.run / "report.html"
+
 
 @dataclass(frozen=True)
 class Job:

@@ -8,26 +8,30 @@ published (flows/publish.py).
 from __future__ import annotations
 
 import json
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prefect import Task, flow
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect import Task, flow, get_run_logger
+from prefect.artifacts import (
+    create_image_artifact,
+    create_link_artifact,
+    create_markdown_artifact,
+    create_table_artifact,
+)
 from prefect.cache_policies import CacheKeyFnPolicy
 from prefect.context import FlowRunContext
 from prefect.locking.filesystem import FileSystemLockManager
 from prefect.transactions import IsolationLevel
 
 from data_contracts.spec import ReleaseSpec
-from flows.disk import replacing
-from flows.errors import ContractError, PrivsynError
+from flows.errors import ContractError
 from flows.preflight import Opened, open_run
-from flows.publish import ReleaseSummary, publish, summarize
+from flows.private_errors import words_only
+from flows.publish import Published, ReleaseSummary, publish, summarize
 from flows.settings import Settings
 from flows.shell import ReportProgress, Shell, StepRefs
 from flows.step import Step
@@ -55,13 +59,62 @@ def release(spec: ReleaseSpec, fresh: bool = False) -> ReleaseSummary:
     private for adding or removing one person (``spec.unit``), by the zCDP sum of the three release steps; the
     ledger reserves that sum before anything is read.
     """
-    with _words_only(), open_run(spec, Settings(), fresh=fresh, report=_report) as run:
-        published = publish(run, release_steps(partial(_step, run)))
-        what = f"Release {run.shell.run} of {spec.dataset}"
-        cost = f"{what}: the noise of its ({spec.privacy.epsilon:g}, {spec.privacy.delta:g})-differential privacy"
-        _show(lambda: create_markdown_artifact(markdown=published.note, key="release-note", description=what))
-        _show(lambda: create_table_artifact(table=published.costs, key="certificate", description=cost))
-        return summarize(run, published)
+    with words_only("release"):
+        with open_run(spec, Settings(), fresh=fresh, report=_report) as run:
+            refs = release_steps(partial(_step, run))
+            published = publish(run, refs)
+            summary = summarize(run, published)
+        _show_release(run, refs, published)
+        return summary
+
+
+def _show_release(run: Opened, refs: Mapping[str, StepRefs], published: Published) -> None:
+    """Show the release on its run page: the note, the costs, and the overview."""
+    spec = run.shell.request.spec
+    what = f"Release {run.shell.run} of {spec.dataset}"
+    cost = f"{what}: the noise of its ({spec.privacy.epsilon:g}, {spec.privacy.delta:g})-differential privacy"
+    note = published.note + _show_overview(run, refs, what)
+    _show(lambda: create_markdown_artifact(markdown=note, key="release-note", description=what))
+    _show(lambda: create_table_artifact(table=published.costs, key="certificate", description=cost))
+
+
+def _show_overview(run: Opened, refs: Mapping[str, StepRefs], what: str) -> str:
+    """Show the overview's table and picture, and where the private report would lie; return the overview's words.
+
+    Made from released tables only, and only inside a flow run.  Nothing here may fail a release: an error is logged by
+    its type, and what is missing is left out.
+    """
+    if FlowRunContext.get() is None:
+        return ""
+    words = ""
+    try:
+        _link_report(run)
+        from flows.overview import ReleasedInputs, overview, overview_note  # here: drawing packages load slowly
+        from flows.report.overview import data_uri, overview_png
+
+        found = overview(ReleasedInputs.of_run(run.shell, refs), run.shell.request.threads)
+        words = "\n" + overview_note(found)
+        about = f"{what}: every column, from released tables only"
+        create_table_artifact(table=found.column_rows(), key="columns", description=about)
+        picture = data_uri(overview_png(found.one_ways, found.marginals, title=what))
+        about = f"{what}: noise and synthesis, from released tables only"
+        create_image_artifact(image_url=picture, key="overview", description=about)
+    except Exception as error:  # whatever it is: the release is whole and published
+        get_run_logger().warning("The overview of the release is not complete (%s).", type(error).__name__)
+    return words
+
+
+def _link_report(run: Opened) -> None:
+    """Say where the private report lies or would lie; its place is no secret, its content stays there."""
+    place, name = run.private_report, run.shell.run
+    state = "It is there." if place.exists() else f"It is not there yet: `privsyn evaluate {name}` makes it."
+    words = (
+        f"The private report of {name} compares it with the real rows and must not be released. {state} Open `{place}` "
+        "on the machine of the private folder; browsers do not follow links from a web page to a file."
+    )
+    create_link_artifact(
+        link=place.as_uri(), link_text=f"Private report of {name}", key="private-report", description=words
+    )
 
 
 def _step(run: Opened, step: Step, *inputs: StepRefs) -> StepRefs:
@@ -112,39 +165,8 @@ def _results(run: Opened) -> Path:
 def _execute(step: str, key: str, inputs: list[StepRefs]) -> StepRefs:
     """The body of every task: hand over to the shell.  Parameters hold references only."""
     declared = step_named(step)
-    with _words_only():
+    with words_only("release"):
         return _current.get().execute(declared, {refs.step: refs for refs in inputs})
-
-
-@contextmanager
-def _words_only() -> Iterator[None]:
-    """Let only errors meant for people out, without the errors behind them.
-
-    Prefect logs the whole chain of an error to its database, and the text of, say, a parser's error may quote
-    a row.  The chain is kept in the private zone instead, as ``failure.txt``.
-    """
-    try:
-        yield
-    except PrivsynError as error:
-        if error.__cause__ is not None:
-            _keep_privately(error)
-        raise error from None
-    except Exception as error:
-        _keep_privately(error)
-        raise PrivsynError(
-            f"an unexpected {type(error).__name__} stopped the release",
-            "Run again: finished steps are kept and nothing is charged twice; the whole error is in the private "
-            "folder, in failure.txt",
-        ) from None
-
-
-def _keep_privately(error: Exception) -> None:
-    """Write the whole error into the private zone, for its owner only; a full disk must not hide the error itself."""
-    root = Settings().private_root
-    with suppress(OSError):
-        root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with replacing(root / "failure.txt") as temporary:
-            temporary.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
 
 
 def _policy(folder: Path, dataset: str) -> Any:

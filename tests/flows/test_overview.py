@@ -1,0 +1,223 @@
+"""What the run page shows of a release: figures by hand, a function of the released folder, and no reason to fail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from prefect.artifacts import Artifact
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterFlowRunId,
+    LogFilter,
+    LogFilterFlowRunId,
+)
+
+from data_contracts.receipts import Query
+from data_contracts.spec import ReleaseSpec
+from flows import overview as overviews
+from flows.evaluate import FIGURES, REPORT, report_folder
+from flows.evaluation_tables import open_release, read_table
+from flows.overview import Overview, ReleasedInputs, overview, overview_note
+from flows.publish import ReleaseSummary
+from flows.release import release
+from flows.report import overview as pictures
+from flows.settings import Settings
+from tasks.codecs import plan
+from tasks.compress_domain import AttributeRecode, coarse_domain, recode_from_table
+from tasks.kernels.counting import CodeTable
+from tasks.marginals import Marginal
+from tasks.metrics.error_sources import recoded
+from tests.specs import make_spec, people
+
+SHOWN = ("release-note", "certificate", "columns", "overview", "private-report")
+
+
+# by hand
+
+SPEC = make_spec(
+    {
+        "age": {"kind": "integer", "min": 0, "max": 3},
+        "happy": {"kind": "boolean", "nullable": False},
+    }
+)
+
+
+def recode(coarse: list[int], kept: list[bool], estimate: list[float]) -> AttributeRecode:
+    weight, variance = np.ones(len(coarse)), np.full(len(coarse), 4.0)
+    return AttributeRecode(np.array(coarse, np.int32), np.array(kept), weight, np.array(estimate), variance)
+
+
+def by_hand() -> ReleasedInputs:
+    """Ages 0 and 1 are kept, 2 and 3 left out (sigma 2 each); noisy total 10; four synthetic rows."""
+    encoding = plan(SPEC)
+    found = {
+        "age": recode([0, 1, 2, 2], [True, True, False, False], [4.0, 5.0, 0.0, 1.0]),
+        "happy": recode([0, 1], [True, True], [6.0, 4.0]),
+    }
+    codes = np.array([[0, 0, 1, 1], [0, 1, 1, 1]], np.uint8)
+    consistent = (
+        Marginal(("age",), np.array([4.0, 6.0])),
+        Marginal(("happy",), np.array([6.0, 4.0])),
+        Marginal(("age", "happy"), np.array([[4.0, 0.0], [2.0, 4.0]])),
+    )
+    measured = (Query(("age", "happy"), 4, 1, 2.0),)
+    return ReleasedInputs(encoding, found, measured, consistent, CodeTable(coarse_domain(found), tuple(codes)))
+
+
+def test_figures_by_hand() -> None:
+    """age: noisy 4 5 1 of 10, sd 2 2 sqrt(8) of 10, synthetic 2 2 0 of 4; L1 to 0.4 0.6: 0.1 + 0.1.
+
+    The pair: synthetic 0.25 0.25 / 0 0.5 against 0.4 0 / 0.2 0.4: 0.15 + 0.25 + 0.2 + 0.1 = 0.7; the noise of 4 cells
+    of sd 0.2 has an expected L1 of 4 x 0.2 x sqrt(2 / pi).
+    """
+    found = overview(by_hand())
+    age, happy = found.one_ways
+    assert age.noisy == pytest.approx((0.4, 0.5, 0.1))
+    assert age.noise_sd == pytest.approx((0.2, 0.2, 0.8**0.5 * 10**0.5 / 10))
+    assert age.synthetic == (0.5, 0.5, 0.0)
+    assert age.labels == ("0", "1", "left out: 2 rare")
+    assert happy.labels == tuple(plan(SPEC).codecs[1].labels())
+    assert [(c.column, c.bins) for c in found.columns] == [("age", 2), ("happy", 2)]
+    assert found.columns[0].synthesis_l1 == pytest.approx(0.2)
+    (pair,) = found.marginals
+    assert (pair.attributes, pair.cells) == (("age", "happy"), 4)
+    assert pair.synthesis_l1 == pytest.approx(0.7)
+    assert pair.expected_noise_l1 == pytest.approx(0.8 * (2 / np.pi) ** 0.5)
+    assert (found.pairs_measured, found.pairs) == (1, 1)
+    assert "1 of 1 pairs" in overview_note(found)
+    assert "| age × happy | 4 | 0.64 | 0.7 |" in overview_note(found)
+
+
+def test_no_rows_and_nothing_measured_are_shown_too() -> None:
+    whole = by_hand()
+    none = CodeTable(whole.codes.domain, tuple(c[:0] for c in whole.codes.columns))
+    empty = [Marginal(m.attributes, 0 * m.counts) for m in whole.consistent]
+    found = overview(ReleasedInputs(whole.encoding, whole.recode, (), tuple(empty), none))
+    assert [c.synthesis_l1 for c in found.columns] == [0.0, 0.0]
+    assert (found.marginals, found.pairs_measured) == ((), 0)
+    assert "0 of 1 pairs" in overview_note(found)
+    assert pictures.overview_png(found.one_ways, found.marginals).startswith(b"\x89PNG")
+
+
+# under Prefect
+
+
+@pytest.fixture
+def spec(places: Path, save: Callable[..., str], prefect_server: str) -> ReleaseSpec:
+    table = people(600)
+    regions = pa.array(["zanzibar" if i % 7 == 0 else r for i, r in enumerate(table["region"].to_pylist())])
+    return make_spec(data=save(table.set_column(2, "region", regions)), synthesis={"iterations": 3})
+
+
+def run(spec: ReleaseSpec) -> tuple[ReleaseSummary, dict[str, Artifact]]:
+    """Run the flow; what it returned, and the artifacts of its run page by key."""
+    state = release(spec, return_state=True)
+    flow_run = state.state_details.flow_run_id
+    assert flow_run is not None
+    return state.result(), artifacts(flow_run)
+
+
+def artifacts(flow_run: UUID) -> dict[str, Any]:
+    mine = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run]))
+    with get_client(sync_client=True) as client:
+        return {str(a.key): a for a in client.read_artifacts(artifact_filter=mine)}
+
+
+def from_folder(folder: Path) -> Overview:
+    """The overview from a released folder alone: the codes are read back from the synthetic rows."""
+    opened = open_release(folder, Settings(), "nowhere")
+    recode, receipts, consistent = (
+        pq.read_table(folder / f"marginals/{n}.parquet") for n in ("recode", "measured_receipts", "consistent")
+    )
+    fine = read_table(folder / "synthetic.parquet", opened.encoding, opened.spec, "folder").fine
+    codes = recoded(fine, recode_from_table(recode))
+    rows = CodeTable(codes.domain, codes.columns).to_arrow().to_batches()
+    return overview(ReleasedInputs.of(opened.encoding, recode, receipts, consistent, rows))
+
+
+def test_the_run_page_shows_what_the_released_folder_says_and_nothing_else(spec: ReleaseSpec, tmp_path: Path) -> None:
+    """Everything shown is computed once more from a copy of the released folder, with the private zone out of reach."""
+    summary, shown = run(spec)
+    assert set(shown) == set(SHOWN)
+    folder = Path(summary.released)
+    Settings().private_root.rename(tmp_path / "gone")
+    found = from_folder(folder)
+    note = (folder / "README.md").read_text() + "\n" + overview_note(found)
+    assert shown["release-note"].data == note
+    assert json.loads(str(shown["columns"].data)) == found.column_rows()
+    title = f"Release {summary.run} of people"
+    picture = pictures.data_uri(pictures.overview_png(found.one_ways, found.marginals, title=title))
+    assert shown["overview"].type == "image"
+    assert shown["overview"].data == picture
+    assert all("zanzibar" not in str(a.data) + str(a.description) for a in shown.values())
+
+
+def test_the_link_says_where_the_private_report_lies(spec: ReleaseSpec) -> None:
+    summary, shown = run(spec)
+    place = report_folder(summary.run, Settings()) / REPORT
+    assert place.as_uri() in str(shown["private-report"].data)
+    words = str(shown["private-report"].description)
+    assert f"`{place}`" in words
+    assert f"not there yet: `privsyn evaluate {summary.run}`" in words
+    assert FIGURES not in str(shown["private-report"].data)
+    place.parent.mkdir(parents=True)
+    place.write_text("a figure of zanzibar")
+    again = str(run(spec)[1]["private-report"].description)
+    assert "It is there." in again
+
+
+@pytest.mark.parametrize("place", [(pictures, "overview_png"), (overviews, "overview")], ids=["picture", "figures"])
+def test_an_error_in_the_overview_fails_nothing_and_is_told_by_its_type(
+    spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str]
+) -> None:
+    def fail(*arguments: object, **named: object) -> None:
+        raise ZeroDivisionError("zanzibar")
+
+    monkeypatch.setattr(*place, fail)
+    state = release(spec, return_state=True)
+    assert state.is_completed()
+    flow_run = state.state_details.flow_run_id
+    assert flow_run is not None
+    shown = artifacts(flow_run)
+    assert {"release-note", "certificate", "private-report"} <= set(shown) < set(SHOWN)
+    from prefect.logging.handlers import APILogWorker
+
+    APILogWorker.instance().drain()
+    with get_client(sync_client=True) as client:
+        said = [log.message for log in client.read_logs(LogFilter(flow_run_id=LogFilterFlowRunId(any_=[flow_run])))]
+    assert [m for m in said if "ZeroDivisionError" in m]
+    assert not [m for m in said if "zanzibar" in m]
+
+
+def test_nothing_is_drawn_outside_a_flow_run(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "overview_png", lambda *a, **k: pytest.fail("drawn"))
+    monkeypatch.setattr(overviews, "overview", lambda *a, **k: pytest.fail("computed"))
+    assert release.fn(spec).rows > 0
+
+
+def test_a_private_table_is_refused_by_the_overview(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted mutant: the private rows' table in place of the synthetic codes' one."""
+    from data_contracts.artifacts import Zone
+    from flows.direct import release_directly
+    from flows.preflight import open_run
+    from flows.store import ZoneError
+    from flows.wiring import release_steps
+
+    release_directly(spec, Settings())
+    with open_run(spec, Settings(), fresh=False, report=lambda *a: None) as opened:
+        refs = release_steps(lambda step, *i: opened.shell.execute(step, {r.step: r for r in i}))
+        ReleasedInputs.of_run(opened.shell, refs)
+        rows = refs["recode_rows"].tables["recoded_rows"]
+        assert rows.zone is Zone.PRIVATE
+        mutant = refs["append_attributes"].model_copy(update={"tables": {"codes": rows}})
+        with pytest.raises(ZoneError):
+            ReleasedInputs.of_run(opened.shell, {**refs, "append_attributes": mutant})
