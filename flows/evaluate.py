@@ -70,7 +70,7 @@ def evaluate(
     """
     release = open_release(request.release, settings, request.data)
     check_settings(request.spec, release.encoding)
-    folder = report_folder(release.manifest.run, settings)
+    folder, released = report_folder(release.manifest.run, settings), details.ReleasedTables.read(release.folder)
     tables = stage("Read tables", lambda: _read(request, release))
     scorer = Scorer(tables.real, tables.holdout, release.encoding, request.spec, settings.threads)
     scores = [
@@ -78,7 +78,7 @@ def evaluate(
             table=name, rows=table.bins.rows, metrics=scorer.with_subsamples(scorer.score(table))))
         for name, table in tables.compared.items()
     ]  # fmt: skip
-    evaluation = stage("Find causes", lambda: _evaluation(release, tables, scorer, scores))
+    evaluation = stage("Find causes", lambda: _evaluation(release, released, tables, scorer, scores))
     return stage("Write report", lambda: _write(folder, evaluation))
 
 
@@ -101,9 +101,14 @@ def _read(request: EvaluationRequest, release: Release) -> _Tables:
     return _Tables(read_table(spec.data, encoding, spec, "--data"), holdout, compared)
 
 
-def _evaluation(release: Release, tables: _Tables, scorer: Scorer, scores: Sequence[TableScores]) -> Evaluation:
+def _evaluation(
+    release: Release,
+    released: details.ReleasedTables,
+    tables: _Tables,
+    scorer: Scorer,
+    scores: Sequence[TableScores],
+) -> Evaluation:
     real, synthetic = tables.real, tables.compared["release"]
-    released = details.ReleasedTables.read(release.folder)
     pairs = details.pairs(scorer.pairs(synthetic), real, synthetic, released, scorer.threads)
     return Evaluation(
         run=release.manifest.run,

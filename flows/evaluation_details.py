@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from data_contracts.domain import Clique
 from data_contracts.evaluation import OneWay, Pair, SizeError, StageError
+from flows.errors import RequestError
 from flows.evaluation_tables import Coded, Release
 from tasks import marginals, noisy
 from tasks.compress_domain import Recode, coarse_domain, recode_from_table
@@ -48,8 +50,18 @@ class ReleasedTables:
 
     @classmethod
     def read(cls, folder: Path) -> ReleasedTables:
-        """From ``folder``/marginals."""
-        where = folder / "marginals"
+        """From ``folder``/marginals; RequestError for tables that are missing, damaged or of another version."""
+        try:
+            return cls._read(folder / "marginals")
+        except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+            raise RequestError(
+                f"the tables in {folder / 'marginals'} are missing, damaged or of another version of this program",
+                "Copy the release again, evaluate it with the version that its manifest names, or release again",
+                "RELEASE",
+            ) from error
+
+    @classmethod
+    def _read(cls, where: Path) -> ReleasedTables:
         recode = recode_from_table(pq.read_table(where / "recode.parquet"))
         domain = coarse_domain(recode)
         queries = noisy.receipts_from_table(pq.read_table(where / "measured_receipts.parquet"))
