@@ -12,6 +12,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import pi, sqrt
+from typing import Any
 
 import altair as alt
 import vl_convert
@@ -27,6 +28,9 @@ SHOWN_MARGINALS = 12
 NOISY, SYNTHETIC = "#0072B2", "#D55E00"  # blue and vermilion of Okabe and Ito: told apart with any colour vision
 _WIDTH, _HEIGHT, _ACROSS = 186, 92, 4
 _NAME_LETTERS = 28
+
+Content = dict[str, Any]
+"""A chart, or a part of one, as Vega-Lite writes it."""
 
 
 @dataclass(frozen=True)
@@ -79,22 +83,31 @@ def overview_png(
     """
     columns = sorted(one_ways, key=lambda o: (-o.departure, o.column))[:SHOWN_COLUMNS]
     worst = sorted(marginals, key=lambda m: (-max(m.expected_noise_l1, m.synthesis_l1), m.attributes))
-    parts: list[alt.ConcatChart | alt.LayerChart | alt.Chart] = []
+    parts: list[Content] = []
     if columns:
         heading = f"Bars: noisy share ± 2 sd of its noise. Dots: synthetic share. {_of(len(columns), len(one_ways))}"
-        cells = [_column(o, i) for i, o in enumerate(columns)]
-        parts.append(alt.concat(*cells, columns=_ACROSS, spacing=14, title=_heading(f"{heading} columns")))
+        cells = [_content(_column(o, i)) for i, o in enumerate(columns)]
+        title_of_cells = _heading(f"{heading} columns").to_dict()
+        parts.append({"concat": cells, "columns": _ACROSS, "spacing": 14, "title": title_of_cells})
     if worst:
-        parts.append(_marginals(worst[:SHOWN_MARGINALS], len(worst)))
+        parts.append(_content(_marginals(worst[:SHOWN_MARGINALS], len(worst))))
     if not parts:
-        parts.append(alt.Chart(alt.Data(values=[{}])).mark_text(text="Nothing was measured.", fontSize=13))
-    chart = alt.vconcat(*parts, spacing=18, title=alt.TitleParams(title or "The release", anchor="start", fontSize=16))
-    chart = (
-        chart.resolve_scale(color="independent", shape="independent")
-        .configure_view(stroke="#dddddd")
-        .configure(background="white")
-    )
-    return _smaller(vl_convert.vegalite_to_png(chart.to_dict(), scale=1.1, allowed_base_urls=[]))
+        nothing = alt.Chart(alt.Data(values=[{}])).mark_text(text="Nothing was measured.", fontSize=13)
+        parts.append(_content(nothing))
+    chart = {
+        "$schema": alt.SCHEMA_URL,
+        "title": alt.TitleParams(title or "The release", anchor="start", fontSize=16).to_dict(),
+        "vconcat": parts,
+        "spacing": 18,
+        "resolve": {"scale": {"color": "independent", "shape": "independent"}},
+        "config": {"view": {"stroke": "#dddddd"}, "background": "white"},
+    }
+    return _smaller(vl_convert.vegalite_to_png(chart, scale=1.1, allowed_base_urls=[]))
+
+
+def _content(chart: alt.TopLevelMixin) -> Content:
+    """A small chart as a part of the whole picture.  Put together by Altair, it would be copied dozens of times."""
+    return {k: v for k, v in chart.to_dict().items() if k not in ("$schema", "config")}
 
 
 def data_uri(png: bytes) -> str:
