@@ -117,10 +117,17 @@ class Consistency(FrozenModel):
     rounds: int = Field(
         default=10, ge=1, le=1_000, description="Rounds of averaging and projection; 10 is always enough."
     )
+    firm: float = Field(
+        default=10.0,
+        ge=1,
+        le=1e6,
+        description="How many times their weight the one-ways get while marginals are projected, after rounds that "
+        "only average. The paper does neither (1); then noise cut at 0 adds up in the one-ways' small counts.",
+    )
 
 
 class Synthesis(FrozenModel):
-    """The Gradually Update Method (paper, section 5) and the size of the output."""
+    """How rows are made from the marginals, and how many."""
 
     rows: Literal["auto"] | int = Field(
         default="auto",
@@ -129,20 +136,33 @@ class Synthesis(FrozenModel):
     seed: int = Field(
         default=0, ge=0, lt=2**63, description="Seed of the post-processing. It never reaches release noise."
     )
-    iterations: int = Field(default=50, ge=0, le=10_000, description="GUM iterations at most.")
-    alpha: float = Field(default=1.0, gt=0, le=10, description="Initial update rate alpha_0.")
+    method: Literal["gum", "sweep"] = Field(
+        default="sweep",
+        description="`sweep` starts along a tree and moves one value at a time towards all marginals at once; `gum` is "
+        "the paper's Gradually Update Method (section 5), less accurate on the public tables tried.",
+    )
+    sweeps: int = Field(default=8, ge=0, le=1_000, description="`sweep`: sweeps at most.")
+    kappa: float = Field(
+        default=0.1,
+        ge=0,
+        le=100,
+        description="`sweep`: how much of a marginal's distance to independence, and to the start, is put down to its "
+        "noise, in units of the noise's expected squares; 0 follows the noisy marginals as far as they go.",
+    )
+    iterations: int = Field(default=50, ge=0, le=10_000, description="`gum`: iterations at most.")
+    alpha: float = Field(default=1.0, gt=0, le=10, description="`gum`: initial update rate alpha_0.")
     decay: Literal["step", "exponential", "linear", "square_root"] = Field(
-        default="step", description="How alpha falls with the iterations (paper: step)."
+        default="step", description="`gum`: how alpha falls with the iterations (paper: step)."
     )
     decay_rate: float = Field(
-        default=0.84, gt=0, le=10, description="k of the decay: the factor of `step`, the rate of the others."
+        default=0.84, gt=0, le=10, description="`gum`: k of the decay: the factor of `step`, the rate of the others."
     )
-    decay_every: int = Field(default=20, ge=1, description="s of step decay: iterations between two factors.")
+    decay_every: int = Field(default=20, ge=1, description="`gum`: s of step decay, iterations between two factors.")
     duplicate_share: float = Field(
         default=0.1,
         ge=0,
         le=1,
-        description="Share of growing records made by copying a whole record; the rest replaces the marginal's "
+        description="`gum`: share of growing records made by copying a whole record; the rest replaces the marginal's "
         "attributes only. The paper mixes both in equal parts; a tenth did best over two public tables.",
     )
 

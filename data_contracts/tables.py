@@ -180,11 +180,17 @@ CLIQUES = _long(
 MARGINALS = _long(
     "marginals",
     Zone.RELEASED,
-    [("clique", pa.int32()), ("attributes", pa.list_(pa.string())), ("counts", pa.list_(pa.float64()))],
+    [
+        ("clique", pa.int32()),
+        ("attributes", pa.list_(pa.string())),
+        ("counts", pa.list_(pa.float64())),
+        ("sigma", pa.float64()),
+    ],
     _expect("expect_column_values_to_be_unique", column="clique"),
+    _expect("expect_column_values_to_be_between", column="sigma", min_value=0),
 )
 """Consistent marginals, one a row, counts in row-major order: first the one-way of every attribute in
-domain order, then the measured cliques."""
+domain order, then the measured cliques.  ``sigma`` is the noise that each cell was measured with."""
 
 SYNTHETIC_CODES = _wide("synthetic_codes", Zone.RELEASED)
 """Synthetic rows as coarse codes."""

@@ -102,8 +102,8 @@ def _consistent(request: Request, inputs: Inputs, progress: Progress) -> Mapping
     queries, answers = inputs.noisy("measure_marginals")
     one_way, variance = make_consistent.coarse_one_ways(recode)
     measured = make_consistent.measured_marginals(queries, answers, domain)
-    rounds = request.spec.consistency.rounds
-    found = make_consistent.make_consistent(one_way, variance, measured, [q.sigma for q in queries], rounds)
+    settings, sigmas = request.spec.consistency, [q.sigma for q in queries]
+    found = make_consistent.make_consistent(one_way, variance, measured, sigmas, settings.rounds, firm=settings.firm)
     return {"marginals": marginals.to_table(found)}
 
 
@@ -250,15 +250,17 @@ MAKE_CONSISTENT = Step(
     {"marginals": tables.MARGINALS},
     lambda r: r.spec.consistency.model_dump(),
     _consistent,
+    version=2,
 )
 SYNTHESIZE = Step(
     "synthesize",
-    "Synthesize (GUM)",
+    "Synthesize",
     Kind.POSTPROCESS,
     ("make_consistent.marginals", _RECODE),
     {"core_codes": tables.SYNTHETIC_CODES},
     lambda r: r.spec.synthesis.model_dump(),
     _synthesize,
+    version=2,
 )
 APPEND_ATTRIBUTES = Step(
     "append_attributes",

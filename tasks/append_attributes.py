@@ -1,7 +1,7 @@
-"""Append attributes: those in at most one marginal are drawn after GUM (paper, section 5.3).
+"""Append attributes: those in at most one marginal are drawn after synthesis (paper, section 5.3).
 
-Belongs here: which attributes are left out of GUM, what GUM gets instead, and drawing them afterwards.
-Does not belong here: GUM itself (tasks/synthesize.py).
+Belongs here: which attributes are left out of synthesis, what it gets instead, and drawing them afterwards.
+Does not belong here: synthesis itself (tasks/synthesize.py).
 
 Post-processing of released counts: costs no budget.
 """
@@ -14,25 +14,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_contracts.domain import Clique, Domain, code_dtype
-from tasks.kernels.counting import CodeTable, count, fill_keys
-from tasks.kernels.gum import index_rows
-from tasks.kernels.streams import shuffle_segments, stream, systematic, uniforms
+from data_contracts.domain import Clique, Domain
+from tasks.kernels.counting import CodeTable
+from tasks.kernels.streams import stream
 from tasks.marginals import Marginal, one_ways
+from tasks.synthesis.conditional import draw_given
 
 _APPEND = 100  # purpose of the random streams; no other step's
 
 
 @dataclass(frozen=True)
 class Core:
-    """What GUM gets: the marginals on the core attributes, one-ways first, and their domain."""
+    """What synthesis gets: the marginals on the core attributes, one-ways first, and their domain."""
 
     marginals: list[Marginal]
     domain: Domain
 
 
 def split_appended(cliques: Sequence[Clique], domain: Domain) -> tuple[list[Clique], list[tuple[str, Clique | None]]]:
-    """The cliques that GUM works on, and the attributes that are appended, in the order of drawing.
+    """The cliques that synthesis works on, and the attributes that are appended, in the order of drawing.
 
     An attribute in exactly one clique of two or more attributes is drawn given the clique's others; the
     second item is that clique, less its attributes that are drawn later.  An attribute in none comes
@@ -61,7 +61,7 @@ def split_appended(cliques: Sequence[Clique], domain: Domain) -> tuple[list[Cliq
 
 
 def core_marginals(marginals: Sequence[Marginal], domain: Domain) -> Core:
-    """The marginals and the domain that are left for GUM; see :func:`split_appended`."""
+    """The marginals and the domain that are left for synthesis; see :func:`split_appended`."""
     cliques, appended = split_appended([m.attributes for m in marginals], domain)
     left_out = {attribute for attribute, _ in appended}
     core = Domain.of({a: domain.size(a) for a in domain.attributes if a not in left_out})
@@ -94,7 +94,7 @@ def append_attributes(core: CodeTable, marginals: Sequence[Marginal], domain: Do
             joint = np.moveaxis(counts, clique.index(attribute), -1).reshape(-1, domain.size(attribute))
         known = CodeTable(Domain.of({a: domain.size(a) for a in given}), tuple(columns[a] for a in given))
         address = stream(seed, _APPEND, domain.index(attribute))
-        columns[attribute] = _draw(known, core.rows, joint, ones[attribute], address)
+        columns[attribute] = draw_given(known, core.rows, joint, ones[attribute], address)
     return CodeTable(domain, tuple(columns[a] for a in domain.attributes))
 
 
@@ -113,24 +113,5 @@ def _on(clique: Clique, holding: Mapping[str, Sequence[Marginal]]) -> Marginal:
     fewest = min((holding[a] for a in clique), key=len)
     covering = [m for m in fewest if set(clique) <= set(m.attributes)]
     found = min(covering, key=lambda m: len(m.attributes)).project(clique)
-    return Marginal(clique, found.counts.transpose([found.attributes.index(a) for a in clique]))
-
-
-def _draw(known: CodeTable, rows: int, joint: np.ndarray, one_way: np.ndarray, address: np.uint64) -> np.ndarray:
-    """Codes for ``rows`` rows given their cell of ``known``; joint: float64 (cells of known, codes)."""
-    cells, size = joint.shape
-    here = count(known, known.domain.attributes).reshape(-1) if known.columns else np.array([rows])
-    edges = np.concatenate([[0], np.cumsum(here)])
-    weights = np.where(joint.sum(axis=1, keepdims=True) > 0, joint, one_way)
-    quotas = systematic(weights, here, uniforms(address, cells))
-    values = np.repeat(np.tile(np.arange(size, dtype=code_dtype(size)), cells), quotas.ravel())
-    shuffle_segments(values, edges, stream(int(address), 1))
-    if not known.columns:
-        return values
-    keys, places = np.zeros(rows, np.uint32), edges[None, :-1].copy()
-    fill_keys(keys, known.columns, known.domain.sizes)
-    index = np.empty(rows, np.uint32)
-    index_rows(keys, np.array([0, rows]), places, 0, 1, index)
-    column = np.empty_like(values)
-    column[index] = values
-    return column
+    order = [found.attributes.index(a) for a in clique]
+    return Marginal(clique, found.counts.transpose(order), found.sigma)

@@ -55,14 +55,19 @@ def make_consistent(
     sigmas: Sequence[float],
     rounds: int,
     support: Mapping[Clique, NDArray[np.bool_]] | None = None,
+    firm: float = 1.0,
 ) -> list[Marginal]:
     """Consistent, non-negative marginals with one common total: the one-ways, then the measured cliques.
 
     ``one_way[i]`` has shape (size,) with a noise variance a cell; ``measured[i]`` has standard deviation
-    ``sigmas[i]`` in every cell.  Each round averages every shared attribute set, the smallest first (the
+    ``sigmas[i]`` in every cell.  A round averages every shared attribute set, the smallest first (the
     empty set is the total), with weights w_i proportional to 1 / (variance of the estimate), which is
-    rho_i / g_i for a marginal whose g_i cells are summed into one; then projects each marginal on the
+    rho_i / g_i for a marginal whose g_i cells are summed into one; then it projects each marginal on the
     non-negative counts of the common total (norm-sub).  ``support`` masks impossible cells of a clique.
+    With ``firm`` above 1, as many rounds that only average come first, and from then on the one-ways have
+    ``firm`` times their weight: cutting noise below 0 moves counts from the large cells of a large marginal to
+    its small ones, and one-ways that were averaged before the cut hold against that.
+    Each result carries the noise that it was measured with as ``sigma`` (its root mean square over the cells).
     """
     estimates = [
         _Estimate(m.attributes, m.counts.astype(np.float64), v) for m, v in zip(one_way, one_way_variance, strict=True)
@@ -71,17 +76,23 @@ def make_consistent(
         _Estimate(m.attributes, m.counts.astype(np.float64), np.full(m.counts.shape, s**2))
         for m, s in zip(measured, sigmas, strict=True)
     ]
+    noise = [float(np.sqrt(e.variance.mean())) for e in estimates]
     plan = _shared_sets([e.attributes for e in estimates])
     masks = support or {}
+    for _ in range(rounds if firm > 1 else 0):
+        _average_all(estimates, plan)
+        if inconsistency(estimates, plan) <= TOLERANCE:
+            break
+    for e in estimates[: len(one_way)]:
+        e.variance = e.variance / firm
     for _ in range(rounds):
-        for shared, members in plan:
-            _average([estimates[i] for i in members], shared)
+        _average_all(estimates, plan)
         total = max(float(estimates[0].counts.sum()), 0.0) if estimates else 0.0
         for e in estimates:
             e.counts = norm_sub(e.counts, total, masks.get(e.attributes))
         if inconsistency(estimates, plan) <= TOLERANCE:
             break
-    return [Marginal(e.attributes, e.counts) for e in estimates]
+    return [Marginal(e.attributes, e.counts, s) for e, s in zip(estimates, noise, strict=True)]
 
 
 def _shared_sets(cliques: Sequence[Clique]) -> list[tuple[Clique, list[int]]]:
@@ -107,6 +118,11 @@ def _shared_sets(cliques: Sequence[Clique]) -> list[tuple[Clique, list[int]]]:
         if len(members) >= 2:
             found.append((s, sorted(members)))
     return found
+
+
+def _average_all(estimates: Sequence[_Estimate], plan: Sequence[tuple[Clique, Sequence[int]]]) -> None:
+    for shared, members in plan:
+        _average([estimates[i] for i in members], shared)
 
 
 def _average(members: Sequence[_Estimate], shared: Clique) -> None:

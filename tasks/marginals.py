@@ -6,6 +6,7 @@ here: noise, consistency (tasks/make_consistent.py), exact counts of private row
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +20,14 @@ from data_contracts.tables import MARGINALS
 
 @dataclass(frozen=True, eq=False)
 class Marginal:
-    """Counts on the attributes of one clique: float64, one axis an attribute, in the clique's order."""
+    """Counts on the attributes of one clique: float64, one axis an attribute, in the clique's order.
+
+    ``sigma`` is the standard deviation of the noise that one cell was measured with; 0 where that is unknown.
+    """
 
     attributes: Clique
     counts: np.ndarray
+    sigma: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse counts that do not have one axis an attribute (ValueError)."""
@@ -33,7 +38,9 @@ class Marginal:
         """The marginal on some of its attributes, kept in its own order; the others are summed out."""
         kept = set(attributes)
         gone = tuple(i for i, a in enumerate(self.attributes) if a not in kept)
-        return Marginal(tuple(a for a in self.attributes if a in kept), self.counts.sum(axis=gone))
+        counts = self.counts.sum(axis=gone)
+        summed = self.counts.size / max(1, counts.size)
+        return Marginal(tuple(a for a in self.attributes if a in kept), counts, self.sigma * math.sqrt(summed))
 
 
 def to_table(marginals: Sequence[Marginal]) -> pa.Table:
@@ -44,7 +51,8 @@ def to_table(marginals: Sequence[Marginal]) -> pa.Table:
     counts = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(flat))
     attributes = pa.array([list(m.attributes) for m in marginals], pa.list_(pa.string()))
     numbers = pa.array(range(len(marginals)), pa.int32())
-    return pa.Table.from_arrays([numbers, attributes, counts], schema=MARGINALS.schema)
+    sigmas = pa.array([m.sigma for m in marginals], pa.float64())
+    return pa.Table.from_arrays([numbers, attributes, counts, sigmas], schema=MARGINALS.schema)
 
 
 def from_table(table: pa.Table, domain: Domain) -> list[Marginal]:
@@ -53,15 +61,16 @@ def from_table(table: pa.Table, domain: Domain) -> list[Marginal]:
     Raises ValueError when a row's counts do not fill its attributes' cells; KeyError for an unknown attribute.
     """
     marginals = []
-    for batch in table.select(["attributes", "counts"]).to_batches():
+    for batch in table.select(["attributes", "counts", "sigma"]).to_batches():
         lists: Any = batch.column("counts")
         starts, flat = lists.offsets.to_numpy(), lists.values.to_numpy(zero_copy_only=False)
         cliques: list[Any] = batch.column("attributes").to_pylist()
+        sigmas: list[Any] = batch.column("sigma").to_pylist()
         for i, names in enumerate(cliques):
             counts = flat[starts[i] : starts[i + 1]]
             if counts.size != domain.cells(names):
                 raise ValueError(f"{', '.join(names)}: {counts.size} counts for {domain.cells(names)} cells")
-            marginals.append(Marginal(tuple(names), counts.reshape(domain.shape(names))))
+            marginals.append(Marginal(tuple(names), counts.reshape(domain.shape(names)), sigmas[i]))
     return marginals
 
 

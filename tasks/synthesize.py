@@ -1,8 +1,8 @@
-"""Synthesize: rows whose marginals approach the given ones, by GUM (paper, sections 5.2 and 5.3).
+"""Step *synthesize* (postprocess): rows whose marginals approach the given ones, by GUM or by sweeps.
 
-Belongs here: the start from the one-ways, the iterations with their decay and early end, separate and
-join.  Does not belong here: one update (tasks/kernels/updater.py), appended attributes
-(tasks/append_attributes.py), consistency of the marginals (tasks/make_consistent.py).
+Belongs here: the choice of the method, its start, separate and join (paper, section 5.3).  Does not belong
+here: the methods (tasks/synthesis/), appended attributes (tasks/append_attributes.py), consistency of the
+marginals (tasks/make_consistent.py).
 
 Post-processing of released counts: costs no budget.  The same marginals, settings and rows give the
 same table on any number of threads.
@@ -10,7 +10,6 @@ same table on any number of threads.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import networkx as nx
@@ -20,18 +19,19 @@ from data_contracts.domain import Clique, Domain, code_dtype
 from data_contracts.spec import Synthesis
 from tasks.kernels.counting import CodeTable, checked_cells, thread_count
 from tasks.kernels.streams import shuffle, stream, systematic, uniform
-from tasks.kernels.updater import Target, Updater
+from tasks.kernels.updater import Target
 from tasks.marginals import Marginal, one_ways
+from tasks.synthesis.gum import gum
+from tasks.synthesis.shrink import towards_independence
+from tasks.synthesis.sweep import sweep
+from tasks.synthesis.tree_start import tree_start
 
 Progress = Callable[[int, int], None]
 
 MAX_ROWS = (1 << 31) - 1
 """Most rows that one table can have here."""
 
-PATIENCE, LEAST_GAIN = 3, 0.01
-"""GUM ends when this many iterations in a row have not lowered its best error by this share."""
-
-_START, _ORDER, _VISIT, _JOIN = range(4)  # purposes of random streams
+_START, _JOIN, _TREE = 0, 3, 4  # purposes of random streams; the methods have others
 
 
 def synthesize(
@@ -42,26 +42,33 @@ def synthesize(
     threads: int = 0,
     progress: Progress | None = None,
 ) -> CodeTable:
-    """Make ``rows`` rows of codes over ``domain`` that follow ``marginals``.
+    """Make ``rows`` rows of codes over ``domain`` that follow ``marginals``, by ``settings.method``.
 
     marginals: the one-way of every attribute, then any larger ones; finite, non-negative, consistent,
     with one common total.  They are scaled to ``rows``; one without any count counts as uniform.
-    threads: 0 for all cores.  progress: called with (iterations done, iterations at most).
+    threads: 0 for all cores.  progress: called with (iterations or sweeps done, at most).
     Raises ValueError for missing one-ways, wrong shapes, negative counts, or rows outside 0 .. 2**31 - 1.
     """
     if not 0 <= rows <= MAX_ROWS:
         raise ValueError(f"rows must be from 0 to {MAX_ROWS:,}, not {rows:,}")
     for marginal in marginals:
         _check(marginal, domain)
-    starts = one_ways(marginals, domain)
-    columns = [_start(starts[a], rows, settings.seed, domain.index(a)) for a in domain.attributes]
-    larger = [m for m in marginals if len(m.attributes) > 1]
-    groups = [group for group in components([m.attributes for m in larger], domain) if len(group) > 1]
+    if settings.method == "sweep":
+        marginals = [towards_independence(m, settings.kappa) for m in marginals]
+    columns = _start(marginals, domain, settings, rows)
+    cliques = [m.attributes for m in marginals if len(m.attributes) > 1]
+    groups = [group for group in components(cliques, domain) if len(group) > 1]
+    steps = settings.sweeps if settings.method == "sweep" else settings.iterations
     for g, group in enumerate(groups if rows else []):
         numbers = [domain.index(a) for a in group]
-        targets = [_target(m, group, rows) for m in larger if m.attributes[0] in group]
-        report = _reporter(progress, g, len(groups), settings.iterations)
-        _update([columns[i] for i in numbers], targets, settings, numbers[0], thread_count(threads), report)
+        chosen = [columns[i] for i in numbers]
+        targets = [_target(m, group, rows) for m in marginals if m.attributes and m.attributes[0] in group]
+        report = _reporter(progress, g, len(groups), steps)
+        if settings.method == "sweep":
+            sweep(chosen, domain.shape(group), targets, settings, numbers[0], thread_count(threads), report)
+        else:
+            larger = [target for target in targets if len(target.attributes) > 1]
+            gum(chosen, larger, settings, numbers[0], thread_count(threads), report)
         if g > 0:
             _reorder(columns, numbers, stream(settings.seed, _JOIN, numbers[0]))
     return CodeTable(domain, tuple(columns))
@@ -87,22 +94,6 @@ def components(cliques: Sequence[Clique], domain: Domain) -> list[Clique]:
     return sorted((domain.ordered(c) for c in nx.connected_components(graph)), key=lambda c: domain.index(c[0]))
 
 
-def alpha_at(iteration: int, settings: Synthesis) -> float:
-    """The update rate alpha of an iteration, counted from 0 (section 5.3, "Gradually Decreasing alpha").
-
-    With a0 = alpha, k = decay_rate, s = decay_every: step a0 k^floor(t/s), exponential a0 e^(-kt),
-    linear a0 / (1 + kt), square_root a0 / sqrt(1 + kt).
-    """
-    t, k = iteration, settings.decay_rate
-    if settings.decay == "step":
-        return settings.alpha * k ** (t // settings.decay_every)
-    if settings.decay == "exponential":
-        return settings.alpha * math.exp(-k * t)
-    if settings.decay == "linear":
-        return settings.alpha / (1 + k * t)
-    return settings.alpha / math.sqrt(1 + k * t)
-
-
 def _check(marginal: Marginal, domain: Domain) -> None:
     names = ", ".join(marginal.attributes)
     checked_cells(domain.shape(marginal.attributes), marginal.attributes)
@@ -112,7 +103,15 @@ def _check(marginal: Marginal, domain: Domain) -> None:
         raise ValueError(f"{names}: counts must be finite and not negative")
 
 
-def _start(one_way: np.ndarray, rows: int, seed: int, attribute: int) -> np.ndarray:
+def _start(marginals: Sequence[Marginal], domain: Domain, settings: Synthesis, rows: int) -> list[np.ndarray]:
+    """The rows to begin with: along a tree for sweeps, from independent one-ways for GUM as in the paper."""
+    if settings.method == "sweep":
+        return tree_start(marginals, domain, rows, settings.seed, _TREE)
+    ones = one_ways(marginals, domain)
+    return [_independent(ones[a], rows, settings.seed, domain.index(a)) for a in domain.attributes]
+
+
+def _independent(one_way: np.ndarray, rows: int, seed: int, attribute: int) -> np.ndarray:
     """A column of ``rows`` codes with the one-way's shares, in random order."""
     draws = stream(seed, _START, attribute)
     quotas = systematic(one_way, rows, uniform(draws))
@@ -124,37 +123,10 @@ def _start(one_way: np.ndarray, rows: int, seed: int, attribute: int) -> np.ndar
 def _target(marginal: Marginal, group: Clique, rows: int) -> Target:
     wanted = marginal.counts.astype(np.float64).ravel()
     total = wanted.sum()
-    wanted = wanted * (rows / total) if total > 0 else np.full(wanted.size, rows / wanted.size)
-    return Target(tuple(group.index(a) for a in marginal.attributes), marginal.counts.shape, wanted)
-
-
-def _update(
-    columns: list[np.ndarray],
-    targets: list[Target],
-    settings: Synthesis,
-    component: int,
-    threads: int,
-    report: Callable[[int], None],
-) -> None:
-    """Iterate GUM on one component, in place, until the error no longer falls.
-
-    An iteration's error is the sum of the L1 errors that its visits found.  See PATIENCE.
-    """
-    best, waited = math.inf, 0
-    order = np.arange(len(targets))
-    with Updater(columns, settings.seed, threads) as updater:
-        for t in range(settings.iterations):
-            shuffle(order, stream(settings.seed, _ORDER, component, t))
-            alpha = alpha_at(t, settings)
-            error = sum(
-                updater.visit(targets[i], alpha, settings.duplicate_share, _VISIT, component, t, int(i)) for i in order
-            )
-            waited = 0 if error < best * (1 - LEAST_GAIN) else waited + 1
-            best = min(best, error)
-            if error == 0 or waited == PATIENCE:
-                break
-            report(t + 1)
-    report(settings.iterations)
+    scale = rows / total if total > 0 else 0.0
+    wanted = wanted * scale if total > 0 else np.full(wanted.size, rows / wanted.size)
+    attributes = tuple(group.index(a) for a in marginal.attributes)
+    return Target(attributes, marginal.counts.shape, wanted, marginal.sigma * scale)
 
 
 def _reorder(columns: list[np.ndarray], numbers: list[int], start: np.uint64) -> None:
@@ -165,9 +137,9 @@ def _reorder(columns: list[np.ndarray], numbers: list[int], start: np.uint64) ->
         columns[i] = columns[i][order]
 
 
-def _reporter(progress: Progress | None, group: int, groups: int, iterations: int) -> Callable[[int], None]:
+def _reporter(progress: Progress | None, group: int, groups: int, steps: int) -> Callable[[int], None]:
     def report(done: int) -> None:
         if progress is not None:
-            progress(group * iterations + done, groups * iterations)
+            progress(group * steps + done, groups * steps)
 
     return report

@@ -27,11 +27,15 @@ _GOLDEN = 0.6180339887498949
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """A wanted marginal: positions of its attributes, their sizes, and rows wanted a cell (float64, flat)."""
+    """A wanted marginal: positions of its attributes, their sizes, and rows wanted a cell (float64, flat).
+
+    ``sigma`` is the standard deviation of the noise in one cell of ``wanted``; 0 where that is unknown.
+    """
 
     attributes: tuple[int, ...]
     shape: tuple[int, ...]
     wanted: np.ndarray
+    sigma: float = 0.0
 
 
 @dataclass(eq=False)

@@ -173,12 +173,12 @@ def _consistent(
     task: Task, recode: compress_domain.Recode, measured: list[Marginal], sigmas: list[float]
 ) -> list[Marginal]:
     one_way, variance = make_consistent.coarse_one_ways(recode)
-    rounds = task.settings.consistency.rounds
-    return make_consistent.make_consistent(one_way, variance, measured, sigmas, rounds)
+    settings = task.settings.consistency
+    return make_consistent.make_consistent(one_way, variance, measured, sigmas, settings.rounds, firm=settings.firm)
 
 
 def _fine_rows(task: Task, found: list[Marginal], recode: compress_domain.Recode, domain: Domain) -> CodeTable:
-    """GUM, appended attributes, and the fine codes of combined values."""
+    """Synthesized rows, appended attributes, and the fine codes of combined values."""
     settings = task.settings.synthesis.model_copy(update={"seed": task.seed})
     core = append_attributes.core_marginals(found, domain)
     rows = synthesize.output_rows(compress_domain.noisy_total(recode), settings)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from data_contracts.spec import Compression, Selection, Split, Synthesis
+from data_contracts.spec import Compression, Consistency, Selection, Split, Synthesis
 from tasks.methods.base import Made, Method, PipelineSettings, Task
 from tasks.methods.pipeline import Variant, run_pipeline
 
@@ -24,6 +24,7 @@ def paper_settings(settings: PipelineSettings) -> PipelineSettings:
     synthesis = Synthesis(
         rows=settings.synthesis.rows,
         seed=settings.synthesis.seed,
+        method="gum",
         iterations=50,
         alpha=1.0,
         decay="step",
@@ -36,7 +37,7 @@ def paper_settings(settings: PipelineSettings) -> PipelineSettings:
         split=Split(one_way=0.1, selection=0.1, measurement=0.8),
         compression=Compression(enabled=True, sigmas=3.0),
         selection=Selection(combine_cliques=True, gamma=5_000, max_cells=settings.selection.max_cells),
-        consistency=settings.consistency,
+        consistency=Consistency(rounds=settings.consistency.rounds, firm=1.0),
         synthesis=synthesis,
     )
 

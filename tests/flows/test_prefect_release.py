@@ -117,7 +117,7 @@ def test_every_step_is_a_task_of_its_title_and_the_second_run_finds_all_cached(s
 def test_other_synthesis_settings_run_only_what_follows_from_them(spec: ReleaseSpec) -> None:
     run(spec)
     other, ran = run(changed(spec, synthesis={"seed": 7, "iterations": 3}))
-    anew = {"Synthesize (GUM)", "Append attributes", "Decode"}
+    anew = {"Synthesize", "Append attributes", "Decode"}
     assert ran == {title: "Completed" if title in anew else "Cached" for title in TITLES}
     assert other.drawn == ()
 

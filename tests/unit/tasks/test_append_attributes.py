@@ -129,3 +129,17 @@ def test_a_core_of_other_attributes_is_refused() -> None:
     table = true_table()
     with pytest.raises(ValueError, match="core attributes"):
         append_attributes(table, marginals_of(table, ("a", "b")), DOMAIN, seed=0)
+
+
+def test_core_marginals_keep_the_noise_that_they_were_measured_with() -> None:
+    """A triple less its leaf of three values: each core cell sums three measured ones."""
+    domain = Domain.of({"a": 2, "b": 2, "leaf": 3, "d": 2})
+    ones = [Marginal((x,), np.ones(domain.size(x))) for x in domain.attributes]
+    triple = Marginal(("a", "b", "leaf"), np.ones((2, 2, 3)), 2.0)
+    others = [Marginal(("a", "d"), np.ones((2, 2)), 7.0), Marginal(("b", "d"), np.ones((2, 2)), 8.0)]
+    core = core_marginals([*ones, triple, *others], domain)
+    assert {m.attributes: m.sigma for m in core.marginals if len(m.attributes) > 1} == {
+        ("a", "b"): pytest.approx(2 * 3**0.5),
+        ("a", "d"): 7.0,
+        ("b", "d"): 8.0,
+    }

@@ -139,3 +139,37 @@ def test_coarse_one_ways_pool_fine_cells_and_leave_filtered_ones_out() -> None:
     (marginal,), (variance,) = coarse_one_ways(recode)
     assert marginal.counts.tolist() == [110, 80]
     assert variance.tolist() == [50, 25]
+
+
+def test_the_results_say_what_noise_they_were_measured_with() -> None:
+    one, variance, two, _ = truth_and_noise(0, 40.0)
+    variance[0] = np.array([9.0, 41.0])  # mean 25
+    found = make_consistent(one, variance, two, [1.0, 2.0, 3.0], rounds=3, firm=10.0)
+    assert [m.sigma for m in found] == pytest.approx([5.0, 40.0, 40.0, 1.0, 2.0, 3.0])
+
+
+def test_firm_one_ways_keep_their_small_counts_where_noise_is_cut() -> None:
+    """Cells of 5 and fewer rows under noise of 20: what is cut at 0 adds up in the one-way unless it is firm."""
+    truth, error = np.array([9_000.0, 700, 200, 100]), {1.0: 0.0, 10.0: 0.0}
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        one, two = [Marginal(("a",), truth + rng.normal(0, 40, 4))], []
+        for other in ("b", "c", "d"):
+            cells = np.outer(truth, np.full(40, 1 / 40))
+            two.append(Marginal(("a", other), cells + rng.normal(0, 20, cells.shape)))
+            one.append(Marginal((other,), cells.sum(axis=0) + rng.normal(0, 40, 40)))
+        variance = [np.full(m.counts.size, 1_600.0) for m in one]
+        for firm in error:
+            found = make_consistent(one, variance, two, [20.0] * 3, 10, firm=firm)
+            error[firm] += np.abs(found[0].counts - truth).sum()
+            assert all(m.counts.min() >= 0 for m in found)
+    assert error[10.0] < 0.75 * error[1.0]
+
+
+def test_firm_one_changes_nothing_where_no_count_is_near_zero() -> None:
+    one, variance, two, _ = truth_and_noise(1, 1.0)
+    for m in (*one, *two):
+        m.counts[...] += 1_000 * 24 / m.counts.size
+    plain, firm = (make_consistent(one, variance, two, [1.0] * 3, 10, firm=f) for f in (1.0, 10.0))
+    for x, y in zip(plain, firm, strict=True):
+        np.testing.assert_allclose(x.counts, y.counts, atol=1.0)

@@ -57,3 +57,12 @@ def test_counts_that_do_not_fit_the_clique_are_refused() -> None:
         Marginal(("a", "b"), np.zeros(6))
     with pytest.raises(ValueError, match="a, b: 6 counts for 8 cells"):
         from_table(to_table([Marginal(("a", "b"), np.zeros((2, 3)))]), Domain.of({"a": 2, "b": 4}))
+
+
+def test_the_noise_goes_through_the_table_and_adds_up_when_cells_are_summed() -> None:
+    cube = Marginal(("a", "b"), np.ones((2, 3)), sigma=5.0)
+    assert from_table(to_table([cube, Marginal(("a",), np.ones(2))]), DOMAIN)[0].sigma == 5.0
+    assert cube.project(["a"]).sigma == pytest.approx(5 * 3**0.5)  # three cells a sum
+    assert cube.project([]).sigma == pytest.approx(5 * 6**0.5)
+    assert cube.project(["a", "b"]).sigma == 5.0
+    assert Marginal(("a",), np.ones(2)).project([]).sigma == 0.0

@@ -1,10 +1,11 @@
-"""GUM: the paper's example, exactness of every part, and what must not change the rows."""
+"""Synthesis by both methods, and GUM: the paper's example, exactness of every part, what must not change the rows."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,10 +16,18 @@ from tasks.kernels import gum, streams
 from tasks.kernels.counting import CodeTable, count
 from tasks.kernels.updater import Target, Updater
 from tasks.marginals import Marginal
-from tasks.synthesize import alpha_at, components, output_rows, synthesize
+from tasks.synthesis.gum import alpha_at
+from tasks.synthesize import components, output_rows, synthesize
 
+GUM = partial(Synthesis, method="gum")
 DOMAIN = Domain.of({"a": 3, "b": 4, "one": 1, "c": 2, "wide": 300, "d": 6})
 CLIQUES: list[Clique] = [("a", "b"), ("b", "c"), ("a", "one", "c"), ("wide", "d")]
+
+
+@pytest.fixture(params=["gum", "sweep"])
+def method(request: pytest.FixtureRequest) -> str:
+    """Both ways of making rows."""
+    return request.param
 
 
 def true_table(rows: int = 20_000, domain: Domain = DOMAIN) -> CodeTable:
@@ -116,7 +125,7 @@ def test_rows_of_a_cell_are_chosen_uniformly() -> None:
 @pytest.mark.parametrize("duplicate_share", [0.0, 0.3])
 def test_true_marginals_in_almost_no_error_out(duplicate_share: float) -> None:
     true = true_table()
-    made = synthesize(marginals_of(true, CLIQUES), DOMAIN, Synthesis(duplicate_share=duplicate_share), true.rows)
+    made = synthesize(marginals_of(true, CLIQUES), DOMAIN, GUM(duplicate_share=duplicate_share), true.rows)
     assert made.rows == true.rows
     for clique in CLIQUES:
         assert error(made, true, clique) < 0.01
@@ -126,7 +135,7 @@ def test_true_marginals_in_almost_no_error_out(duplicate_share: float) -> None:
 
 def test_without_iterations_only_the_one_ways_are_right() -> None:
     true = true_table()
-    made = synthesize(marginals_of(true, CLIQUES), DOMAIN, Synthesis(iterations=0), true.rows)
+    made = synthesize(marginals_of(true, CLIQUES), DOMAIN, GUM(iterations=0), true.rows)
     for attribute in DOMAIN.attributes:
         assert error(made, true, (attribute,)) == 0
     assert error(made, true, ("a", "b")) > 0.05
@@ -135,7 +144,7 @@ def test_without_iterations_only_the_one_ways_are_right() -> None:
 
 def test_the_start_is_in_random_order() -> None:
     true = true_table()
-    start = synthesize(marginals_of(true, []), DOMAIN, Synthesis(), true.rows)
+    start = synthesize(marginals_of(true, []), DOMAIN, GUM(), true.rows)
     independent = np.outer(count(true, ("a",)), count(true, ("b",))) / true.rows
     np.testing.assert_allclose(count(start, ("a", "b")), independent, atol=5 * math.sqrt(independent.max()))
 
@@ -143,7 +152,7 @@ def test_the_start_is_in_random_order() -> None:
 @pytest.mark.parametrize("duplicate_share", [0.0, 0.4])
 def test_the_rows_do_not_depend_on_the_number_of_threads(duplicate_share: float) -> None:
     true = true_table(340_000)
-    settings = Synthesis(iterations=2, duplicate_share=duplicate_share, seed=11)
+    settings = GUM(iterations=2, duplicate_share=duplicate_share, seed=11)
     one, two, five = (
         synthesize(marginals_of(true, CLIQUES), DOMAIN, settings, true.rows, threads=t).to_arrow() for t in (1, 2, 5)
     )
@@ -151,10 +160,10 @@ def test_the_rows_do_not_depend_on_the_number_of_threads(duplicate_share: float)
     assert one.equals(five)
 
 
-def test_the_seed_decides_the_rows() -> None:
+def test_the_seed_decides_the_rows(method: str) -> None:
     true = true_table(500)
     once, again, other = (
-        synthesize(marginals_of(true, CLIQUES), DOMAIN, Synthesis(seed=s), 500).to_arrow() for s in (1, 1, 2)
+        synthesize(marginals_of(true, CLIQUES), DOMAIN, GUM(method=method, seed=s), 500).to_arrow() for s in (1, 1, 2)
     )
     assert once.equals(again)
     assert not once.equals(other)
@@ -165,7 +174,7 @@ def test_replacing_makes_values_anew_and_copying_makes_whole_records_again() -> 
     kept = [("a", "b"), ("b", "d"), ("d", "wide"), ("c", "d")]
     distinct = {}
     for share in (0.0, 1.0):
-        made = synthesize(marginals_of(true, kept), DOMAIN, Synthesis(duplicate_share=share, iterations=10), 5_000)
+        made = synthesize(marginals_of(true, kept), DOMAIN, GUM(duplicate_share=share, iterations=10), 5_000)
         distinct[share] = made.to_arrow().to_pandas().drop_duplicates().shape[0]
     assert distinct[1.0] < 0.9 * distinct[0.0]
 
@@ -173,68 +182,68 @@ def test_replacing_makes_values_anew_and_copying_makes_whole_records_again() -> 
 def test_decays() -> None:
     common = {"alpha": 0.8, "decay_rate": 0.5, "decay_every": 3}
     for t in range(10):
-        assert alpha_at(t, Synthesis(decay="step", **common)) == 0.8 * 0.5 ** (t // 3)
-        assert alpha_at(t, Synthesis(decay="exponential", **common)) == 0.8 * math.exp(-0.5 * t)
-        assert alpha_at(t, Synthesis(decay="linear", **common)) == 0.8 / (1 + 0.5 * t)
-        assert alpha_at(t, Synthesis(decay="square_root", **common)) == 0.8 / math.sqrt(1 + 0.5 * t)
+        assert alpha_at(t, GUM(decay="step", **common)) == 0.8 * 0.5 ** (t // 3)
+        assert alpha_at(t, GUM(decay="exponential", **common)) == 0.8 * math.exp(-0.5 * t)
+        assert alpha_at(t, GUM(decay="linear", **common)) == 0.8 / (1 + 0.5 * t)
+        assert alpha_at(t, GUM(decay="square_root", **common)) == 0.8 / math.sqrt(1 + 0.5 * t)
 
 
-def test_separate_and_join() -> None:
+def test_separate_and_join(method: str) -> None:
     assert components([("b", "d"), ("a", "c", "d"), ("wide",)], DOMAIN) == [
         ("a", "b", "c", "d"),
         ("one",),
         ("wide",),
     ]
     true = true_table()
-    made = synthesize(marginals_of(true, CLIQUES), DOMAIN, Synthesis(), true.rows)
+    made = synthesize(marginals_of(true, CLIQUES), DOMAIN, GUM(method=method), true.rows)
     for left, right in itertools.product(("a", "b", "c"), ("d",)):
         independent = np.outer(count(true, (left,)), count(true, (right,))) / true.rows
         assert np.abs(count(made, (left, right)) - independent).max() < 5 * math.sqrt(independent.max())
 
 
-def test_a_component_is_the_same_whatever_the_others_are() -> None:
+def test_a_component_is_the_same_whatever_the_others_are(method: str) -> None:
     true = true_table(3_000)
-    first = synthesize(marginals_of(true, [("a", "b"), ("wide", "d")]), DOMAIN, Synthesis(iterations=4), 3_000)
-    second = synthesize(marginals_of(true, [("a", "b")]), DOMAIN, Synthesis(iterations=4), 3_000)
+    first = synthesize(marginals_of(true, [("a", "b"), ("wide", "d")]), DOMAIN, GUM(method=method, iterations=4), 3_000)
+    second = synthesize(marginals_of(true, [("a", "b")]), DOMAIN, GUM(method=method, iterations=4), 3_000)
     np.testing.assert_array_equal(first.column("a"), second.column("a"))
     np.testing.assert_array_equal(first.column("b"), second.column("b"))
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 7])
-def test_few_rows(rows: int) -> None:
-    made = synthesize(marginals_of(true_table(), CLIQUES), DOMAIN, Synthesis(), rows)
+def test_few_rows(rows: int, method: str) -> None:
+    made = synthesize(marginals_of(true_table(), CLIQUES), DOMAIN, GUM(method=method), rows)
     assert made.rows == rows
     assert made.domain == DOMAIN
 
 
-def test_marginals_without_counts_are_uniform() -> None:
+def test_marginals_without_counts_are_uniform(method: str) -> None:
     domain = Domain.of({"a": 2, "b": 5})
     zeros = [Marginal(c, np.zeros(domain.shape(c))) for c in [("a",), ("b",), ("a", "b")]]
-    made = synthesize(zeros, domain, Synthesis(), 1_000)
+    made = synthesize(zeros, domain, GUM(method=method), 1_000)
     np.testing.assert_allclose(count(made, ("a", "b")), 100, atol=2)
 
 
-def test_cells_that_start_empty_are_filled() -> None:
+def test_cells_that_start_empty_are_filled(method: str) -> None:
     domain = Domain.of({"a": 1_000, "b": 70})
     counts = np.zeros((1_000, 70))
     counts[np.arange(1_000), np.arange(1_000) % 70] = 3
     marginals = [Marginal(("a",), counts.sum(1)), Marginal(("b",), counts.sum(0)), Marginal(("a", "b"), counts)]
-    made = synthesize(marginals, domain, Synthesis(duplicate_share=0.5), 3_000)
+    made = synthesize(marginals, domain, GUM(method=method, duplicate_share=0.5), 3_000)
     assert np.abs(count(made, ("a", "b")) - counts).sum() < 60
 
 
-def test_uint32_domains() -> None:
+def test_uint32_domains(method: str) -> None:
     domain = Domain.of({"a": 70_000, "b": 2})
     counts = np.zeros((70_000, 2))
     counts[[5, 69_999], [0, 1]] = 400
     marginals = [Marginal(("a",), counts.sum(1)), Marginal(("b",), counts.sum(0)), Marginal(("a", "b"), counts)]
-    made = synthesize(marginals, domain, Synthesis(), 800)
+    made = synthesize(marginals, domain, GUM(method=method), 800)
     assert np.abs(count(made, ("a", "b")) - counts).sum() <= 4
 
 
-def test_counts_are_scaled_to_the_rows() -> None:
+def test_counts_are_scaled_to_the_rows(method: str) -> None:
     true = true_table()
-    made = synthesize(marginals_of(true, CLIQUES), DOMAIN, Synthesis(), 3 * true.rows)
+    made = synthesize(marginals_of(true, CLIQUES), DOMAIN, GUM(method=method), 3 * true.rows)
     assert made.rows == 3 * true.rows
     assert error(made, true, ("a", "b")) < 0.01
 
@@ -245,7 +254,7 @@ def test_progress_counts_up_to_the_end_and_an_early_end_jumps_there() -> None:
     synthesize(
         marginals_of(true, CLIQUES),
         DOMAIN,
-        Synthesis(iterations=50),
+        GUM(iterations=50),
         2_000,
         progress=lambda done, total: seen.append((done, total)),
     )
@@ -256,9 +265,9 @@ def test_progress_counts_up_to_the_end_and_an_early_end_jumps_there() -> None:
 
 
 def test_output_rows_come_from_the_noisy_total_or_the_setting() -> None:
-    assert output_rows(3.7, Synthesis()) == 4
-    assert output_rows(-3.7, Synthesis()) == 0
-    assert output_rows(3.7, Synthesis(rows=9)) == 9
+    assert output_rows(3.7, GUM()) == 4
+    assert output_rows(-3.7, GUM()) == 0
+    assert output_rows(3.7, GUM(rows=9)) == 9
 
 
 @pytest.mark.parametrize(
@@ -273,15 +282,15 @@ def test_marginals_that_are_not_counts_are_refused(counts: np.ndarray, message: 
     domain = Domain.of({"a": 2, "b": 2})
     ones = [Marginal((a,), np.ones(2)) for a in "ab"]
     with pytest.raises(ValueError, match=message):
-        synthesize([*ones, Marginal(("a", "b"), counts)], domain, Synthesis(), 5)
+        synthesize([*ones, Marginal(("a", "b"), counts)], domain, GUM(), 5)
 
 
 def test_missing_one_ways_and_impossible_rows_are_refused() -> None:
     domain = Domain.of({"a": 2, "b": 2})
     with pytest.raises(ValueError, match="no one-way marginal of b"):
-        synthesize([Marginal(("a",), np.ones(2))], domain, Synthesis(), 5)
+        synthesize([Marginal(("a",), np.ones(2))], domain, GUM(), 5)
     with pytest.raises(ValueError, match="rows must be"):
-        synthesize([Marginal((a,), np.ones(2)) for a in "ab"], domain, Synthesis(), -1)
+        synthesize([Marginal((a,), np.ones(2)) for a in "ab"], domain, GUM(), -1)
 
 
 def test_systematic_rounding_is_exact_and_leaves_empty_cells_empty() -> None:

@@ -1,0 +1,127 @@
+"""Residual-guided sweeps over fixed row blocks and several threads.
+
+Belongs here: the residuals of all marginals, their quotas a block, who works on which block.  Does not
+belong here: what happens to one record (tasks/kernels/sweep.py), what is wanted and how many sweeps there
+are (tasks/synthesis/sweep.py).
+
+Each block works on its quota of every residual and has its own random streams, and the quotas that are left
+over add up to the new residuals, so the rows that come out do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from math import prod
+from threading import Lock
+
+import numpy as np
+
+from tasks.kernels.streams import stream
+from tasks.kernels.sweep import Layout, share_residuals, sweep_block
+
+_SMALLEST_BLOCK = 1 << 14
+_SHARE, _MOVE = range(2)  # purposes of random streams
+
+
+class Sweeper:
+    """Columns of codes that are moved in place towards integer targets, sweep by sweep.
+
+    columns: unsigned arrays of one length, codes below ``sizes``; cliques: positions of each marginal's
+    attributes; weights: a positive integer a marginal; residuals: integers, rows wanted less rows there, all
+    marginals' cells one after another in row-major order.  Use as a context manager: it owns its threads.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[np.ndarray],
+        sizes: Sequence[int],
+        cliques: Sequence[Sequence[int]],
+        weights: Sequence[int],
+        residuals: np.ndarray,
+        threads: int,
+    ) -> None:
+        self.columns = columns
+        self.residuals = residuals
+        self._layout = layout_of(sizes, cliques, weights)
+        self._codes = np.result_type(*(column.dtype for column in columns))
+        self._type = self._sum_type()
+        self._pool = ThreadPoolExecutor(threads)
+
+    def __enter__(self) -> Sweeper:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+
+    def _sum_type(self) -> np.dtype:
+        """int32 where no sum of weighted residuals can leave it: each is at most the rows, up and down."""
+        first, rows = self._layout.first, self.columns[0].size
+        largest = max(int(self._layout.weight[a:b].sum()) for a, b in pairwise(first))
+        return np.dtype(np.int32 if 2 * (rows + 1) * largest < 1 << 31 else np.int64)
+
+    def sweep(self, order: np.ndarray, blocks: int, best: bool, seed: int, *address: int) -> int:
+        """Visit every attribute of every row once; returns the number of moves and updates ``residuals``.
+
+        order: int64, the attributes as they are visited; blocks: at most so many, fewer on few rows; best: as
+        in :func:`tasks.kernels.sweep.sweep_block`.  The streams depend on seed and address only.
+        """
+        rows, lock = self.columns[0].size, Lock()
+        blocks = max(1, min(blocks, rows // _SMALLEST_BLOCK))
+        edges = np.linspace(0, rows, blocks + 1).astype(np.int64)
+        left = np.zeros_like(self.residuals)
+
+        def work(block: int) -> int:
+            here = slice(edges[block], edges[block + 1])
+            codes = np.empty((len(self.columns), edges[block + 1] - edges[block]), self._codes)
+            for a, column in enumerate(self.columns):
+                codes[a] = column[here]
+            share = np.empty(self.residuals.size, self._type)
+            share_residuals(self.residuals, block, blocks, stream(seed, *address, _SHARE), share)
+            start = stream(seed, *address, _MOVE, block)
+            moves = sweep_block(codes, order, self._layout, share, best, start)
+            for a, column in enumerate(self.columns):
+                column[here] = codes[a]
+            with lock:
+                np.add(left, share, out=left)
+            return moves
+
+        moves = sum(self._pool.map(work, range(blocks)))
+        self.residuals = left
+        return moves
+
+
+def layout_of(sizes: Sequence[int], cliques: Sequence[Sequence[int]], weights: Sequence[int]) -> Layout:
+    """The views of every attribute; see :class:`tasks.kernels.sweep.Layout`."""
+    cells = [prod(sizes[a] for a in clique) for clique in cliques]
+    bases = np.cumsum([0, *cells])
+    views: list[tuple[int, int, int, int, int]] = []
+    first, near, others = [0], [0], []
+    for a, size in enumerate(sizes):
+        place = 0
+        for m, clique in enumerate(cliques):
+            if a not in clique:
+                continue
+            axis = list(clique).index(a)
+            rest = [b for b in clique if b != a]
+            right = prod(sizes[b] for b in clique[axis + 1 :])
+            views.append((bases[m], cells[m] // right // size, right, place, weights[m]))
+            others += [(b, size * prod(sizes[c] for c in rest[i + 1 :])) for i, b in enumerate(rest)]
+            near.append(len(others))
+            place += cells[m]
+        first.append(len(views))
+    base, left, right_cells, places, weight = np.array(views, np.int64).reshape(-1, 5).T.copy()
+    other, stride = np.array(others, np.int64).reshape(-1, 2).T
+    return Layout(
+        np.array(sizes, np.int64),
+        np.array(first),
+        base,
+        left,
+        right_cells,
+        places,
+        weight,
+        np.array(near),
+        other.copy(),
+        stride.astype(np.uint32),
+    )

@@ -1,0 +1,106 @@
+"""Residual-guided sweeps: rows moved one value at a time, each move towards all marginals at once.
+
+Belongs here: the integer targets, weights, the number of sweeps and of blocks.  Does not belong here: work on
+blocks and threads (tasks/kernels/sweeper.py), one move (tasks/kernels/sweep.py), the start (tree_start.py).
+
+Not in the paper.  GUM (section 5.2) works on one marginal at a time and undoes part of what it did for the
+others; a sweep looks at every marginal that holds an attribute before it moves a row, and moves it only if
+the sum of squared residuals falls.  So there is no alpha and no duplication.  Post-processing of released
+counts: costs no budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from data_contracts.domain import Domain
+from data_contracts.spec import Synthesis
+from tasks.kernels.counting import CodeTable, count_all
+from tasks.kernels.streams import shuffle, stream, systematic, uniform
+from tasks.kernels.sweeper import Sweeper
+from tasks.kernels.updater import Target
+from tasks.synthesis.shrink import signal_share
+
+BLOCKS = (8, 4, 2)
+"""Row blocks of the first sweeps; all later ones have as many as the last.  Fewer blocks fit better: a block
+rounds its quotas."""
+
+LEAST_GAIN = 0.02
+"""Sweeps end when one of the smallest number of blocks lowers the sum of absolute residuals by less than this share."""
+
+_ROUND, _ORDER, _SWEEP = 10, 11, 12  # purposes of random streams; no other method's
+_UNIT, _ONE_WAY, _HEAVIEST = 4, 16, 64  # weights of a marginal of median noise and of a one-way, and the largest
+
+
+def sweep(
+    columns: Sequence[np.ndarray],
+    sizes: Sequence[int],
+    targets: Sequence[Target],
+    settings: Synthesis,
+    component: int,
+    threads: int,
+    report: Callable[[int], None],
+) -> None:
+    """Sweep one component in place; at most ``settings.sweeps`` times.
+
+    columns: codes below ``sizes``, one array an attribute; targets: of one total, the number of rows.
+    component addresses the random streams; report: called with the sweeps done.
+    """
+    cliques = [target.attributes for target in targets]
+    residuals = _residuals(columns, sizes, targets, settings, component, threads)
+    order = np.arange(len(columns))
+    with Sweeper(columns, sizes, cliques, weights(targets), residuals, threads) as sweeper:
+        for t in range(settings.sweeps):
+            shuffle(order, stream(settings.seed, _ORDER, component, t))
+            before = np.abs(sweeper.residuals).sum()
+            blocks = BLOCKS[min(t, len(BLOCKS) - 1)]
+            moves = sweeper.sweep(order, blocks, t > 0, settings.seed, _SWEEP, component, t)
+            gained = before - np.abs(sweeper.residuals).sum()
+            if moves == 0 or (t >= len(BLOCKS) and gained < LEAST_GAIN * before):
+                break
+            report(t + 1)
+    report(settings.sweeps)
+
+
+def weights(targets: Sequence[Target]) -> list[int]:
+    """A positive integer a marginal: 4 / sigma in units of the median sigma, 16 for a one-way.
+
+    A one-way is what all marginals of its attribute agree on, so it is known better than any of them.
+    Without known noise all larger marginals have the weight 4.
+    """
+    known = [t.sigma for t in targets if len(t.attributes) > 1 and t.sigma > 0]
+    median = float(np.median(known)) if known else 0.0
+    return [_ONE_WAY if len(t.attributes) == 1 else _weight(median, t.sigma) for t in targets]
+
+
+def _weight(median: float, sigma: float) -> int:
+    return min(_HEAVIEST, max(1, round(_UNIT * median / sigma))) if sigma > 0 else _UNIT
+
+
+def _residuals(
+    columns: Sequence[np.ndarray],
+    sizes: Sequence[int],
+    targets: Sequence[Target],
+    settings: Synthesis,
+    component: int,
+    threads: int,
+) -> np.ndarray:
+    """Rows wanted less rows there, integers, of all marginals' cells; what is wanted sums to the rows in each.
+
+    A larger marginal's target is drawn back to the start by what its noise explains.
+    """
+    rows = columns[0].size
+    table = CodeTable(Domain(tuple(str(a) for a in range(len(sizes))), tuple(sizes)), tuple(columns))
+    counts = count_all(table, [tuple(str(a) for a in t.attributes) for t in targets], threads=threads)
+    found = []
+    for number, (target, counted) in enumerate(zip(targets, counts, strict=True)):
+        here, wanted = counted.ravel(), target.wanted
+        if len(target.attributes) > 1:
+            occupied = int(np.count_nonzero((wanted > 0) | (here > 0)))
+            share = signal_share(wanted - here, occupied, target.sigma, settings.kappa)
+            wanted = here + share * (wanted - here)
+        offset = uniform(stream(settings.seed, _ROUND, component, number))
+        found.append(systematic(wanted, rows, offset) - here)
+    return np.concatenate(found)

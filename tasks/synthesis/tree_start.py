@@ -1,0 +1,88 @@
+"""Tree start: attributes drawn one after another along the strongest measured relations.
+
+Belongs here: which attribute is drawn next and given which, and drawing it.  Does not belong here: what
+moves the rows on from there (sweep.py, gum.py).
+
+Not in the paper, which starts from independent one-ways.  With pairs alone the order is Prim's maximum
+spanning forest under mutual information (Chow and Liu); a marginal of three and more attributes gives an
+attribute all of its drawn ones at once.  Post-processing of released counts: costs no budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from data_contracts.domain import Domain
+from tasks.kernels.counting import CodeTable
+from tasks.kernels.streams import stream
+from tasks.marginals import Marginal, one_ways
+from tasks.synthesis.conditional import draw_given
+
+
+def tree_start(marginals: Sequence[Marginal], domain: Domain, rows: int, seed: int, purpose: int) -> list[np.ndarray]:
+    """Columns of ``rows`` codes over ``domain``, in its order; marginals: every one-way and any larger ones.
+
+    Every attribute has its one-way's shares or, given the attributes it is drawn from, the conditional shares
+    of their marginal, up to rounding.  Attributes without a common marginal chain are independent.
+    seed, purpose: address the random streams.
+    """
+    ones = one_ways(marginals, domain)
+    columns: dict[str, np.ndarray] = {}
+    for attribute, given in drawing_order([m for m in marginals if len(m.attributes) > 1], domain):
+        joint, names = ones[attribute][None, :], tuple[str, ...]()
+        if given is not None:
+            names = tuple(a for a in given.attributes if a != attribute)
+            joint = np.moveaxis(given.counts, given.attributes.index(attribute), -1).reshape(-1, domain.size(attribute))
+        known = CodeTable(Domain.of({a: domain.size(a) for a in names}), tuple(columns[a] for a in names))
+        address = stream(seed, purpose, domain.index(attribute))
+        columns[attribute] = draw_given(known, rows, joint, ones[attribute], address)
+    return [columns[a] for a in domain.attributes]
+
+
+def drawing_order(larger: Sequence[Marginal], domain: Domain) -> Iterator[tuple[str, Marginal | None]]:
+    """Every attribute once, with the marginal on it and the earlier attributes that it is drawn given (None: none).
+
+    Next comes the attribute with the largest mutual information with the drawn ones of one marginal; a
+    component begins with the attribute whose strongest relation is largest.  Ties: the first.
+    """
+    holding: dict[str, list[Marginal]] = {a: [] for a in domain.attributes}
+    strongest = dict.fromkeys(domain.attributes, 0.0)
+    for m in larger:
+        for a in m.attributes:
+            holding[a].append(m)
+            strongest[a] = max(strongest[a], mutual_information(m, a))
+    drawn: set[str] = set()
+    reach: dict[str, tuple[float, Marginal]] = {}
+    while len(drawn) < len(domain.attributes):
+        if reach:
+            attribute = max(reach, key=lambda a: (reach[a][0], -domain.index(a)))
+            yield attribute, reach.pop(attribute)[1]
+        else:
+            attribute = max((a for a in domain.attributes if a not in drawn), key=lambda a: strongest[a])
+            yield attribute, None
+        drawn.add(attribute)
+        for m in holding[attribute]:
+            for a in m.attributes:
+                if a not in drawn:
+                    given = m.project({a, *(b for b in m.attributes if b in drawn)})
+                    weight = mutual_information(given, a)
+                    if a not in reach or weight > reach[a][0]:
+                        reach[a] = (weight, given)
+
+
+def mutual_information(marginal: Marginal, attribute: str) -> float:
+    """Mutual information in nats between ``attribute`` and the marginal's other attributes; 0 without counts."""
+    axis = marginal.attributes.index(attribute)
+    joint = np.moveaxis(marginal.counts, axis, -1).reshape(-1, marginal.counts.shape[axis])
+    total = joint.sum()
+    if total <= 0:
+        return 0.0
+    given, own, cell = (_entropy(counts / total) for counts in (joint.sum(axis=1), joint.sum(axis=0), joint))
+    return max(0.0, given + own - cell)
+
+
+def _entropy(shares: np.ndarray) -> float:
+    seen = shares[shares > 0]
+    return -float((seen * np.log(seen)).sum())

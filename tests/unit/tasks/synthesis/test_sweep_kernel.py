@@ -1,0 +1,236 @@
+"""One sweep over one block: hand-worked moves, a plain-Python referee, quotas, and what must never happen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+import pytest
+
+from tasks.kernels import streams
+from tasks.kernels.sweep import share_residuals, sweep_block
+from tasks.kernels.sweeper import Sweeper, layout_of
+
+MASK = (1 << 64) - 1
+
+
+def counted(codes: np.ndarray, sizes: Sequence[int], cliques: Sequence[Sequence[int]]) -> np.ndarray:
+    """Rows in every cell of every marginal, one after another."""
+    found = []
+    for clique in cliques:
+        shape = [sizes[a] for a in clique]
+        keys = np.ravel_multi_index([codes[a].astype(int) for a in clique], shape)
+        found.append(np.bincount(keys, minlength=prod(shape)))
+    return np.concatenate(found)
+
+
+def one_block(
+    codes: np.ndarray,
+    sizes: Sequence[int],
+    cliques: Sequence[Sequence[int]],
+    wanted: Sequence[int],
+    best: bool = True,
+    weights: Sequence[int] | None = None,
+    order: Sequence[int] | None = None,
+    start: int = 7,
+) -> tuple[int, np.ndarray, np.ndarray]:
+    """Moves, codes and residuals after one sweep."""
+    codes = codes.copy()
+    residuals = np.asarray(wanted) - counted(codes, sizes, cliques)
+    layout = layout_of(sizes, cliques, weights or [1] * len(cliques))
+    ordered = np.array(order if order is not None else range(len(sizes)))
+    moves = sweep_block(codes, ordered, layout, residuals, best, np.uint64(start))
+    return moves, codes, residuals
+
+
+def referee(
+    codes: np.ndarray,
+    sizes: Sequence[int],
+    cliques: Sequence[Sequence[int]],
+    wanted: Sequence[int],
+    best: bool,
+    weights: Sequence[int],
+    order: Sequence[int],
+    start: int,
+) -> np.ndarray:
+    """The same sweep as one would first write it: every change of the squares is computed from the squares."""
+    codes = codes.copy()
+    rows = codes.shape[1]
+    heavy = np.repeat(weights, [prod(sizes[a] for a in c) for c in cliques])
+
+    def squares() -> int:
+        return int((heavy * (np.asarray(wanted) - counted(codes, sizes, cliques)) ** 2).sum())
+
+    def surplus(a: int, i: int) -> int:
+        now, bases = 0, 0
+        here = np.asarray(wanted) - counted(codes, sizes, cliques)
+        for clique, weight in zip(cliques, weights, strict=True):
+            shape = [sizes[b] for b in clique]
+            if a in clique:
+                now += weight * here[bases + np.ravel_multi_index([int(codes[b, i]) for b in clique], shape)]
+            bases += prod(shape)
+        return int(now)
+
+    for a in order:
+        cost = sum(w for c, w in zip(cliques, weights, strict=True) if a in c)
+        looked = [i for i in range(rows) if surplus(a, i) < -(cost // 4)]
+        for i in looked:
+            if surplus(a, i) >= -(cost // 4):
+                continue
+            word = streams._mix((start + (a * rows + i) * int(streams.GAMMA)) & MASK)
+            old, before, gains = int(codes[a, i]), squares(), []
+            for v in range(sizes[a]):
+                codes[a, i] = v
+                gains.append(max(0, before - squares()) // 2)
+            codes[a, i] = old
+            if max(gains) == 0:
+                continue
+            if best:
+                tops = [v for v, g in enumerate(gains) if g == max(gains)]
+                codes[a, i] = tops[((word >> 32) * len(tops)) >> 32]
+            else:
+                mark = int((word >> 11) * 2.0**-53 * sum(gains))
+                codes[a, i] = int(np.flatnonzero(np.cumsum(gains) > mark)[0])
+    return codes
+
+
+def test_a_surplus_record_moves_to_the_cell_that_lacks_one() -> None:
+    # Pair (a, b), wanted 1 row in each of (0,0), (0,1), (1,0), (1,1); there: 2 in (0,0), none in (1,0).
+    codes = np.array([[0, 0, 0, 1], [0, 0, 1, 1]], np.uint8)
+    moves, made, residuals = one_block(codes, [2, 2], [(0, 1)], [1, 1, 1, 1])
+    assert moves == 1
+    assert residuals.tolist() == [0, 0, 0, 0]
+    assert sorted(map(tuple, made.T.tolist())) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_a_move_that_leaves_the_squares_equal_is_not_made() -> None:
+    # One row in (0,0), none wanted there but half a row's worth nowhere: -1 and 0 would become 0 and -1.
+    _, made, residuals = one_block(np.array([[0], [0]], np.uint8), [2, 1], [(0, 1)], [0, 0])
+    assert made[0, 0] == 0
+    assert residuals.tolist() == [-1, 0]
+
+
+def test_no_move_helps_one_marginal_at_the_price_of_two() -> None:
+    # (a,b) wants the row at a = 1, but (a,c) and (a,d) have it right at a = 0: squares 2 -> 4.
+    codes = np.zeros((4, 1), np.uint8)
+    wanted = [0, 0, 1, 0, *[1, 0, 0, 0] * 2]
+    moves, made, _ = one_block(codes, [2, 2, 2, 2], [(0, 1), (0, 2), (0, 3)], wanted, order=[0])
+    assert (moves, made[0, 0]) == (0, 0)
+
+
+def test_a_weight_can_turn_that_decision() -> None:
+    codes = np.zeros((4, 1), np.uint8)
+    wanted = [0, 0, 1, 0, *[1, 0, 0, 0] * 2]
+    moves, made, residuals = one_block(
+        codes, [2, 2, 2, 2], [(0, 1), (0, 2), (0, 3)], wanted, weights=[5, 1, 1], order=[0]
+    )
+    assert (moves, made[0, 0]) == (1, 1)
+    assert residuals.tolist() == [0, 0, 0, 0, 1, 0, -1, 0, 1, 0, -1, 0]
+
+
+def test_the_first_sweep_draws_in_the_proportion_worked_out_by_hand() -> None:
+    # One row at value 0: S = (-1, 3, 7), k = 1, so the gains S(v) - S(0) - k are 3 and 7: value 2 in 70 %.
+    hits = 0
+    for start in range(4_000):
+        _, made, _ = one_block(
+            np.zeros((1, 1), np.uint8), [3], [(0,)], [0, 3, 7], best=False, start=int(streams.stream(1, start))
+        )
+        hits += int(made[0, 0] == 2)
+        assert made[0, 0] != 0
+    assert abs(hits - 2_800) < 4.5 * (4_000 * 0.7 * 0.3) ** 0.5
+
+
+def test_the_best_is_taken_and_ties_are_drawn_evenly() -> None:
+    values = []
+    for start in range(2_000):
+        _, made, _ = one_block(
+            np.zeros((1, 1), np.uint8), [4], [(0,)], [0, 3, 7, 7], start=int(streams.stream(2, start))
+        )
+        values.append(int(made[0, 0]))
+    assert set(values) == {2, 3}
+    assert abs(values.count(2) - 1_000) < 4.5 * 500**0.5
+
+
+@pytest.mark.parametrize("best", [True, False])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_plain_python_referee_decides_the_same(seed: int, best: bool) -> None:
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 5, 4).tolist()
+    cliques = [(0, 1), (1, 2), (2, 0), (0, 1, 3), (3,)][: int(rng.integers(2, 6))]
+    weights = rng.integers(1, 4, len(cliques)).tolist()
+    rows = int(rng.integers(1, 40))
+    codes = np.stack([rng.integers(0, s, rows) for s in sizes]).astype(np.uint8)
+    goal = np.stack([rng.integers(0, s, rows) * rng.integers(0, 2, rows) for s in sizes])
+    wanted = counted(goal, sizes, cliques).tolist()
+    order = rng.permutation(4).tolist()
+    start = int(streams.stream(seed, 9))
+    moves, made, residuals = one_block(codes, sizes, cliques, wanted, best, weights, order, start)
+    expected = referee(codes, sizes, cliques, wanted, best, weights, order, start)
+    np.testing.assert_array_equal(made, expected)
+    assert (moves > 0) == bool((made != codes).any())
+    np.testing.assert_array_equal(residuals, np.array(wanted) - counted(made, sizes, cliques))
+
+
+@pytest.mark.parametrize("best", [True, False])
+def test_the_squares_never_rise_over_many_chunks(best: bool) -> None:
+    rng = np.random.default_rng(3)
+    sizes, cliques = [7, 300, 2, 11], [(0, 1), (1, 3), (0, 2, 3)]
+    codes = np.stack([rng.integers(0, s, 5_000) for s in sizes]).astype(np.uint16)
+    goal = np.stack([(rng.random(5_000) ** 2 * s).astype(int) for s in sizes])
+    wanted = counted(goal, sizes, cliques)
+    squares = int(((wanted - counted(codes, sizes, cliques)) ** 2).sum())
+    for sweep in range(4):
+        moves, codes, residuals = one_block(codes, sizes, cliques, wanted, best, start=sweep)
+        np.testing.assert_array_equal(residuals, wanted - counted(codes, sizes, cliques))
+        after = int((residuals**2).sum())
+        assert after < squares if moves else after == squares
+        squares = after
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 4, 8])
+def test_quotas_sum_to_the_residuals_and_differ_by_at_most_one(blocks: int) -> None:
+    residuals = np.arange(-40, 41)
+    shares = np.empty((blocks, residuals.size), np.int64)
+    for b in range(blocks):
+        share_residuals(residuals, b, blocks, np.uint64(5), shares[b])
+    np.testing.assert_array_equal(shares.sum(axis=0), residuals)
+    assert (shares.max(axis=0) - shares.min(axis=0) <= 1).all()
+
+
+def test_what_is_left_over_goes_to_every_block() -> None:
+    residuals = np.ones(8_000, np.int64)
+    share = np.empty_like(residuals)
+    for b in range(8):
+        share_residuals(residuals, b, 8, np.uint64(5), share)
+        assert share.sum() == pytest.approx(1_000, abs=150)
+
+
+@pytest.mark.parametrize("blocks", [1, 8])
+def test_a_sweep_in_blocks_keeps_the_residuals_exact(blocks: int) -> None:
+    rng = np.random.default_rng(4)
+    sizes, cliques, rows = [5, 4, 3], [(0, 1), (1, 2)], 140_000
+    columns = [rng.integers(0, s, rows).astype(np.uint8) for s in sizes]
+    goal = np.stack([(rng.random(rows) ** 2 * s).astype(int) for s in sizes])
+    wanted = counted(goal, sizes, cliques)
+    residuals = wanted - counted(np.stack(columns), sizes, cliques)
+    with Sweeper(columns, sizes, cliques, [1, 1], residuals, 2) as sweeper:
+        before = np.abs(sweeper.residuals).sum()
+        for t in range(4):
+            assert sweeper.sweep(np.arange(3), blocks, t > 0, 1, t) > 0
+            np.testing.assert_array_equal(sweeper.residuals, wanted - counted(np.stack(columns), sizes, cliques))
+        assert np.abs(sweeper.residuals).sum() < 0.05 * before
+
+
+def test_sums_that_would_leave_32_bits_are_done_in_64() -> None:
+    rows = 1_000
+    columns = [np.zeros(rows, np.uint8), np.zeros(rows, np.uint8)]
+    wanted = np.array([0, 0, 0, rows])
+    residuals = wanted - counted(np.stack(columns), [2, 2], [(0, 1)])
+    with Sweeper(columns, [2, 2], [(0, 1)], [1 << 40], residuals, 1) as sweeper:
+        for t in range(2):
+            sweeper.sweep(np.arange(2), 1, True, 1, t)
+        assert np.abs(sweeper.residuals).sum() == np.abs(wanted - counted(np.stack(columns), [2, 2], [(0, 1)])).sum()
+        assert sweeper._type == np.int64
+    with Sweeper(columns, [2, 2], [(0, 1)], [1], residuals, 1) as sweeper:
+        assert sweeper._type == np.int32
