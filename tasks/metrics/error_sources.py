@@ -89,10 +89,10 @@ def pair_errors(
     """For every pair inside a consistent marginal of two and more attributes; tables as in :func:`clique_errors`."""
     found: dict[Clique, Floats] = {}
     for marginal in consistent:
-        for pair in combinations(marginal.attributes, 2):
-            found.setdefault(pair, marginal.project(pair).counts)
+        for two in combinations(marginal.attributes, 2):
+            found.setdefault(two, marginal.project(two).counts)
     pairs = list(found)
-    errors = {}
+    errors: dict[Clique, PairError] = {}
     for pair, true, made in zip(pairs, _shares(real, pairs, threads), _shares(synthetic, pairs, threads), strict=True):
         shares = _padded(found[pair] / max(float(found[pair].sum()), 1.0))
         errors[pair] = PairError(_distance(true, shares), _distance(made, shares))
