@@ -39,15 +39,20 @@ TABLES = {
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
-    "duplicate_share 0": {"synthesis": {"duplicate_share": 0.0}},
-    "duplicate_share 0.25": {"synthesis": {"duplicate_share": 0.25}},
-    "duplicate_share 0.5 (paper)": {"synthesis": {"duplicate_share": 0.5}},
-    "alpha 0.3": {"synthesis": {"alpha": 0.3}},
+    "gum": {"synthesis": {"method": "gum"}},
+    "gum, duplicate_share 0": {"synthesis": {"method": "gum", "duplicate_share": 0.0}},
+    "gum, duplicate_share 0.5 (paper)": {"synthesis": {"method": "gum", "duplicate_share": 0.5}},
+    "kappa 0": {"synthesis": {"kappa": 0.0}},
+    "kappa 0.5": {"synthesis": {"kappa": 0.5}},
+    "firm 1 (paper)": {"consistency": {"firm": 1.0}},
+    "gum, firm 1": {"synthesis": {"method": "gum"}, "consistency": {"firm": 1.0}},
     "no cliques": {"selection": {"combine_cliques": False}},
     "no low-count rule": {"compression": {"enabled": False}},
     "accountant paper": {"accountant": "paper"},
     "epsilon 0.2": {"privacy": {"epsilon": 0.2, "delta": 1e-9}},
+    "epsilon 0.2, gum": {"privacy": {"epsilon": 0.2, "delta": 1e-9}, "synthesis": {"method": "gum"}},
     "epsilon 5": {"privacy": {"epsilon": 5.0, "delta": 1e-9}},
+    "epsilon 5, gum": {"privacy": {"epsilon": 5.0, "delta": 1e-9}, "synthesis": {"method": "gum"}},
 }
 RANDOM_TRIPLES = 100
 

@@ -50,7 +50,7 @@ class Line:
 
     def markdown(self) -> str:
         """The line in Markdown."""
-        required = f"{self.required:.0f}×" if self.required else ""
+        required = f"{self.required:.2g}×" if self.required else ""
         return (
             f"| {self.what} | {self.ours:.2f} s | {self.yardstick} | {self.theirs:.1f} s "
             f"| **{self.ratio:.1f}×** | {required} |"
@@ -123,7 +123,8 @@ def bench_gum(
     domain, rows = table.domain, table.rows
 
     def ours(iterations: int) -> CodeTable:
-        return synthesize(marginals, domain, Synthesis(iterations=iterations, duplicate_share=share), rows, threads)
+        settings = Synthesis(method="gum", iterations=iterations, duplicate_share=share)
+        return synthesize(marginals, domain, settings, rows, threads)
 
     start = ours(0)
     ours(1)
@@ -142,6 +143,30 @@ def bench_gum(
     how = "replace only" if share == 0 else f"{share:.0%} duplicates"
     what = f"one GUM iteration, {len(larger)} marginals, {how}"
     return Line(what, mine, f"numpy GUM, {len(some)} marginals, scaled", scaled, required)
+
+
+def bench_sweeps(table: CodeTable, marginals: Sequence[Marginal], threads: int, gum_iteration: float) -> list[Line]:
+    """The whole synthesis by sweeps, tree start included, against one numpy GUM iteration and one thread of ours.
+
+    gum_iteration: seconds of one numpy GUM iteration.  Raises RuntimeError if two numbers of threads differ in a row.
+    """
+    made: dict[int, CodeTable] = {}
+
+    def ours(threads: int) -> None:
+        made[threads] = synthesize(marginals, table.domain, Synthesis(method="sweep"), table.rows, threads)
+
+    ours(threads)  # compiles
+    one, several = timed(lambda: ours(1)), timed(lambda: ours(threads))
+    if not made[1].to_arrow().equals(made[threads].to_arrow()):
+        raise RuntimeError("the rows depend on the number of threads")
+    larger = [m for m in marginals if len(m.attributes) > 1]
+    wrong = float(np.mean([np.abs(count(made[1], m.attributes) - m.counts).sum() for m in larger])) / table.rows
+    distinct = [t.to_arrow().to_pandas().drop_duplicates().shape[0] for t in (made[1], table)]
+    what = f"synthesis by sweeps, whole, 1 thread (L1 on the marginals {wrong:.4f}, distinct rows {distinct[0]:,}"
+    return [
+        Line(f"{what} of {distinct[1]:,})", one, "one numpy GUM iteration", gum_iteration, 1 / 0.35),
+        Line(f"the same, {threads} threads, the same rows", several, "1 thread", one, 1.5 if threads > 1 else None),
+    ]
 
 
 def report(lines: Sequence[Line], table: CodeTable, threads: int, extra: str) -> str:
@@ -178,6 +203,7 @@ def main() -> int:
         bench_gum(table, marginals, threads, sample, 0.0, REQUIRED["gum"]),
         bench_gum(table, marginals, threads, sample, Synthesis().duplicate_share, None),
     ]
+    lines += bench_sweeps(table, marginals, threads, lines[1].theirs)
     text = report(lines, table, threads, "" if quick else "\n" + whole_release.measure(ROWS))
     print(f"{text}\n\nload average {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else text)
     if quick:

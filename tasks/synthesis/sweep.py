@@ -27,7 +27,7 @@ BLOCKS = (8, 4, 2)
 """Row blocks of the first sweeps; all later ones have as many as the last.  Fewer blocks fit better: a block
 rounds its quotas."""
 
-LEAST_GAIN = 0.02
+LEAST_GAIN = 0.05
 """Sweeps end when one of the smallest number of blocks lowers the sum of absolute residuals by less than this share."""
 
 _ROUND, _ORDER, _SWEEP = 10, 11, 12  # purposes of random streams; no other method's
