@@ -23,7 +23,6 @@ from data_contracts.comparison import ComparedMethod, Comparison, MethodRun
 from data_contracts.evaluation import Metric
 from data_contracts.evaluation_spec import EvaluationSpec
 from data_contracts.spec import ReleaseSpec
-from flows.compare_plot import picture
 from flows.compare_view import markdown
 from flows.disk import in_words, replacing
 from flows.errors import RequestError
@@ -237,6 +236,8 @@ def _machine() -> str:
 
 def _write(results: Comparison, settings: Settings) -> Path:
     """results.json, table.md and the plots, in a new folder ``private/compare/<dataset>-<number>/``."""
+    from flows.compare_plot import picture  # here: drawing packages load slowly
+
     contents = {
         "results.json": (results.model_dump_json(indent=1) + "\n").encode(),
         "table.md": markdown(results).encode(),
