@@ -8,11 +8,14 @@ public and the noise is seeded: nothing here is a release, and what it says of t
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
+
+from scipy.stats import t
 
 from benchmarks.accuracy import TABLES
 from data_contracts.comparison import Comparison, MethodRun
@@ -34,8 +37,8 @@ PAPER_METRICS = ("l1_2way", "range_query", f"svm:{LABEL}")
 CLOSE = 0.1
 """Mean errors that differ by at most this share count as close."""
 
-ERRORS = 2.0
-"""A mean difference counts from this many standard errors on."""
+CONFIDENCE = 0.95
+"""A mean difference counts where its interval of this confidence, by Student's t, does not reach 0."""
 
 FIGURES = {
     "compare-noise": (
@@ -67,7 +70,7 @@ def shape(results: Comparison, first: str, second: str, *, close: bool = False) 
     """Rows of a table: is ``first`` better (``close``: are both within CLOSE), by how much, in how many seeds.
 
     Runs of one seed share their noise as far as they ask the same, so differences are taken seed by seed; one of
-    less than ERRORS of their standard errors is not told apart from none.
+    which 0 is within the CONFIDENCE interval is not told apart from none (nor is one of a single seed).
     """
     for metric in PAPER_METRICS:
         for epsilon in results.epsilons:
@@ -82,9 +85,14 @@ def shape(results: Comparison, first: str, second: str, *, close: bool = False) 
                 yield "| " + " | ".join(row) + " |"
 
 
+def errors_needed(seeds: int) -> float:
+    """How many standard errors a mean over ``seeds`` differences must be from 0: Student's t, seeds - 1 degrees."""
+    return float(t.ppf(0.5 + CONFIDENCE / 2, seeds - 1)) if seeds > 1 else math.inf
+
+
 def _verdict(apart: Sequence[float]) -> str:
-    error = statistics.stdev(apart) / len(apart) ** 0.5 if len(apart) > 1 else 0.0
-    if abs(statistics.fmean(apart)) <= ERRORS * error:
+    error = statistics.stdev(apart) / len(apart) ** 0.5 if len(apart) > 1 else math.inf
+    if abs(statistics.fmean(apart)) <= errors_needed(len(apart)) * error:
         return "not told apart"
     return "yes" if statistics.fmean(apart) > 0 else "**no**"
 
@@ -119,7 +127,8 @@ def page(results: Comparison) -> list[str]:
     rows += [
         "### Does the shape come out?",
         "Difference: the second method's mean error less the first's, over the first's. Seeds: where the first is "
-        f"better. `<` holds from {ERRORS:g} standard errors of the differences seed by seed, `≈` within {CLOSE:.0%}.",
+        f"better. `<` holds from {errors_needed(results.seeds):.3g} standard errors of the differences seed by seed "
+        f"({CONFIDENCE:.0%} confidence by Student's t), `≈` within {CLOSE:.0%}.",
         "",
         "| shape | metric | epsilon | holds | difference | seeds |",
         "|---|---|---|---|---|---|",

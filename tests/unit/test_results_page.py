@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import BEGIN, END, FIGURES, PAGE, marginals, overlap, page, shape, subset
+import pytest
+
+from benchmarks.results import BEGIN, END, FIGURES, PAGE, errors_needed, marginals, overlap, page, shape, subset
 from data_contracts.comparison import ComparedMethod, Comparison, MethodRun
 from data_contracts.evaluation import Metric
 from data_contracts.evaluation_spec import EvaluationSpec
@@ -35,8 +37,8 @@ def comparison(*runs: MethodRun) -> Comparison:
 
 
 def test_verdicts_by_hand() -> None:
-    """Differences 0.02 and 0.04: mean 0.03, standard error 0.01, so 3 errors; over a's mean of 0.2 they are 15 %."""
-    found = comparison(run("a", 0, 0.1), run("a", 1, 0.3), run("b", 0, 0.12), run("b", 1, 0.34))
+    """Differences 0.0295 and 0.0305: mean 0.03, standard error 0.0005, so 60 errors; of a's mean of 0.2 it is 15 %."""
+    found = comparison(run("a", 0, 0.1), run("a", 1, 0.3), run("b", 0, 0.1295), run("b", 1, 0.3305))
     assert list(shape(found, "a", "b")) == ["| a < b | l1_2way | 1 | yes | +15.0% | 2 of 2 |"]
     assert list(shape(found, "b", "a")) == ["| b < a | l1_2way | 1 | **no** | -13.0% | 0 of 2 |"]
     assert list(shape(found, "b", "a", close=True)) == ["| b ≈ a | l1_2way | 1 | **no** | -13.0% | 0 of 2 |"]
@@ -48,6 +50,18 @@ def test_differences_within_their_error_are_not_told_apart() -> None:
     found = comparison(run("a", 0, 0.1), run("a", 1, 0.3), run("b", 0, 0.2), run("b", 1, 0.24))
     assert list(shape(found, "a", "b")) == ["| a < b | l1_2way | 1 | not told apart | +10.0% | 1 of 2 |"]
     assert list(shape(found, "b", "a", close=True)) == ["| b ≈ a | l1_2way | 1 | yes | -9.1% | 1 of 2 |"]
+
+
+def test_few_seeds_need_more_standard_errors() -> None:
+    """Student's t, two-sided 95 %: 12.706 for 1 degree of freedom, 2.776 for 4.  Differences 0.02 and 0.04 are 3 errors
+    of 0.01 from 0: too few for two seeds.  0.02 four times and 0.04: mean 0.024, error 0.004, so 6 errors of five."""
+    assert (errors_needed(2), errors_needed(5)) == (pytest.approx(12.706, abs=1e-3), pytest.approx(2.776, abs=1e-3))
+    two = comparison(run("a", 0, 0.1), run("a", 1, 0.3), run("b", 0, 0.12), run("b", 1, 0.34))
+    assert "not told apart" in next(shape(two, "a", "b"))
+    ones, others = [run("a", s, 0.1) for s in range(5)], [run("b", s, 0.12 + 0.02 * (s == 4)) for s in range(5)]
+    assert "| yes |" in next(shape(comparison(*ones, *others), "a", "b"))
+    single = comparison(run("a", 0, 0.1), run("b", 0, 0.2))
+    assert "not told apart" in next(shape(single, "a", "b"))
 
 
 def test_the_overlap_counts_the_pairs_inside_cliques() -> None:
