@@ -95,8 +95,9 @@ KINDS: dict[str, Kind] = {
         "Synthetic rows equal to a real row that only one record has; a chance match is no leak by itself.",
     ),
     "membership": Kind(
-        "Membership attack", "attacks", "area under the curve", 0, 1, "lower", "distance to closest record",
-        "An attacker who guesses that whoever lies close to a synthetic row was in the data; 0.5 is guessing.",
+        "Membership attack", "attacks", "area under the curve", 0.5, 1, "lower", "distance to closest record",
+        "An attacker who guesses that whoever lies close to a synthetic row was in the data, or that whoever lies far "
+        "from all was, whichever is right more often; 0.5 is guessing, 1 is always right.",
     ),
 }  # fmt: skip
 """Metric name -> what it is, in the report's order; ``svm`` is repeated for each label."""

@@ -6,9 +6,8 @@ Does not belong here: the definition of a metric (tasks/metrics/), its words (sc
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -18,7 +17,7 @@ from data_contracts.domain import Clique, Domain
 from data_contracts.evaluation import Metric
 from data_contracts.evaluation_spec import EvaluationSpec
 from flows.errors import RequestError
-from flows.evaluation_tables import Coded
+from flows.evaluation_tables import Coded, mgd_columns
 from flows.score_kinds import KINDS
 from tasks.codecs import EncodingPlan
 from tasks.kernels.counting import CodeTable
@@ -39,6 +38,13 @@ MOST_TRIPLES = 300
 
 SUBSAMPLED = ("l1_1way", "l1_2way", "l1_3way", "k_marginal", "range_query")
 """Metrics that are also read as a random sample of the real rows."""
+
+NEEDS_COLUMNS = {
+    "l1_2way": (2, "needs two columns"),
+    "l1_3way": (3, "needs three columns"),
+    "correlation": (2, "needs two columns"),
+}
+"""Metrics without a value for fewer columns, and their note then."""
 
 LABEL_CODES = (2, 10)
 """`labels: auto` is the last column with this many public values."""
@@ -66,8 +72,8 @@ class Scorer:
     encoding: EncodingPlan
     spec: EvaluationSpec
     threads: int = 0
-    _pairs: dict[int, PairFigures] = field(default_factory=dict, repr=False)
-    _mgd: dict[int, MgdResult] = field(default_factory=dict, repr=False)
+    _pairs: dict[Coded, PairFigures] = field(default_factory=dict, repr=False)
+    _mgd: dict[Coded, MgdResult] = field(default_factory=dict, repr=False)
 
     def score(self, table: Coded, only: Collection[str] | None = None) -> tuple[Metric, ...]:
         """The metrics of one table, in the order of ``KINDS``; ``only`` names the wanted ones."""
@@ -76,7 +82,7 @@ class Scorer:
             if name == "svm":
                 found += [self._svm(label, table) for label in self.labels()]
             else:
-                found.append(_metric(name, self._compute(name, table)))
+                found.append(_metric(name, self._value(name, table)))
         return tuple(found)
 
     def with_subsamples(self, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
@@ -87,10 +93,10 @@ class Scorer:
 
     def pairs(self, table: Coded) -> PairFigures:
         """Every pair's figures."""
-        if id(table) not in self._pairs:
+        if table not in self._pairs:
             values = {c.attribute: c.values(fine=False) for c in self.encoding.codecs}
-            self._pairs[id(table)] = pair_figures(self.real.bins, table.bins, values, self.threads)
-        return self._pairs[id(table)]
+            self._pairs[table] = pair_figures(self.real.bins, table.bins, values, self.threads)
+        return self._pairs[table]
 
     def size_errors(self, table: Coded) -> list[tuple[list[int], NDArray[np.float64]]]:
         """Cells and L1 errors of the 1-, 2- and 3-way marginals."""
@@ -102,19 +108,17 @@ class Scorer:
 
     def earth_mover(self, table: Coded) -> MgdResult:
         """MGD's score and its marginals, worst first; RequestError where the settings do not fit the columns."""
-        if id(table) not in self._mgd:
+        if table not in self._mgd:
             try:
-                self._mgd[id(table)] = mgd(
+                self._mgd[table] = mgd(
                     self.real.bins,
                     table.bins,
                     self.spec.mgd,
-                    {c.attribute: _unlike(c.bin_labels()) for c in self.encoding.codecs},
-                    {c.attribute: c.values(fine=False) is not None for c in self.encoding.codecs},
-                    _null_codes(self.encoding),
+                    *mgd_columns(self.encoding),
                 )
             except ValueError as error:
                 raise RequestError(str(error), "Correct it in the settings", "mgd") from None
-        return self._mgd[id(table)]
+        return self._mgd[table]
 
     def labels(self) -> tuple[str, ...]:
         """The columns that models predict."""
@@ -130,6 +134,19 @@ class Scorer:
         asked["pay_gap"] = self.spec.income
         return [name for name in KINDS if asked.get(name, True)]
 
+    def _value(self, name: str, table: Coded) -> Value:
+        """None where nothing is compared: a metric's own value there would read as the best one."""
+        real, made = self.real.bins, table.bins
+        if not real.rows and not made.rows:
+            return Value(None, note="neither table has rows")
+        if name in NEEDS_COLUMNS and len(real.domain.attributes) < NEEDS_COLUMNS[name][0]:
+            return Value(None, note=NEEDS_COLUMNS[name][1])
+        value = self._compute(name, table)
+        if (real.rows and made.rows) or value.note:
+            return value
+        which = "the synthetic table" if real.rows else "the real table"
+        return replace(value, note=f"{which} has no rows: all its shares count as 0")
+
     def _compute(self, name: str, table: Coded) -> Value:
         spec, real, made = self.spec, self.real.bins, table.bins
         match name:
@@ -138,11 +155,12 @@ class Scorer:
             case "l1_1way" | "l1_3way" | "range_query":
                 return Value(self._curves[name](made))
             case "k_marginal":
-                return Value(1000 - 500 * _mean(self.pairs(table).l1) if spec.k == 2 else self._curves[name](made))
+                return self._k_marginal(table)
             case "nist_density":
                 return Value(density_estimation(real, made, spec.nist_schemas, spec.seed, self.threads))
             case "group_k_marginal":
-                return Value(self._groups(made).score)
+                others = set(real.domain.attributes) - set(spec.groups)
+                return Value(self._groups(made).score) if others else Value(None, note="no column outside the groups")
             case "pie_chart":
                 return self._pie_chart(made)
             case "mgd":
@@ -156,7 +174,7 @@ class Scorer:
             case "pmse":
                 return self._pmse(made)
             case "correlation":
-                return Value(correlation_difference(self.pairs(table)))
+                return self._correlation(table)
             case "unique_match":
                 return self._unique(made)
             case "membership":
@@ -188,13 +206,32 @@ class Scorer:
         pairs = all_cliques(real.domain, 2)
         return {
             "l1_1way": lambda t: mean_l1(real, t, self._singles, threads),
-            "l1_2way": lambda t: mean_l1(real, t, pairs, threads) if pairs else 0.0,
-            "l1_3way": lambda t: mean_l1(real, t, self._triples, threads) if self._triples else 0.0,
+            "l1_2way": lambda t: mean_l1(real, t, pairs, threads),
+            "l1_3way": lambda t: mean_l1(real, t, self._triples, threads),
             "k_marginal": lambda t: k_marginal_score(
                 real, t, spec.k, number=MOST_TRIPLES, seed=spec.seed, threads=threads
             ),
             "range_query": lambda t: range_query_error(real, t, self._queries, threads),
         }
+
+    @property
+    def _pairs_are_all(self) -> bool:
+        """Whether the k-marginal is the error of all pairs on another scale."""
+        return self.spec.k == 2 and len(self.real.bins.domain.attributes) >= 2
+
+    def _k_marginal(self, table: Coded) -> Value:
+        """With fewer than k columns over the one marginal of all of them, as ``k_marginal_score`` has it."""
+        if self._pairs_are_all:
+            return Value(1000 - 500 * _mean(self.pairs(table).l1))
+        fewer = len(self.real.bins.domain.attributes) < self.spec.k
+        note = f"there are fewer than {self.spec.k} columns: the table of all of them" if fewer else ""
+        return Value(self._curves["k_marginal"](table.bins), note=note)
+
+    def _correlation(self, table: Coded) -> Value:
+        figures = self.pairs(table)
+        if not np.isfinite(figures.association_real - figures.association_synthetic).any():
+            return Value(None, note="no pair has a defined association in both tables")
+        return Value(correlation_difference(figures))
 
     def _l1(self, table: CodeTable, cliques: Sequence[Clique]) -> NDArray[np.float64]:
         return l1_distances(self.real.bins, table, cliques, self.threads)
@@ -204,7 +241,8 @@ class Scorer:
         found = classification(self.real.bins, table.bins, holdout, label, self.spec.model_rows, self.spec.seed)
         references = {"Majority": found.majority, "NonPriv": found.non_private}
         note = "" if found.held_out else "tested on real rows that the release has seen"
-        metric = _metric("svm", Value(found.error, references, note))
+        value = Value(found.error, references, note) if found.test_rows else Value(None, note="no real row to test on")
+        metric = _metric("svm", value)
         return metric.model_copy(update={"name": f"svm:{label}", "title": f"{metric.title} of {label}"})
 
     def _pmse(self, made: CodeTable) -> Value:
@@ -240,6 +278,8 @@ class Scorer:
         return income(real, made, columns.place, columns.sex, columns.wage, wages, pair)
 
     def _unique(self, made: CodeTable) -> Value:
+        if not self.real.bins.rows or not made.rows:
+            return Value(None, note="a table has no rows")
         found = uniqueness(self.real.bins, made, None if self.holdout is None else self.holdout.bins)
         references = {"unique real rows": found.unique}
         if found.holdout_share is not None:
@@ -254,11 +294,15 @@ class Scorer:
         found = attack(self.real.bins, self.holdout.bins, made, ordered)
         if found is None:
             return Value(None, note="a table has no rows")
-        return Value(found.auc, {"guessing": 0.5, "sd of a guess": found.auc_sd, "advantage": found.advantage})
+        references = {"guessing": 0.5, "area under the curve": found.auc, "sd of a guess": found.auc_sd}
+        return Value(0.5 + abs(found.auc - 0.5), references | {"advantage": found.advantage})
 
     @cached_property
     def _subsamples(self) -> Subsamples:
-        curves = {n: c for n, c in self._curves.items() if n != "k_marginal" or self.spec.k != 2}
+        columns = len(self.real.bins.domain.attributes)
+        curves = {n: c for n, c in self._curves.items() if columns >= NEEDS_COLUMNS.get(n, (0, ""))[0]}
+        if self._pairs_are_all:
+            del curves["k_marginal"]
         if not self.real.bins.rows:
             return Subsamples({})
         return Subsamples(subsample_scores(curves, self.real.bins, SHARES, self.spec.seed))
@@ -309,19 +353,3 @@ def _with_fine(table: Coded, bins: Sequence[str], fine: str) -> CodeTable:
 
 def _mean(values: NDArray[np.float64]) -> float:
     return float(values.mean()) if values.size else 0.0
-
-
-def _unlike(labels: Sequence[str]) -> list[str]:
-    """Labels made different from each other: very close edges can read the same."""
-    seen = Counter(labels)
-    return [label if seen[label] == 1 else f"{label} #{i}" for i, label in enumerate(labels)]
-
-
-def _null_codes(encoding: EncodingPlan) -> dict[str, int]:
-    """The null bin of ordered columns; a nominal null is a value like any other."""
-    found = {}
-    for codec in encoding.codecs:
-        values = codec.values(fine=False)
-        if values is not None and np.isnan(values[-1]):
-            found[codec.attribute] = len(values) - 1
-    return found
