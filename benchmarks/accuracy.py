@@ -1,58 +1,65 @@
 """Accuracy of settings on public tables: ``python -m benchmarks.accuracy [--seeds N]``.
 
-Belongs here: the settings compared, which marginals are measured, and the table in docs/algorithm.md.  Does not
-belong here: speed (bench.py), the L1 errors (tasks/metrics/).  The tables are public and the noise is seeded: nothing
-here is a release.
+Belongs here: the settings and tables compared, and the figures in docs/algorithm.md.  Does not belong here: speed
+(bench.py), the L1 errors (tasks/metrics/), methods against each other (results.py).  The tables are public and the
+noise is seeded: nothing here is a release.  Runs are in memory, by the method that gives a release's rows.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from data_contracts.domain import Clique, Domain
+from benchmarks.tables import FOLDER, available, table_spec
 from data_contracts.spec import ReleaseSpec
-from flows.direct import release_directly
-from flows.settings import Settings
+from flows.evaluation_tables import Coded, coded
 from flows.source import Source
 from flows.spec_file import load_spec
 from tasks.codecs import plan
-from tasks.encode import Repairs, encode_batch
-from tasks.kernels.counting import CodeTable
+from tasks.methods.base import PipelineSettings, Task
+from tasks.methods.pipeline import Variant, run_pipeline
 from tasks.metrics.marginal_distance import all_cliques, mean_l1, random_cliques
 from tasks.privacy.noise import SeededNoise
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "algorithm.md"
-BEGIN, END = "<!-- accuracy: begin -->", "<!-- accuracy: end -->"
-TABLES = {
-    "Adult": (HERE.parent / "examples" / "adult.yaml", HERE.parents[1] / "shared" / "data" / "adult.parquet"),
-    "GSS": (HERE.parent / "examples" / "gss.yaml", HERE.parents[1] / "shared" / "data" / "gss_happiness.parquet"),
+MARKERS = {
+    "accuracy": ("<!-- accuracy: begin -->", "<!-- accuracy: end -->"),
+    "tables": ("<!-- tables: begin -->", "<!-- tables: end -->"),
 }
+TABLES = {
+    "Adult": (HERE.parent / "examples" / "adult.yaml", FOLDER / "adult.parquet"),
+    "GSS": (HERE.parent / "examples" / "gss.yaml", FOLDER / "gss_happiness.parquet"),
+}
+"""The specs of examples/ and their tables; all other names are those of tables.py, with its spec."""
+LOW = {"privacy": {"epsilon": 0.2, "delta": 1e-9}}
+HIGH = {"privacy": {"epsilon": 5.0, "delta": 1e-9}}
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
-    "gum": {"synthesis": {"method": "gum"}},
-    "gum, duplicate_share 0": {"synthesis": {"method": "gum", "duplicate_share": 0.0}},
-    "gum, duplicate_share 0.5 (paper)": {"synthesis": {"method": "gum", "duplicate_share": 0.5}},
+    "preset paper": {"preset": "paper"},
+    "split 0.1/0.1/0.8 (paper)": {"split": {"one_way": 0.1, "selection": 0.1, "measurement": 0.8}},
+    "split 0.2/0.05/0.75": {"split": {"one_way": 0.2, "selection": 0.05, "measurement": 0.75}},
+    "split 0.4/0.05/0.55": {"split": {"one_way": 0.4, "selection": 0.05, "measurement": 0.55}},
+    "one-ways equal (paper)": {"split": {"one_ways": "equal"}},
+    "scores indif (paper)": {"selection": {"scores": "indif"}},
+    "cliques (paper)": {"selection": {"combine_cliques": True}},
+    "no low-count rule": {"compression": {"enabled": False}},
+    "firm 1 (paper)": {"consistency": {"firm": 1.0}},
     "kappa 0": {"synthesis": {"kappa": 0.0}},
     "kappa 0.5": {"synthesis": {"kappa": 0.5}},
-    "firm 1 (paper)": {"consistency": {"firm": 1.0}},
-    "gum, firm 1": {"synthesis": {"method": "gum"}, "consistency": {"firm": 1.0}},
-    "no cliques": {"selection": {"combine_cliques": False}},
-    "no low-count rule": {"compression": {"enabled": False}},
+    "gum": {"synthesis": {"method": "gum"}},
+    "gum, duplicate_share 0.5 (paper)": {"synthesis": {"method": "gum", "duplicate_share": 0.5}},
     "accountant paper": {"accountant": "paper"},
-    "epsilon 0.2": {"privacy": {"epsilon": 0.2, "delta": 1e-9}},
-    "epsilon 0.2, gum": {"privacy": {"epsilon": 0.2, "delta": 1e-9}, "synthesis": {"method": "gum"}},
-    "epsilon 5": {"privacy": {"epsilon": 5.0, "delta": 1e-9}},
-    "epsilon 5, gum": {"privacy": {"epsilon": 5.0, "delta": 1e-9}, "synthesis": {"method": "gum"}},
+    "epsilon 0.2": LOW,
+    "epsilon 0.2, preset paper": {**LOW, "preset": "paper"},
+    "epsilon 5": HIGH,
+    "epsilon 5, preset paper": {**HIGH, "preset": "paper"},
 }
 RANDOM_TRIPLES = 100
 
@@ -65,57 +72,92 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     return out
 
 
-def binned(batches: Sequence[pa.RecordBatch], spec: ReleaseSpec) -> CodeTable:
-    """The rows as codes of the public bins."""
-    encoding = plan(spec)
-    fine = pa.Table.from_batches([encode_batch(b, encoding, Repairs()) for b in batches])
-    domain = Domain.of({a: int(g.max()) + 1 for a, g in encoding.groups.items()})
-    columns = [encoding.groups[a][fine[a].to_numpy()] for a in domain.attributes]
-    return CodeTable(domain, tuple(c.astype(np.uint16) for c in columns))
+def base_spec(name: str) -> ReleaseSpec:
+    """The spec of a table, its fields at the defaults but for columns and guarantee."""
+    if name not in TABLES:
+        return table_spec(name)
+    spec, data = TABLES[name]
+    return load_spec(spec).model_copy(update={"data": str(data)})
 
 
-def workloads(domain: Domain) -> list[list[Clique]]:
-    """All 1-way and 2-way marginals and some random 3-way ones."""
-    return [all_cliques(domain, 1), all_cliques(domain, 2), random_cliques(domain, 3, RANDOM_TRIPLES, seed=0)]
+@cache
+def rows_of(name: str) -> Coded:
+    """The table's rows in codes."""
+    spec = base_spec(name)
+    return coded(Source.open(spec.data, spec).batches(), plan(spec))
 
 
 def errors(name: str, changes: Mapping[str, Any], seeds: int) -> np.ndarray:
     """L1 errors, shape (seeds, 3): 1-, 2- and 3-way."""
-    spec_path, data = TABLES[name]
-    base = load_spec(spec_path).model_dump(mode="json")
-    spec = ReleaseSpec.model_validate(merged({**base, "data": str(data)}, changes))
-    real = binned(list(Source.open(data, spec).batches()), spec)
+    content = base_spec(name).model_dump(mode="json", exclude_defaults=True)
+    spec = ReleaseSpec.model_validate(merged(content, changes))
+    rows, encoding, records = rows_of(name), plan(spec), spec.unit.records
+    domain = rows.bins.domain
+    workloads = [all_cliques(domain, 1), all_cliques(domain, 2), random_cliques(domain, 3, RANDOM_TRIPLES, 0)]
     found = []
     for seed in range(seeds):
-        with tempfile.TemporaryDirectory() as folder:
-            settings = Settings(out=Path(folder) / "out", ledger=str(Path(folder) / "ledger.sqlite"))
-            summary = release_directly(spec, settings, noise=SeededNoise(seed))
-            table = pq.read_table(Path(summary.released) / "synthetic.parquet")
-        synthetic = binned(table.to_batches(), spec)
-        found.append([mean_l1(real, synthetic, cliques) for cliques in workloads(real.domain)])
+        task = Task(
+            rows.fine, encoding.groups, spec.privacy.epsilon, spec.privacy.delta, records, SeededNoise(seed), seed,
+            settings=PipelineSettings.of(spec),
+        )  # fmt: skip
+        made = run_pipeline(task, Variant())
+        found.append([mean_l1(rows.bins, made.table, cliques) for cliques in workloads])
     return np.array(found)
 
 
-def main() -> None:
-    """Measure every setting on every table that is present; print and write the markdown."""
-    parser = argparse.ArgumentParser(description="Accuracy of settings on public tables.")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--only", help="JSON of changes to measure instead, printed only")
-    arguments = parser.parse_args()
+def by_setting(seeds: int, chosen: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Every setting on the two example tables, as markdown."""
     names = [n for n, (_, data) in TABLES.items() if data.exists()]
     lines = [
         "| setting |" + "".join(f" {n}: 1-way | 2-way | 3-way |" for n in names),
         "|---|" + "---|---|---|" * len(names),
     ]
-    chosen = {"given": json.loads(arguments.only)} if arguments.only else SETTINGS
     for label, changes in chosen.items():
-        means = [errors(n, changes, arguments.seeds).mean(axis=0) for n in names]
+        means = [errors(n, changes, seeds).mean(axis=0) for n in names]
         lines.append(f"| {label} |" + "".join(f" {m[0]:.4f} | {m[1]:.4f} | {m[2]:.4f} |" for m in means))
         print(lines[-1], flush=True)
-    if not arguments.only:
-        whole = PAGE.read_text(encoding="utf-8")
-        before, rest = whole.split(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{rest.split(END)[1]}", encoding="utf-8")
+    return lines
+
+
+def by_table(seeds: int) -> list[str]:
+    """The paper's preset and the default on every table that is present, at two epsilons, as markdown."""
+    lines = [
+        "| table | rows x columns | epsilon | paper: 1-way | 2-way | 3-way | default: 1-way | 2-way | 3-way |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name in available():
+        rows = rows_of(name).bins
+        for epsilon in (0.2, 1.0):
+            privacy = {"privacy": {"epsilon": epsilon, "delta": 1e-9}}
+            cells = []
+            for preset in ("paper", "default"):
+                found = errors(name, {**privacy, "preset": preset}, seeds)
+                mean, spread = found.mean(axis=0), found.std(axis=0, ddof=1)
+                cells += [f"{mean[0]:.3f}", f"{mean[1]:.3f} ±{spread[1]:.3f}", f"{mean[2]:.3f}"]
+            size = f"{rows.rows:,} x {len(rows.columns)}"
+            lines.append(f"| {name} | {size} | {epsilon:g} | " + " | ".join(cells) + " |")
+            print(lines[-1], flush=True)
+    return lines
+
+
+def _write(name: str, lines: list[str]) -> None:
+    begin, end = MARKERS[name]
+    whole = PAGE.read_text(encoding="utf-8")
+    before, rest = whole.split(begin)
+    PAGE.write_text(f"{before}{begin}\n" + "\n".join(lines) + f"\n{end}{rest.split(end)[1]}", encoding="utf-8")
+
+
+def main() -> None:
+    """Measure every setting on the example tables, and the presets on all; print and write the markdown."""
+    parser = argparse.ArgumentParser(description="Accuracy of settings on public tables.")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", help="JSON of changes to measure on the example tables instead, printed only")
+    arguments = parser.parse_args()
+    if arguments.only:
+        by_setting(arguments.seeds, {"given": json.loads(arguments.only)})
+        return
+    _write("accuracy", by_setting(arguments.seeds, SETTINGS))
+    _write("tables", by_table(max(2, arguments.seeds - 2)))
 
 
 if __name__ == "__main__":

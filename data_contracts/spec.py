@@ -7,6 +7,7 @@ Where a default differs from the paper's value, the field's description says why
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -67,9 +68,14 @@ class Guarantee(FrozenModel):
 class Split(FrozenModel):
     """How rho is split over the three looks at the data; exact decimals that sum to 1."""
 
-    one_way: float = Field(default=0.1, gt=0, lt=1, description="Share of all one-way marginals (paper: 0.1).")
-    selection: float = Field(default=0.1, gt=0, lt=1, description="Share of the InDif scores (paper: 0.1).")
-    measurement: float = Field(default=0.8, gt=0, lt=1, description="Share of the chosen marginals (paper: 0.8).")
+    one_way: float = Field(default=0.3, gt=0, lt=1, description="Share of all one-way marginals (paper: 0.1).")
+    selection: float = Field(default=0.05, gt=0, lt=1, description="Share of the InDif scores (paper: 0.1).")
+    measurement: float = Field(default=0.65, gt=0, lt=1, description="Share of the chosen marginals (paper: 0.8).")
+    one_ways: Literal["cells", "equal"] = Field(
+        default="cells",
+        description="How the one-ways share theirs: `cells`: in proportion to cells^(2/3), as the chosen marginals do; "
+        "`equal`: the paper's.",
+    )
 
     @model_validator(mode="after")
     def _sums_to_one(self) -> Split:
@@ -99,7 +105,14 @@ class Compression(FrozenModel):
 class Selection(FrozenModel):
     """Which marginals are measured (paper, Algorithms 1 and 2)."""
 
-    combine_cliques: bool = Field(default=True, description="Merge selected pairs into cliques (Algorithm 2).")
+    scores: Literal["one_ways", "indif"] = Field(
+        default="one_ways",
+        description="How far from independence a pair is: `one_ways`: against the noisy one-ways, sensitivity 1; "
+        "`indif`: the paper's, against the exact ones, sensitivity 4, so sixteen times the budget for the same noise.",
+    )
+    combine_cliques: bool = Field(
+        default=False, description="Merge selected pairs into cliques (Algorithm 2; the paper does)."
+    )
     gamma: int = Field(
         default=5_000, ge=1, le=10**7, description="Largest number of cells of a combined clique (paper: 5,000)."
     )
@@ -174,6 +187,30 @@ class Synthesis(FrozenModel):
         return value
 
 
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "paper": {
+        "accountant": "paper",
+        "split": {"one_way": 0.1, "selection": 0.1, "measurement": 0.8, "one_ways": "equal"},
+        "selection": {"scores": "indif", "combine_cliques": True},
+        "consistency": {"firm": 1.0},
+        "synthesis": {"method": "gum", "duplicate_share": 0.5},
+    },
+}
+"""Preset -> its values; what the spec itself says goes before them.  All other defaults are the paper's."""
+
+
+def _filled(content: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
+    """``content`` with the values of ``preset`` that it does not give."""
+    filled = dict(content)
+    for name, value in preset.items():
+        if isinstance(value, Mapping) and isinstance(filled.get(name), Mapping):
+            filled[name] = _filled(filled[name], value)
+        else:
+            filled.setdefault(name, value)
+    return filled
+
+
 class ReleaseSpec(FrozenModel):
     """Everything a release depends on, except the private table itself."""
 
@@ -187,6 +224,11 @@ class ReleaseSpec(FrozenModel):
     budget: Guarantee = Field(description="The data set's lifetime cap: set once, kept by the ledger.")
     columns: dict[str, Column] = Field(description="Every column of the table, with its public domain.")
     null_values: tuple[str, ...] = Field(default=("",), description="CSV only: texts that mean null.")
+    preset: Literal["default", "paper"] = Field(
+        default="default",
+        description="Where the fields below that the spec does not give come from: this project's defaults, or the "
+        "paper's method and settings. Either way they are constants.",
+    )
     accountant: Literal["tight", "paper"] = Field(
         default="tight",
         description="How (epsilon, delta) becomes rho: `tight` is the optimal zCDP conversion (more budget for the "
@@ -197,6 +239,12 @@ class ReleaseSpec(FrozenModel):
     selection: Selection = Field(default=Selection(), description="Choice of marginals.")
     consistency: Consistency = Field(default=Consistency(), description="Post-processing of the noisy marginals.")
     synthesis: Synthesis = Field(default=Synthesis(), description="Making the synthetic rows.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _preset(cls, content: Any) -> Any:
+        preset = PRESETS.get(str(content.get("preset"))) if isinstance(content, Mapping) else None
+        return _filled(content, preset) if preset else content
 
     @field_validator("columns")
     @classmethod

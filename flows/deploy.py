@@ -18,4 +18,5 @@ def read_spec(path: str) -> dict[str, Any]:
     ``data`` becomes absolute.  Fields at their defaults are left out: the run form fills them in, and the
     columns, which it shows as JSON, stay short.  Raises RequestError where the spec is wrong.
     """
-    return {"spec": load_spec(Path(path)).model_dump(mode="json", exclude_defaults=True)}
+    spec = load_spec(Path(path))
+    return {"spec": spec.model_dump(mode="json", exclude_defaults=spec.preset == "default")}

@@ -26,6 +26,7 @@ from flows.note import release_note
 from flows.preflight import Opened
 from flows.records import write_json
 from flows.shell import Shell, StepRefs
+from flows.step import Request
 from flows.store import Store
 from tasks.noisy import receipts_from_table
 
@@ -54,10 +55,12 @@ PRICE = "rho = sensitivity^2 / (2 sigma^2), Canonne, Kamath and Steinke 2020, Th
 REASONS = {
     "one_way_marginals": "k, the records a person may have: all k may fall into one cell",
     "indif_scores": "4k: PrivSyn, Lemma 4, for each of a person's k records; rounding down to whole records keeps it",
+    "indif_scores, one_ways": "k: against the noisy one-ways, released before, each of a person's k records changes "
+    "one count by 1, so the L1 distance by at most 1; rounding down to whole records keeps it",
     "measure_marginals": "k, the records a person may have: all k may fall into one cell",
     "quality_figures": "k times the figure's number of marginals or queries: each record changes each by at most 1",
 }
-"""Release step -> why its queries have their sensitivity."""
+"""Release step (and setting) -> why its queries have their sensitivity."""
 
 PACKAGES = (
     "privsyn-flows",
@@ -214,12 +217,17 @@ def _stage(shell: Shell, step: str, refs: Mapping[str, StepRefs]) -> tuple[Stage
     groups = [_group(list(members)) for _, members in groupby(queries, key=lambda q: (q.sensitivity, q.sigma))]
     cost = StageCost(
         step=step,
-        reason=REASONS[step],
+        reason=REASONS[_reason(shell.request, step)],
         rho_budget=str(shell.request.stage_rho(step)),
         rho_spent=rho_text(total_rho(queries)),
         groups=groups,
     )
     return cost, queries
+
+
+def _reason(request: Request, step: str) -> str:
+    against_noisy = step == "indif_scores" and request.spec.selection.scores == "one_ways"
+    return "indif_scores, one_ways" if against_noisy else step
 
 
 def _group(queries: list[Query]) -> QueryGroup:

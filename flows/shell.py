@@ -209,7 +209,7 @@ class Shell:
             rows = step.read_rows(self.request, tables_in)
             total = len(queries)
             for i, (counts, draw) in enumerate(
-                zip(step.exact(rows, queries, self.request.threads), noise, strict=True)
+                zip(step.exact(self.request, tables_in, rows, queries), noise, strict=True)
             ):
                 answers.append(counts + draw)
                 self.report(step.name, i + 1, total)

@@ -140,7 +140,9 @@ class ReleaseStep(Step):
     """
 
     plan: Callable[[Request, Inputs], list[Query]] = field(default=None, repr=False)  # type: ignore[assignment]
-    exact: Callable[[CodeTable, list[Query], int], Iterator[NDArray[np.int64]]] = field(default=None, repr=False)  # type: ignore[assignment]
+    exact: Callable[[Request, Inputs, CodeTable, list[Query]], Iterator[NDArray[np.int64]]] = field(  # type: ignore[assignment]
+        default=None, repr=False
+    )
     rows: str = ""
     rows_domain: Callable[[Request, Inputs], Domain] = field(default=None, repr=False)  # type: ignore[assignment]
     padded: bool = False

@@ -135,11 +135,18 @@ def _decode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
 
 
 def _plan_one_way(request: Request, inputs: Inputs) -> list[Query]:
-    return one_way_marginals.plan(request.encoding.domain, request.stage_rho("one_way_marginals"), request.records)
+    rho, equal = request.stage_rho("one_way_marginals"), request.spec.split.one_ways == "equal"
+    return one_way_marginals.plan(request.encoding.domain, rho, request.records, equal=equal)
 
 
 def _plan_indif(request: Request, inputs: Inputs) -> list[Query]:
-    return indif_scores.plan(inputs.domain(), request.stage_rho("indif_scores"), request.records)
+    against_noisy = request.spec.selection.scores == "one_ways"
+    sensitivity = indif_scores.REFERENCE_SENSITIVITY if against_noisy else indif_scores.SENSITIVITY
+    return indif_scores.plan(inputs.domain(), request.stage_rho("indif_scores"), request.records, sensitivity)
+
+
+def _reference(request: Request, inputs: Inputs) -> indif_scores.Reference | None:
+    return indif_scores.Reference.of(inputs.recode()) if request.spec.selection.scores == "one_ways" else None
 
 
 def _plan_measure(request: Request, inputs: Inputs) -> list[Query]:
@@ -167,6 +174,7 @@ ENCODE = Step(
         "order": r.column_order,
     },
     _encode,
+    version=2,
 )
 ONE_WAY_MARGINALS = ReleaseStep(
     "one_way_marginals",
@@ -174,9 +182,9 @@ ONE_WAY_MARGINALS = ReleaseStep(
     Kind.RELEASE,
     ("encode.encoded_rows",),
     _RELEASED,
-    lambda r: _stage(r, "one_way_marginals"),
+    lambda r: {**_stage(r, "one_way_marginals"), "one_ways": r.spec.split.one_ways},
     plan=_plan_one_way,
-    exact=one_way_marginals.exact,
+    exact=lambda r, i, rows, queries: one_way_marginals.exact(rows, queries, r.threads),
     rows="encode.encoded_rows",
     rows_domain=lambda r, i: r.encoding.domain,
 )
@@ -204,9 +212,9 @@ INDIF_SCORES = ReleaseStep(
     Kind.RELEASE,
     ("recode_rows.recoded_rows", _RECODE),
     _RELEASED,
-    lambda r: _stage(r, "indif_scores"),
+    lambda r: {**_stage(r, "indif_scores"), "scores": r.spec.selection.scores},
     plan=_plan_indif,
-    exact=indif_scores.exact,
+    exact=lambda r, i, rows, queries: indif_scores.exact(rows, queries, r.threads, _reference(r, i)),
     rows="recode_rows.recoded_rows",
     rows_domain=lambda r, i: i.domain(),
     padded=True,
@@ -226,7 +234,7 @@ COMBINE_CLIQUES = Step(
     Kind.POSTPROCESS,
     ("select_pairs.pairs", _RECODE),
     {"cliques": tables.CLIQUES},
-    lambda r: {"gamma": r.spec.selection.gamma, "combine": r.spec.selection.combine_cliques},
+    lambda r: {"gamma": r.spec.selection.gamma} if r.spec.selection.combine_cliques else None,
     _combine,
 )
 MEASURE_MARGINALS = ReleaseStep(
@@ -237,7 +245,7 @@ MEASURE_MARGINALS = ReleaseStep(
     _RELEASED,
     lambda r: _stage(r, "measure_marginals"),
     plan=_plan_measure,
-    exact=measure_marginals.exact,
+    exact=lambda r, i, rows, queries: measure_marginals.exact(rows, queries, r.threads),
     rows="recode_rows.recoded_rows",
     rows_domain=lambda r, i: i.domain(),
     padded=True,

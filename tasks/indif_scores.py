@@ -2,12 +2,14 @@
 
 Belongs here: the score, its exact integer form and its noise level.  Does not belong here: using the
 scores (select_pairs.py).
-Paper: section 4.1, Lemma 4 and Theorem 5.
+Paper: section 4.1, Lemma 4 and Theorem 5.  Beyond it: the distance to what the *noisy* one-ways say of independence
+has sensitivity 1 in place of 4, so the same noise costs a sixteenth of the budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 
@@ -16,28 +18,63 @@ from numpy.typing import NDArray
 
 from data_contracts.domain import Domain
 from data_contracts.receipts import Query, sigma_for
+from tasks.compress_domain import Recode, noisy_total
 from tasks.kernels.counting import CodeTable, count_all
 
 SENSITIVITY = 4
 """Lemma 4: adding or removing one record moves InDif by at most 4 (not valid for replace-one)."""
 
+REFERENCE_SENSITIVITY = 1
+"""Against a table that is fixed already, one record moves the L1 distance by at most 1: it changes one count by 1."""
+
+_BITS = 16  # a reference count is a whole number of 2^-16 records
+
 MAX_ROWS = 3_000_000_000
 """Above this, the exact 64-bit arithmetic of :func:`indif` could overflow."""
 
 
-def plan(domain: Domain, rho: Fraction, records: int) -> list[Query]:
+@dataclass(frozen=True)
+class Reference:
+    """What a pair would count if it were independent, by the noisy one-ways: public once these are released.
+
+    ``shares``: attribute -> share of every coarse code and, last, of the filtered values; they sum to 1, or are 0
+    where the noisy counts are.  ``total``: noisy number of rows.
+    """
+
+    shares: Mapping[str, NDArray[np.float64]]
+    total: float
+
+    @classmethod
+    def of(cls, recode: Recode) -> Reference:
+        """From the released recoding alone; negative noisy counts become 0."""
+        shares = {}
+        for attribute, r in recode.items():
+            counts = np.bincount(np.where(r.kept, r.coarse, r.size), weights=r.estimate, minlength=r.size + 1)
+            positive = np.maximum(counts, 0.0)
+            shares[attribute] = positive / max(float(positive.sum()), 1.0)
+        return cls(shares, max(noisy_total(recode), 0.0))
+
+    def counts(self, a: str, b: str) -> NDArray[np.int64]:
+        """The pair's independent counts in units of 2^-16 records, rounded; shape (size of a + 1, size of b + 1)."""
+        expected = np.multiply.outer(self.shares[a], self.shares[b]) * min(self.total, MAX_ROWS)
+        return np.rint(np.ldexp(expected, _BITS)).astype(np.int64)
+
+
+def plan(domain: Domain, rho: Fraction, records: int, sensitivity: int = SENSITIVITY) -> list[Query]:
     """One single-cell query a pair of attributes, all m = d (d - 1) / 2 of them, each at ``rho / m``.
 
+    ``sensitivity``: SENSITIVITY for InDif, REFERENCE_SENSITIVITY for scores against a :class:`Reference`.
     Privacy: all m answers together are rho-zCDP for adding or removing one person with at most
     ``records`` = k records: each score has sensitivity 4 k (Lemma 4, k times; rounding down keeps it, see
-    :func:`indif`) and costs (4 k)^2 / (2 sigma^2) <= rho / m, that is N(0, 8 m k^2 / rho) (Theorem 5);
-    m mechanism instances add up (Theorem 1).
+    :func:`indif`), or k against noisy one-ways, which are fixed before the look (:func:`apart`), and costs
+    (4 k)^2 / (2 sigma^2) <= rho / m, that is N(0, 8 m k^2 / rho) (Theorem 5), or with k in place of 4 k;
+    m mechanism instances add up (Theorem 1, adaptive composition with the one-ways).
     """
     pairs = list(combinations(domain.attributes, 2))
     if not pairs:
         return []
-    sigma = sigma_for(rho / len(pairs), SENSITIVITY * records)
-    return [Query(pair, 1, SENSITIVITY * records, sigma) for pair in pairs]
+    sigma = sigma_for(rho / len(pairs), sensitivity * records)
+    return [Query(pair, 1, sensitivity * records, sigma) for pair in pairs]
 
 
 def indif(counts: NDArray[np.int64]) -> int:
@@ -59,12 +96,27 @@ def indif(counts: NDArray[np.int64]) -> int:
     return int(distance.sum(dtype=np.uint64)) // n
 
 
-def exact(rows: CodeTable, queries: Sequence[Query], threads: int) -> Iterator[NDArray[np.int64]]:
+def apart(counts: NDArray[np.int64], reference: NDArray[np.int64]) -> int:
+    """floor(|M_ab - reference|_1) in records, exact; ``reference`` in units of 2^-16 records, fixed before the look.
+
+    One more record changes one count by 1, so the distance by at most 1, and k records by at most k; rounding down
+    keeps a whole bound: if |x - y| <= k then |floor(x) - floor(y)| <= k.  ValueError above MAX_ROWS rows.
+    """
+    if int(counts.sum()) > MAX_ROWS:
+        raise ValueError(f"the scores' exact arithmetic holds up to {MAX_ROWS:,} rows")
+    return int(np.abs((counts << _BITS) - reference).sum()) >> _BITS
+
+
+def exact(
+    rows: CodeTable, queries: Sequence[Query], threads: int, reference: Reference | None = None
+) -> Iterator[NDArray[np.int64]]:
     """The exact score of each pair, one cell each, in order; pairs are counted and dropped one by one.
 
-    Filtered values count as one value more (the padded table), so that every row is in every table and
-    Lemma 4 applies as proven.  Private until the shell has added the noise.
+    InDif, or with a ``reference`` the distance to it.  Filtered values count as one value more (the padded table), so
+    that every row is in every table and Lemma 4 applies as proven.  Private until the shell has added the noise.
     """
     tables = count_all(rows, [q.attributes for q in queries], threads=threads, padded_result=True)
-    for counts in tables:
-        yield np.array([indif(counts)], dtype=np.int64)
+    for query, counts in zip(queries, tables, strict=True):
+        a, b = query.attributes
+        score = indif(counts) if reference is None else apart(counts, reference.counts(a, b))
+        yield np.array([score], dtype=np.int64)

@@ -1,7 +1,7 @@
 """Step *measure marginals* (release, rho3): weighted-Gaussian counts of the chosen cliques.
 
-Belongs here: the optimal split of rho3 over the cliques and their exact counts.  Does not belong here:
-choosing the cliques (select_pairs.py, combine_cliques.py), making them consistent.
+Belongs here: the plan of the measured cliques; the optimal split and the exact counts are those of the one-ways.
+Does not belong here: choosing the cliques (select_pairs.py, combine_cliques.py), making them consistent.
 Paper: section 4.2, equation (1), and Theorem 6.
 """
 
@@ -12,19 +12,9 @@ from fractions import Fraction
 
 from data_contracts.domain import Clique, Domain
 from data_contracts.receipts import Query, sigma_for
-from tasks.one_way_marginals import exact
+from tasks.one_way_marginals import allocate, exact
 
 __all__ = ["allocate", "exact", "plan"]
-
-
-def allocate(cells: Sequence[int], rho: Fraction) -> list[Fraction]:
-    """Equation (1): rho_i = rho c_i^(2/3) / sum_j c_j^(2/3), exact and summing to exactly ``rho``.
-
-    Minimizes the summed expected L1 noise, sum_i c_i / sqrt(pi rho_i).  ``cells`` are public sizes >= 1.
-    """
-    weights = [Fraction(c ** (2 / 3)) for c in cells]
-    total = sum(weights, Fraction(0))
-    return [rho * w / total for w in weights]
 
 
 def plan(cliques: Sequence[Clique], domain: Domain, rho: Fraction, records: int) -> list[Query]:

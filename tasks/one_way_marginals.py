@@ -18,16 +18,29 @@ from data_contracts.receipts import Query, sigma_for
 from tasks.kernels.counting import CodeTable, count_all
 
 
-def plan(domain: Domain, rho: Fraction, records: int) -> list[Query]:
-    """One query an attribute, each at ``rho / d``.
+def plan(domain: Domain, rho: Fraction, records: int, *, equal: bool = True) -> list[Query]:
+    """One query an attribute, each at rho_i = ``rho / d``, or at shares proportional to its cells^(2/3).
 
+    The second is equation (1) for the one-ways: the least summed L1 noise for the same budget.
     Privacy: all d answers together are rho-zCDP for adding or removing one person with at most
     ``records`` = k records: each one-way has L2 sensitivity k (all k records may fall into one cell;
-    Theorem 6 for k = 1) and costs k^2 / (2 sigma^2) <= rho / d (Theorem 3); d mechanism instances add
-    up (Theorem 1).
+    Theorem 6 for k = 1) and costs k^2 / (2 sigma^2) <= rho_i (Theorem 3); the rho_i sum to ``rho`` and depend on the
+    public domain only; d mechanism instances add up (Theorem 1).
     """
-    sigma = sigma_for(rho / len(domain.attributes), records)
-    return [Query((a,), size, records, sigma) for a, size in zip(domain.attributes, domain.sizes, strict=True)]
+    shares = [rho / len(domain.sizes)] * len(domain.sizes) if equal else allocate(domain.sizes, rho)
+    sigmas = [sigma_for(share, records) for share in shares]
+    parts = zip(domain.attributes, domain.sizes, sigmas, strict=True)
+    return [Query((a,), size, records, sigma) for a, size, sigma in parts]
+
+
+def allocate(cells: Sequence[int], rho: Fraction) -> list[Fraction]:
+    """Equation (1): rho_i = rho c_i^(2/3) / sum_j c_j^(2/3), exact and summing to exactly ``rho``.
+
+    Minimizes the summed expected L1 noise, sum_i c_i / sqrt(pi rho_i).  ``cells`` are public sizes >= 1.
+    """
+    weights = [Fraction(c ** (2 / 3)) for c in cells]
+    total = sum(weights, Fraction(0))
+    return [rho * w / total for w in weights]
 
 
 def exact(rows: CodeTable, queries: Sequence[Query], threads: int) -> Iterator[NDArray[np.int64]]:

@@ -21,8 +21,8 @@ from data_contracts.tables import ValueRange
 from tasks.codecs import parsing
 from tasks.codecs.base import Codec, Codes, Columns
 
-FINE_CELLS = 4
-"""Fine cells a bin at most.  A bin's total is then the sum of at most 4 noisy cells: at most twice the
+FINE_CELLS = 2
+"""Fine cells a bin at most.  A bin's total is then the sum of at most 2 noisy cells: at most 1.4 times the
 standard deviation of one, and the later joint marginals estimate the bin again (a public constant)."""
 
 RESOLUTION_SECONDS = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from itertools import combinations
 from typing import Literal
 
@@ -76,12 +77,14 @@ def run_pipeline(task: Task, variant: Variant) -> Made:
     settings = variant.settings(task.settings)
     task = replace(task, settings=settings)
     budget = _budget(task, variant)
-    asked = one_way_marginals.plan(task.rows.domain, budget.one_way, task.records)
+    equal = settings.split.one_ways == "equal"
+    asked = one_way_marginals.plan(task.rows.domain, budget.one_way, task.records, equal=equal)
     answers = _noisy(task, asked, one_way_marginals.exact, task.rows)
     recode = compress_domain.compress_domain(answers, asked, task.groups, settings.compression)
     domain = compress_domain.coarse_domain(recode)
     rows = _recoded(task.rows, recode, domain)
-    cliques, scored = _choose(task, variant, budget, rows)
+    reference = indif_scores.Reference.of(recode) if settings.selection.scores == "one_ways" else None
+    cliques, scored = _choose(task, variant, budget, rows, reference)
     plan = measure_marginals.plan(cliques, domain, budget.measurement, task.records) if cliques else []
     zcdp, pure = _mechanisms(task, variant, budget, plan, [*asked, *scored])
     measured = _measure(task, rows, plan, pure or zcdp)
@@ -111,7 +114,9 @@ def _recoded(rows: CodeTable, recode: compress_domain.Recode, domain: Domain) ->
     return CodeTable.from_arrow(batches, domain, padded=True)
 
 
-def _choose(task: Task, variant: Variant, budget: _Budget, rows: CodeTable) -> tuple[list[Clique], list[Query]]:
+def _choose(
+    task: Task, variant: Variant, budget: _Budget, rows: CodeTable, reference: indif_scores.Reference | None
+) -> tuple[list[Clique], list[Query]]:
     """The cliques to measure, and the receipts of the noisy scores, if there are any."""
     domain, selection = rows.domain, task.settings.selection
     if variant.marginals == "none":
@@ -119,11 +124,13 @@ def _choose(task: Task, variant: Variant, budget: _Budget, rows: CodeTable) -> t
     if variant.marginals == "all":
         pairs = [p for p in combinations(domain.attributes, 2) if domain.cells(p) <= selection.max_cells]
         return [*pairs] or [(a,) for a in domain.attributes], []
-    queries = indif_scores.plan(domain, budget.selection, task.records)
+    sensitivity = indif_scores.SENSITIVITY if reference is None else indif_scores.REFERENCE_SENSITIVITY
+    queries = indif_scores.plan(domain, budget.selection, task.records, sensitivity)
+    exact = partial(indif_scores.exact, reference=reference)
     if variant.marginals == "exact":
-        scores, spent = list(indif_scores.exact(rows, queries, task.threads)), []
+        scores, spent = list(exact(rows, queries, task.threads)), []
     else:
-        scores, spent = _noisy(task, queries, indif_scores.exact, rows), queries
+        scores, spent = _noisy(task, queries, exact, rows), queries
     chosen = select_pairs.select_pairs(
         [(q.attributes[0], q.attributes[1]) for q in queries],
         [float(s[0]) for s in scores],

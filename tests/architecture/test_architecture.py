@@ -78,7 +78,8 @@ FORBIDDEN = {
 MAY_SHARE = {
     ("measure_marginals", "one_way_marginals"),  # the same exact count of cliques
     ("make_consistent", "compress_domain"),
-    ("decode", "compress_domain"),  # the value Recode
+    ("decode", "compress_domain"),
+    ("indif_scores", "compress_domain"),  # the value Recode
 }
 """(step's module, other step's module whose value it uses)."""
 

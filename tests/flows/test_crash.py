@@ -29,7 +29,7 @@ from flows.ledger import Ledger
 from flows.publish import ReleaseSummary, is_whole
 from flows.records import Records
 from flows.settings import Settings
-from flows.step import ReleaseStep
+from flows.step import Inputs, ReleaseStep, Request
 from flows.steps import STEPS
 from flows.store import Store
 from tasks.compress_domain import coarse_domain, recode_from_table
@@ -156,7 +156,10 @@ def exact_counts(step: ReleaseStep, key: str) -> list[Any]:
     recode = recode_from_table(the_one("compress_domain", "recode"))
     domain = coarse_domain(recode) if step.padded else Domain.of({a: len(r.coarse) for a, r in recode.items()})
     rows = the_one(*step.rows.split("."))
-    return list(step.exact(CodeTable.from_arrow(rows.to_batches(), domain, padded=step.padded), queries, 1))
+    request = Request(make_spec(), (), lambda: ())
+    inputs = Inputs({"compress_domain.recode": lambda: the_one("compress_domain", "recode")})
+    table = CodeTable.from_arrow(rows.to_batches(), domain, padded=step.padded)
+    return list(step.exact(request, inputs, table, queries))
 
 
 def check_money(releases: int = 1) -> None:

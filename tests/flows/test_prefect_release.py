@@ -301,4 +301,10 @@ def test_the_run_form_has_every_field_with_its_description_limits_and_choices() 
     assert epsilon["exclusiveMinimum"] == 0
     assert (delta["exclusiveMinimum"], delta["exclusiveMaximum"]) == (0, 1)
     assert models["Synthesis"]["properties"]["decay"]["enum"] == ["step", "exponential", "linear", "square_root"]
-    assert fields["split"]["default"] == {"one_way": 0.1, "selection": 0.1, "measurement": 0.8}
+    assert fields["split"]["default"] == {
+        "one_way": 0.3,
+        "selection": 0.05,
+        "measurement": 0.65,
+        "one_ways": "cells",
+    }
+    assert fields["preset"]["enum"] == ["default", "paper"]

@@ -111,7 +111,7 @@ def test_receipts_ledger_and_certificate_agree_exactly(spec: ReleaseSpec) -> Non
         for stage in ("one_way", "scores", "measured")
     ]
     costs = [sum(q.rho for q in stage) for stage in receipts]
-    budgets = [rho / 10, rho / 10, rho * 8 / 10]
+    budgets = [rho * 3 / 10, rho / 20, rho * 13 / 20]
     for stage, cost in zip(certificate["stages"], costs, strict=True):
         assert cost <= Fraction(stage["rho_spent"]) < cost + Fraction(1, 10**30)
     assert [Fraction(s["rho_budget"]) for s in certificate["stages"]] == budgets
@@ -168,9 +168,30 @@ def test_other_synthesis_settings_cost_nothing_and_other_gamma_costs_stage_three
     assert other.drawn == ()
     assert other.run != first.run
     cost = spent()
-    gamma = run(changed(spec, selection={"gamma": 4_999}))
+    assert run(changed(spec, selection={"gamma": 4_999})).drawn == ()  # pairs are not merged: gamma means nothing
+    merged = run(changed(spec, selection={"combine_cliques": True}))
+    assert merged.drawn == ("measure_marginals",)
+    gamma = run(changed(spec, selection={"combine_cliques": True, "gamma": 4_999}))
     assert gamma.drawn == ("measure_marginals",)
-    assert spent() == cost + rho_for(1.0, 1e-9, "tight") * 8 / 10
+    assert spent() == cost + 2 * rho_for(1.0, 1e-9, "tight") * 13 / 20
+
+
+def test_scores_against_exact_one_ways_draw_from_the_scores_on(spec: ReleaseSpec) -> None:
+    run(spec)
+    cost = spent()
+    paper = run(changed(spec, selection={"scores": "indif"}))
+    assert paper.drawn == ("indif_scores", "measure_marginals")
+    assert spent() == cost + rho_for(1.0, 1e-9, "tight") * 14 / 20
+    receipts = [
+        receipts_from_table(pq.read_table(Path(s.released) / "marginals/scores_receipts.parquet"))
+        for s in (run(spec), paper)
+    ]
+    assert [{q.sensitivity for q in queries} for queries in receipts] == [{1}, {4}]
+    reasons = [
+        json.loads((Path(s.released) / "certificate.json").read_text())["stages"][1]["reason"]
+        for s in (run(spec), paper)
+    ]
+    assert "noisy one-ways" in reasons[0] and "Lemma 4" in reasons[1]
 
 
 def test_other_words_in_the_spec_cost_nothing(spec: ReleaseSpec) -> None:
@@ -298,7 +319,7 @@ def test_one_column_needs_no_scores_and_a_cached_rerun_reserves_nothing(spec: Re
     entries = len(Ledger(Settings().ledger).entries("people"))
     assert run(alone).drawn == ()
     assert len(Ledger(Settings().ledger).entries("people")) == entries
-    assert spent() == rho_for(1.0, 1e-9, "tight") * 9 / 10
+    assert spent() == rho_for(1.0, 1e-9, "tight") * 19 / 20
 
 
 def test_a_changed_cap_is_refused(spec: ReleaseSpec) -> None:

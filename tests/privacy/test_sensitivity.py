@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 from itertools import combinations_with_replacement, product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +14,8 @@ import pytest
 from data_contracts.domain import Domain
 from data_contracts.receipts import Query
 from tasks import indif_scores, measure_marginals, one_way_marginals
-from tasks.kernels.counting import CodeTable
+from tasks.indif_scores import Reference
+from tasks.kernels.counting import CodeTable, count
 
 DOMAIN = Domain(("a", "b"), (2, 3))
 ROWS = list(product(range(2), range(3)))
@@ -58,6 +62,32 @@ def test_indif(records: int) -> None:
     assert 0 < found <= queries[0].sensitivity == 4 * records
 
 
+@pytest.mark.parametrize("records", [1, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_scores_against_noisy_one_ways(records: int, seed: int) -> None:
+    """The declared k is never exceeded, whatever the reference says, and is reached."""
+    rng = np.random.default_rng(seed)
+    shares = {a: rng.dirichlet(np.ones(size + 1)) for a, size in zip(DOMAIN.attributes, DOMAIN.sizes, strict=True)}
+    reference = Reference(shares, total=float(rng.uniform(0, 6)))
+    queries = indif_scores.plan(DOMAIN, Fraction(1), records, indif_scores.REFERENCE_SENSITIVITY)
+    step = SimpleNamespace(exact=partial(indif_scores.exact, reference=reference))
+    (found,) = worst(step, queries, records, 5)
+    assert 0 < found <= queries[0].sensitivity == records
+
+
+def test_the_mutant_that_takes_the_reference_from_the_rows_is_caught() -> None:
+    """Planted mutant: sensitivity 1 with exact one-ways, which move with the rows; that is InDif's 4."""
+
+    def exact(rows: CodeTable, queries: list[Query], threads: int) -> Iterator[np.ndarray]:
+        counts = {a: count(rows, (a,), padded_result=True) for a in DOMAIN.attributes}
+        shares = {a: c / max(c.sum(), 1) for a, c in counts.items()}
+        yield from indif_scores.exact(rows, queries, threads, Reference(shares, float(rows.rows)))
+
+    queries = indif_scores.plan(DOMAIN, Fraction(1), 1, indif_scores.REFERENCE_SENSITIVITY)
+    (found,) = worst(SimpleNamespace(exact=exact), queries, 1, 6)
+    assert found > queries[0].sensitivity
+
+
 def test_indif_under_adversarial_counts() -> None:
     """Large random tables: the exact floor never moves by more than 4, and comes near it."""
     rng = np.random.default_rng(0)
@@ -84,7 +114,9 @@ def test_noise_levels_price_what_is_declared() -> None:
         rho = Fraction(epsilon) / 7
         for plan in (
             one_way_marginals.plan(DOMAIN, rho, 2),
+            one_way_marginals.plan(DOMAIN, rho, 2, equal=False),
             indif_scores.plan(DOMAIN, rho, 2),
+            indif_scores.plan(DOMAIN, rho, 2, indif_scores.REFERENCE_SENSITIVITY),
             measure_marginals.plan([("a",), ("a", "b")], DOMAIN, rho, 2),
         ):
             spent = sum(Fraction(q.sensitivity) ** 2 / (2 * Fraction(q.sigma) ** 2) for q in plan)

@@ -10,7 +10,8 @@ import pytest
 from data_contracts.domain import Domain
 from data_contracts.receipts import total_rho
 from tasks import indif_scores
-from tasks.indif_scores import indif
+from tasks.compress_domain import AttributeRecode
+from tasks.indif_scores import MAX_ROWS, REFERENCE_SENSITIVITY, Reference, apart, indif
 from tasks.kernels.counting import CodeTable
 
 
@@ -50,6 +51,44 @@ def test_noise_is_theorem_5() -> None:
     assert len(queries) == m
     assert all(q.sigma == pytest.approx(3 * np.sqrt(8 * m / 0.01), rel=1e-12) for q in queries)
     assert Fraction(1, 100) * Fraction(999_999, 10**6) < total_rho(queries) <= Fraction(1, 100)
+
+
+def recode(*estimates: float, kept: tuple[bool, ...] = ()) -> AttributeRecode:
+    """Every fine code its own coarse one; those that are not kept have the code behind the last."""
+    keep = np.array(kept or [True] * len(estimates))
+    coarse = np.where(keep, np.cumsum(keep) - 1, keep.sum()).astype(np.int32)
+    ones = np.ones(len(estimates))
+    return AttributeRecode(coarse, keep, ones, np.array(estimates, float), ones)
+
+
+def test_the_reference_is_independence_by_the_noisy_one_ways() -> None:
+    # a: 30 and 10 kept; b: 25, a filtered 15 and a negative count that becomes 0; noisy total 40
+    reference = Reference.of({"a": recode(30, 10), "b": recode(25, 15, -0.0, kept=(True, False, True))})
+    expected = 40 * np.outer([0.75, 0.25, 0], [25 / 40, 0, 15 / 40])
+    assert reference.total == pytest.approx(40)
+    assert reference.counts("a", "b") / 2**16 == pytest.approx(expected, abs=2**-16)
+    assert reference.counts("a", "b").dtype == np.int64
+
+
+def test_distance_to_the_reference_by_hand() -> None:
+    reference = np.array([[3.5, 0.25], [1.0, 2.0]]) * 2**16
+    counts = np.array([[5, 0], [0, 2]])  # 1.5 + .25 + 1 + 0
+    assert apart(counts, reference.astype(np.int64)) == 2
+    with pytest.raises(ValueError, match="rows"):
+        apart(np.array([[MAX_ROWS + 1]]), np.zeros((1, 1), np.int64))
+    assert apart(np.array([[MAX_ROWS]]), np.zeros((1, 1), np.int64)) == MAX_ROWS
+
+
+def test_negative_totals_and_no_rows_are_no_reference() -> None:
+    reference = Reference.of({"a": recode(-3, -1), "b": recode(-2, -2)})
+    assert reference.total == 0 and not reference.counts("a", "b").any()
+
+
+def test_a_score_against_one_way_noise_costs_a_sixteenth() -> None:
+    domain = Domain(("a", "b", "c"), (2, 3, 2))
+    indif_noise, ours = (indif_scores.plan(domain, Fraction(1, 50), 2, s)[0] for s in (4, REFERENCE_SENSITIVITY))
+    assert ours.sensitivity == 2 and ours.sigma == pytest.approx(indif_noise.sigma / 4, rel=1e-12)
+    assert ours.rho == pytest.approx(indif_noise.rho, rel=1e-9)
 
 
 def test_a_single_attribute_asks_nothing() -> None:

@@ -1,0 +1,70 @@
+"""The public tables that accuracy is measured on: one spec each, by one rule, from the table's own dictionary.
+
+Belongs here: which tables, and the rule.  Does not belong here: methods, metrics.  The tables lie beside the project
+where they are present (NAME.parquet with NAME.json: kind, bounds and values of every column); nothing needs them.
+
+The rule: a categorical column with at most MAX_VALUES listed values keeps them (numbers and text alike as listed); one
+with more is dropped.  A numeric column has its listed bounds and BINS bins, or one bin a value if it has at most 64
+whole values; a column with one value only is dropped.  Null is a value of its own where the dictionary counts any.
+A column whose values are lower edges of public bins is cut at as many bins all the same.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from data_contracts.spec import ReleaseSpec
+
+FOLDER = Path(__file__).parents[2] / "shared" / "data"
+MAX_VALUES = 300
+BINS = 32
+LABELS = {
+    "adult": "income",
+    "census_income": "income",
+    "national2019": "MSP",
+    "fire2016": "Final Priority",
+    "stroke_ist": "SEX",
+    "gss_happiness": "happy",
+    "support2": "event",
+    "social_diagnosis2011": "sex",
+}
+"""Table -> the column that models predict."""
+
+
+def available() -> list[str]:
+    """The tables that are present."""
+    return [name for name in LABELS if (FOLDER / f"{name}.parquet").is_file()]
+
+
+def table_spec(name: str, epsilon: float = 1.0, delta: float = 1e-9) -> ReleaseSpec:
+    """The spec of a table by the rule; OSError where the table is not present."""
+    dictionary = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    listed = dictionary["columns"]
+    described = listed if isinstance(listed, dict) else {c["name"]: c for c in listed}
+    return ReleaseSpec.model_validate(
+        {
+            "dataset": name,
+            "data": str(FOLDER / f"{name}.parquet"),
+            "unit": {"records_per_person": 1},
+            "privacy": {"epsilon": epsilon, "delta": delta},
+            "budget": {"epsilon": 1000.0, "delta": delta},
+            "columns": {column: _column(content) for column, content in described.items()},
+        }
+    )
+
+
+def _column(content: dict[str, Any]) -> dict[str, Any]:
+    nullable = bool(content.get("missing"))
+    if content["kind"] == "categorical":
+        values = content["values"]
+        if not 2 - nullable <= len(values) <= MAX_VALUES:
+            return {"kind": "drop"}
+        return {"kind": "categorical", "values": values, "nullable": nullable, "unlisted": "other"}
+    if content["kind"] != "numeric" or content["min"] >= content["max"]:
+        return {"kind": "drop"}
+    kind = "integer" if content.get("integer") else "number"
+    found = {"kind": kind, "min": content["min"], "max": content["max"], "nullable": nullable}
+    whole = kind == "integer" and content["max"] - content["min"] < 64
+    return found if whole else {**found, "bins": BINS}
