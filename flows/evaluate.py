@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,10 +20,11 @@ from data_contracts.evaluation_spec import EvaluationSpec
 from flows import evaluation_details as details
 from flows.disk import in_words, replacing
 from flows.evaluation_file import check_settings
-from flows.evaluation_tables import Coded, Release, open_release, read_table
+from flows.evaluation_tables import SYNTHETIC, Coded, OpenTable, Release, open_release, open_table
 from flows.report.page import render
 from flows.scores import Scorer
 from flows.settings import Settings
+from flows.zones import private_folder, roots
 
 Result = TypeVar("Result")
 RunStage = Callable[[str, Callable[[], Result]], Result]
@@ -68,10 +70,12 @@ def evaluate(
     Raises RequestError (exit 2) for a wrong argument before any row is read, and for tables that do not fit the
     release's spec.  Spends nothing, releases nothing.
     """
+    roots(settings.private_root, settings.released_root)
     release = open_release(request.release, settings, request.data)
     check_settings(request.spec, release.encoding)
-    folder, released = report_folder(release.manifest.run, settings), details.ReleasedTables.read(release.folder)
-    tables = stage("Read tables", lambda: _read(request, release))
+    released = details.ReleasedTables.read(release)
+    opened = _open(request, release)
+    tables = stage("Read tables", opened.read)
     scorer = Scorer(tables.real, tables.holdout, release.encoding, request.spec, settings.threads)
     scores = [
         stage(f"Score {name}", lambda table=table, name=name: TableScores(  # type: ignore[misc]
@@ -79,26 +83,33 @@ def evaluate(
         for name, table in tables.compared.items()
     ]  # fmt: skip
     evaluation = stage("Find causes", lambda: _evaluation(release, released, tables, scorer, scores))
-    return stage("Write report", lambda: _write(folder, evaluation))
+    return stage("Write report", lambda: _write(private_folder(settings, "reports", evaluation.run), evaluation))
 
 
-def report_folder(run: str, settings: Settings) -> Path:
-    """Where the private report of a run lies."""
-    return settings.private_root / "reports" / run
+@dataclass(frozen=True)
+class _Opened:
+    """Tables whose structure fits, none of whose rows was read yet."""
+
+    real: OpenTable
+    holdout: OpenTable | None
+    compared: dict[str, OpenTable]
+
+    def read(self) -> _Tables:
+        """Every table in codes."""
+        holdout = None if self.holdout is None else self.holdout.read()
+        return _Tables(self.real.read(), holdout, {name: table.read() for name, table in self.compared.items()})
 
 
-def _read(request: EvaluationRequest, release: Release) -> _Tables:
-    encoding, spec = release.encoding, release.spec
-    compared = {"release": read_table(release.folder / "synthetic.parquet", encoding, spec, "RELEASE")}
+def _open(request: EvaluationRequest, release: Release) -> _Opened:
+    opened = partial(open_table, encoding=release.encoding, spec=release.spec)
+    compared = {"release": opened(release.folder / SYNTHETIC, field="RELEASE")}
     for path in request.against:
         name = Path(path).name
         while name in compared:
             name += "'"
-        compared[name] = read_table(path, encoding, spec, "--against")
-    holdout = None
-    if request.holdout is not None:
-        holdout = read_table(request.holdout, encoding, spec, "--holdout")
-    return _Tables(read_table(spec.data, encoding, spec, "--data"), holdout, compared)
+        compared[name] = opened(path, field="--against")
+    holdout = None if request.holdout is None else opened(request.holdout, field="--holdout")
+    return _Opened(opened(release.spec.data, field="--data", kept_only=True), holdout, compared)
 
 
 def _evaluation(
@@ -134,7 +145,7 @@ def _notes(release: Release, tables: _Tables) -> list[str]:
     if not release.manifest.differentially_private:
         notes.append("This run was made with test noise: it is not private, whatever epsilon says.")
     if release.spec.unit.person_id is not None:
-        notes.append("The real table is compared with all its rows, also those beyond the records kept of each person.")
+        notes.append("Of the real table, only the rows that a release keeps are compared: a bounded number a person.")
     if tables.holdout is None:
         notes.append(
             "Without a hold-out table there is no membership attack, and models are tested on rows that the "
@@ -146,7 +157,6 @@ def _notes(release: Release, tables: _Tables) -> list[str]:
 def _write(folder: Path, evaluation: Evaluation) -> Report:
     html, figures = folder / REPORT, folder / FIGURES
     with in_words(folder):
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with replacing(figures) as temporary:
             temporary.write_text(evaluation.model_dump_json(indent=1) + "\n", encoding="utf-8")
         with replacing(html) as temporary:

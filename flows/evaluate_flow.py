@@ -28,10 +28,9 @@ class EvaluationSummary(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    run: str
-    report: str
-    figures: str
-    quality: QualitySummary | None = Field(default=None, description="The figures that were released, if asked for.")
+    report: str | None = Field(default=None, description="The private page.")
+    figures: str | None = Field(default=None, description="Its figures, as private.")
+    quality: QualitySummary | None = Field(default=None, description="The figures that were released instead.")
 
 
 @flow(
@@ -56,19 +55,18 @@ def evaluate(
         holdout: Real rows that the release has not seen, for models and attacks.
         against: Other synthetic tables of the same columns.
         settings: Labels, queries, groups, hierarchies; all have defaults.
-        epsilon_report: Also release a few noisy headline figures at this epsilon, charged to the data set's budget.
+        epsilon_report: Instead of the private report, release a few noisy headline figures at this epsilon, charged to
+            the data set's budget.
 
     The report lands in private/reports/ and is private: it is computed from the private rows without noise.
     """
     with words_only("evaluation"):
+        if epsilon_report is not None:
+            return EvaluationSummary(quality=publish_quality(release, epsilon_report, Settings(), data=data))
         request = EvaluationRequest(release, data, holdout, tuple(against or ()), settings)
         report = evaluate_release(request, Settings(), _stage)
-        run = report.evaluation.run
-        _link(run, report)
-        quality = None
-        if epsilon_report is not None:
-            quality = publish_quality(release, epsilon_report, Settings(), data=data)
-        return EvaluationSummary(run=run, report=str(report.html), figures=str(report.figures), quality=quality)
+        _link(report.evaluation.run, report)
+        return EvaluationSummary(report=str(report.html), figures=str(report.figures))
 
 
 def _stage(name: str, run: Callable[[], Any]) -> Any:

@@ -49,13 +49,18 @@ class ReleasedTables:
     consistent: tuple[Marginal, ...]
 
     @classmethod
-    def read(cls, folder: Path) -> ReleasedTables:
-        """From ``folder``/marginals; RequestError for tables that are missing, damaged or of another version."""
+    def read(cls, release: Release) -> ReleasedTables:
+        """From the release's folder; RequestError for tables that are missing, damaged or of another version."""
+        where = release.folder / "marginals"
         try:
-            return cls._read(folder / "marginals")
+            found = cls._read(where)
+            sizes = {attribute: len(r.coarse) for attribute, r in found.recode.items()}
+            if sizes != {codec.attribute: codec.size for codec in release.encoding.codecs}:
+                raise ValueError("these are not the codes of the release's spec")
+            return found
         except (OSError, KeyError, ValueError, pa.ArrowException) as error:
             raise RequestError(
-                f"the tables in {folder / 'marginals'} are missing, damaged or of another version of this program",
+                f"the tables in {where} are missing, damaged or of another version of this program",
                 "Copy the release again, evaluate it with the version that its manifest names, or release again",
                 "RELEASE",
             ) from error

@@ -14,11 +14,14 @@ import numpy as np
 from pydantic import ValidationError
 
 from data_contracts.evaluation_spec import EvaluationSpec, IncomeColumns
+from data_contracts.mgd_spec import MgdSpec
 from flows.errors import RequestError
+from flows.evaluation_tables import coded, mgd_columns
 from flows.spec_messages import dotted, suggestion
 from flows.yaml_file import Document, read_yaml
 from tasks.codecs import EncodingPlan
 from tasks.codecs.base import Codec
+from tasks.metrics.mgd import mgd
 
 
 def load_evaluation_spec(path: Path | None, labels: Sequence[str] = ()) -> EvaluationSpec:
@@ -71,6 +74,17 @@ def check_settings(spec: EvaluationSpec, encoding: EncodingPlan) -> None:
             raise RequestError("names one column twice", "Name three different columns", section)
     if spec.income is not None:
         _check_income(spec.income, codecs)
+    if spec.mgd != MgdSpec():
+        _check_mgd(spec.mgd, encoding)
+
+
+def _check_mgd(spec: MgdSpec, encoding: EncodingPlan) -> None:
+    """Compare two empty tables: whatever does not fit the columns shows."""
+    nothing = coded([], encoding).bins
+    try:
+        mgd(nothing, nothing, spec, *mgd_columns(encoding))
+    except ValueError as error:
+        raise RequestError(str(error), "Correct it in the settings", "mgd") from None
 
 
 def _check_income(columns: IncomeColumns, codecs: Mapping[str, Codec]) -> None:

@@ -8,7 +8,8 @@ private and stays in memory.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,21 @@ from pydantic import ValidationError
 
 from data_contracts.certificate import Manifest
 from data_contracts.domain import Domain, code_dtype
-from data_contracts.spec import ReleaseSpec
+from data_contracts.spec import ReleaseSpec, Unit
 from flows.errors import RequestError
 from flows.settings import Settings
 from flows.source import Source
+from flows.store import safe_name
+from flows.table_files import read_layout
 from tasks.codecs import EncodingPlan, plan
-from tasks.encode import Repairs, encode_batch
+from tasks.encode import Repairs, encode, encode_batch
 from tasks.kernels.counting import CodeTable
 
+SYNTHETIC = "synthetic.parquet"
+"""The synthetic table's file in a released folder."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Coded:
     """One table twice: codes of the fine cells, and of the public bins on which metrics are computed."""
 
@@ -65,6 +71,13 @@ def open_release(release: str | Path, settings: Settings, data: str | Path | Non
             "Name a run (`privsyn ledger show` lists them) or its folder under released/",
             "RELEASE",
         ) from None
+    safe_name(manifest.run, "RELEASE")
+    if SYNTHETIC not in manifest.files:
+        raise RequestError(
+            f"{manifest.run} holds figures of another release, not a synthetic table",
+            "Name the release itself",
+            "RELEASE",
+        )
     where = str(Path(data).expanduser().absolute()) if data is not None else _remembered(manifest.run, settings)
     try:
         spec = ReleaseSpec.model_validate({**manifest.spec, "data": where})
@@ -99,39 +112,60 @@ def _remembered(run: str, settings: Settings) -> str:
         ) from None
 
 
-def read_table(path: str | Path, encoding: EncodingPlan, spec: ReleaseSpec, field: str) -> Coded:
-    """The table at ``path`` (CSV or Parquet) in codes; ``field`` names the argument in errors.
+@dataclass(frozen=True)
+class OpenTable:
+    """A table whose structure fits a release's spec; ``read`` gives its rows in codes."""
 
-    Columns that the release drops may be absent.  Raises RequestError for a table without a released column.
+    source: Source
+    encoding: EncodingPlan
+    unit: Unit
+
+    def read(self) -> Coded:
+        """All rows, or with ``unit.person_id`` those that a release keeps of each person."""
+        return _from_codes(encode(self.source.batches, self.encoding, self.unit, Repairs()), self.encoding)
+
+
+ALL_ROWS = Unit(records_per_person=1)
+"""A unit without a person's identifier: every row is kept."""
+
+
+def open_table(
+    path: str | Path, encoding: EncodingPlan, spec: ReleaseSpec, field: str, *, kept_only: bool = False
+) -> OpenTable:
+    """The table at ``path`` (CSV or Parquet), its structure checked; ``field`` names the argument in errors.
+
+    Columns that the release drops may be absent, but with ``kept_only`` not the identifier of ``unit.person_id``.
+    Raises RequestError for a table that does not fit.
     """
     if not str(path).strip():
         raise RequestError("is empty", "Name a path, or leave the option out", field)
-    names = set(_columns_of(path, spec, field))
-    known = {n: c for n, c in spec.columns.items() if n in names or n in spec.released_columns}
+    unit = spec.unit if kept_only else ALL_ROWS
+    needed = {*spec.released_columns, unit.person_id}
     try:
-        narrowed = spec.model_copy(update={"columns": known})
-        return coded(Source.open(path, narrowed).batches(), encoding)
+        names = set(read_layout(path, spec.columns).columns)
+        known = {n: c for n, c in spec.columns.items() if n in names or n in needed}
+        source = Source.open(path, spec.model_copy(update={"columns": known, "unit": unit}))
     except RequestError as error:
         raise RequestError(error.problem, error.cure, field) from None
+    return OpenTable(source, encoding, unit)
 
 
-def _columns_of(path: str | Path, spec: ReleaseSpec, field: str) -> tuple[str, ...]:
-    from flows.table_files import read_layout
-
-    try:
-        return read_layout(path, spec.columns).columns
-    except RequestError as error:
-        raise RequestError(error.problem, error.cure, field) from None
+def read_table(path: str | Path, encoding: EncodingPlan, spec: ReleaseSpec, field: str) -> Coded:
+    """All rows of the table at ``path`` in codes; see :func:`open_table`."""
+    return open_table(path, encoding, spec, field).read()
 
 
 def coded(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> Coded:
     """Rows of the spec's columns as codes, in bounded memory but for the codes themselves."""
+    return _from_codes((encode_batch(batch, encoding, Repairs()) for batch in batches), encoding)
+
+
+def _from_codes(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> Coded:
     domain, groups = encoding.domain, encoding.groups
     parts: dict[str, list[NDArray[Any]]] = {a: [] for a in domain.attributes}
     for batch in batches:
-        found = encode_batch(batch, encoding, Repairs())
         for attribute in domain.attributes:
-            parts[attribute].append(found.column(attribute).to_numpy())
+            parts[attribute].append(batch.column(attribute).to_numpy())
     fine = []
     for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
         fine.append(np.concatenate([np.zeros(0, code_dtype(size)), *parts.pop(attribute)]))
@@ -151,3 +185,26 @@ def to_bins(fine: CodeTable, groups: Mapping[str, NDArray[np.int32]]) -> CodeTab
     for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
         columns.append(groups[attribute].astype(code_dtype(size))[fine.column(attribute)])
     return CodeTable(domain, tuple(columns))
+
+
+def mgd_columns(encoding: EncodingPlan) -> tuple[dict[str, list[str]], dict[str, bool], dict[str, int]]:
+    """What MGD must know of the public bins, by column: labels, whether they have an order, and the code of null."""
+    labels = {c.attribute: _unlike(c.bin_labels()) for c in encoding.codecs}
+    ordered = {c.attribute: c.values(fine=False) is not None for c in encoding.codecs}
+    return labels, ordered, _null_codes(encoding)
+
+
+def _unlike(labels: Sequence[str]) -> list[str]:
+    """Labels made different from each other: very close edges can read the same."""
+    seen = Counter(labels)
+    return [label if seen[label] == 1 else f"{label} #{i}" for i, label in enumerate(labels)]
+
+
+def _null_codes(encoding: EncodingPlan) -> dict[str, int]:
+    """The null bin of ordered columns; a nominal null is a value like any other."""
+    found = {}
+    for codec in encoding.codecs:
+        values = codec.values(fine=False)
+        if values is not None and np.isnan(values[-1]):
+            found[codec.attribute] = len(values) - 1
+    return found

@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from data_contracts.artifacts import ArtifactRef, Zone
 from flows.disk import in_words, remove_parts, replacing, sync
 from flows.errors import PrivsynError, RequestError
+from flows.zones import make_private_root, roots
 
 SAFE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,80}")
 _RELEASED_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
@@ -48,14 +49,9 @@ class Store:
         Raises RequestError when one root lies inside the other.
         """
         self.dataset = safe_name(dataset, "dataset")
-        self.private_root, self.released_root = Path(private_root).resolve(), Path(released_root).resolve()
-        if self.private_root in (self.released_root, *self.released_root.parents) or (
-            self.released_root in self.private_root.parents
-        ):
-            raise RequestError("the private and the released folder overlap", "Choose two separate folders", "private")
+        self.private_root, self.released_root = roots(private_root, released_root)
+        make_private_root(self.private_root)
         with in_words(self.private_root):
-            self.private_root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.private_root.chmod(0o700)
             for folder in ("store", "locks"):
                 (self.private_root / folder).mkdir(mode=0o700, exist_ok=True)
             with filelock.FileLock(self.private_root / "locks" / ".key.lock"):

@@ -249,6 +249,8 @@ def test_wrong_requests_are_2_name_the_field_and_leave_nothing(
         ("income: {place: age, sex: happy, wage: region}", ["income.wage", "numeric"]),
         ("income: {place: region, sex: happy, wage: income, sexes: [true, maybe]}", ["income.sexes"]),
         ("- a", ["settings.yaml"]),
+        ("mgd: {marginals: [{attributes: [weight]}]}", ["mgd", "weight"]),
+        ("mgd: {hierarchies: {region: {a: [north, nowhere]}}}", ["mgd", "region"]),
     ],
 )
 def test_wrong_settings_name_the_field(made: ReleaseSummary, tmp_path: Path, text: str, words: list[str]) -> None:
@@ -279,6 +281,74 @@ def test_a_release_with_damaged_tables_is_refused(made: ReleaseSummary, tmp_path
     result = privsyn(folder)
     shown = " ".join(result.stderr.split())
     assert result.exit_code == 2 and "RELEASE" in shown and "damaged" in shown, shown
+
+
+@pytest.mark.parametrize("run", ["../../released/leak", "", "a/b", "x\\0y", "."])
+def test_a_manifest_cannot_send_the_report_elsewhere(made: ReleaseSummary, tmp_path: Path, run: str) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(made.released, folder)
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "run": run.replace("\\0", "\0")}), encoding="utf-8")
+    before = contents(tmp_path.parent)
+    result = privsyn(folder, "--data", tmp_path.parent / "nothing.parquet")
+    assert result.exit_code == 2, result.stderr
+    assert contents(tmp_path.parent) == before
+
+
+def test_overlapping_roots_are_refused_before_anything_is_read(
+    made: ReleaseSummary, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIVSYN_PRIVATE", str(home / "out" / "released" / "private"))
+    result = privsyn(made.run, "--data", home / "people.parquet")
+    shown = " ".join(result.stderr.split())
+    assert result.exit_code == 2 and "overlap" in shown
+    assert not (home / "out" / "released" / "private").exists()
+
+
+def test_a_new_private_root_is_its_owners_only(made: ReleaseSummary, home: Path, tmp_path: Path) -> None:
+    result = privsyn(made.released, "--data", home / "people.parquet", "--out", tmp_path / "fresh")
+    assert result.exit_code == 0, result.stderr
+    for folder in (tmp_path / "fresh" / "private").rglob("*"):
+        if folder.is_dir():
+            assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
+    assert stat.S_IMODE((tmp_path / "fresh" / "private").stat().st_mode) == 0o700
+
+
+def test_a_release_of_other_codes_is_refused_before_rows_are_read(made: ReleaseSummary, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(made.released, folder)
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest["spec"]["columns"]["age"]["bins"] = 25
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    result = privsyn(folder)
+    shown = " ".join(result.stderr.split())
+    assert result.exit_code == 2 and "of another version" in shown and "Read tables" not in shown
+
+
+def test_figures_are_no_release(made: ReleaseSummary, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(made.released, folder)
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    del manifest["files"]["synthetic.parquet"]
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    result = privsyn(folder)
+    assert result.exit_code == 2 and "Name the release itself" in " ".join(result.stderr.split())
+
+
+def test_only_the_rows_that_a_release_keeps_are_compared(places: Path, save: Save) -> None:
+    """Ten rows of one person, of which two are kept, and three people with one row each."""
+    rows = pa.table({"pid": ["a"] * 10 + ["b", "c", "d"], "happy": [True] * 10 + [False] * 3})
+    spec = make_spec(
+        {"pid": {"kind": "drop"}, "happy": {"kind": "boolean"}},
+        data=save(rows),
+        unit={"person_id": "pid", "max_records": 2},
+    )
+    report = report_on(release_directly(spec, Settings()))
+    assert report.evaluation.rows_real == 5
+    assert report.evaluation.one_ways[0].real == pytest.approx((3 / 5, 2 / 5))
+    without = save(rows.drop_columns(["pid"]), "without.parquet")
+    with pytest.raises(RequestError, match=r"--data.*pid"):
+        evaluate(EvaluationRequest(report.evaluation.run, without), Settings())
 
 
 def test_errors_show_no_private_value(made: ReleaseSummary, save: Save) -> None:

@@ -41,8 +41,8 @@ def database() -> bytes:
 
 def test_the_report_is_written_and_prefect_holds_no_figure_of_it(made: ReleaseSummary) -> None:
     summary = evaluate(made.run, settings=QUICK)
-    assert Path(summary.report).is_file()
-    figures = json.loads(Path(summary.figures).read_text(encoding="utf-8"))
+    assert summary.report is not None and Path(summary.report).is_file()
+    figures = json.loads(Path(str(summary.figures)).read_text(encoding="utf-8"))
     link = Artifact.get("private-report")
     assert link is not None and made.run in str(link.description)
     rows = database()
@@ -70,5 +70,6 @@ def test_a_stage_that_fails_shows_its_type_only(made: ReleaseSummary, monkeypatc
 def test_noisy_figures_are_released_only_when_asked_for(made: ReleaseSummary) -> None:
     before = {p.name for p in Settings().released_root.iterdir()}
     summary = evaluate(made.run, settings=QUICK, epsilon_report=0.5)
-    assert summary.quality is not None
+    assert summary.quality is not None and summary.report is None
+    assert not (Settings().private_root / "reports").exists()
     assert {p.name for p in Settings().released_root.iterdir()} - before == {summary.quality.run}
