@@ -112,19 +112,26 @@ def _evaluate(request: EvaluationRequest, settings: Settings) -> Report:
 
 
 def _print_summary(report: Report, seconds: float) -> None:
+    """The headlines; a narrow terminal shows an arrow to where better is in place of the range."""
     evaluation = report.evaluation
-    grid = Table(box=None, padding=(0, 2), header_style="bold", title_justify="left")
-    grid.add_column("private figures", no_wrap=True)
+    wide = people.width >= 100 + 14 * (len(evaluation.scores) - 1)
+    grid = Table(box=None, padding=(0, 2 if wide else 1), header_style="bold", title_justify="left")
+    grid.add_column("private figures", overflow="fold")
     for scores in evaluation.scores:
         grid.add_column(scores.table, justify="right", overflow="fold")
-    grid.add_column("range")
-    grid.add_column("as close as a random sample of", justify="right")
+    if wide:
+        grid.add_column("range", no_wrap=True)
+    grid.add_column("like a sample of", justify="right", no_wrap=True)
     for i, metric in enumerate(evaluation.release.metrics):
         if metric.headline:
             values = [_value(s.metrics[i]) for s in evaluation.scores]
-            grid.add_row(metric.title, *values, _range(metric), _sample(metric))
+            arrow = "" if wide else " ↓" if metric.better == "lower" else " ↑"
+            grid.add_row(metric.title + arrow, *values, *([_range(metric)] if wide else []), _sample(metric))
     title = f"privsyn evaluate {evaluation.run}: private, computed from the real rows"
     people.print(Panel(grid, title=title, border_style="yellow", expand=False))
+    for metric in evaluation.release.metrics:
+        if metric.headline and metric.value is None and metric.note:
+            people.print(f"{metric.title}: {metric.note.rstrip('.')}.", soft_wrap=True, markup=False)
     people.print("Look next at:", style="bold")
     people.print(f"  {report.html}   the private report ({seconds:g} s)", soft_wrap=True)
     people.print(f"  {report.figures}   the same figures", soft_wrap=True)
@@ -140,7 +147,7 @@ def _range(metric: Metric) -> str:
 
 
 def _sample(metric: Metric) -> str:
-    return "" if metric.subsample is None else f"{metric.subsample:.1%} of the real rows"
+    return "" if metric.subsample is None else f"{metric.subsample:.1%} of real rows"
 
 
 def _as_json(report: Report, seconds: float) -> dict[str, Any]:
