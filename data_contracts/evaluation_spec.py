@@ -7,9 +7,10 @@ public spec.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from data_contracts.columns import FrozenModel
 from data_contracts.mgd_spec import MgdSpec
@@ -60,3 +61,14 @@ class EvaluationSpec(FrozenModel):
     attack_rows: int = Field(
         default=2_000, ge=10, le=10**6, description="At most this many members and non-members are attacked."
     )
+
+    @field_validator("labels", "groups")
+    @classmethod
+    def _each_once(
+        cls, columns: tuple[str, ...] | Literal["auto"], info: ValidationInfo
+    ) -> tuple[str, ...] | Literal["auto"]:
+        repeated = [c for c, times in Counter(columns if isinstance(columns, tuple) else ()).items() if times > 1]
+        if repeated:
+            option = " (--label on the command line)" if info.field_name == "labels" else ""
+            raise ValueError(f"names the column {repeated[0]!r} more than once{option}")
+        return columns

@@ -129,7 +129,7 @@ def _show(compared: Compared, seconds: float, *, as_json: bool) -> None:
 
 
 def _as_json(compared: Compared, seconds: float) -> dict[str, Any]:
-    from flows.compare_view import lines
+    from flows.compare_view import lines, missing
 
     results = compared.results
     figures = [
@@ -145,5 +145,6 @@ def _as_json(compared: Compared, seconds: float) -> dict[str, Any]:
         "runs": len(results.runs),
         "done": sum(r.outcome == "done" for r in results.runs),
         "figures": figures,
+        "not_computed": missing(results),
         "seconds": seconds,
     }

@@ -25,6 +25,7 @@ from flows.compare_plot import picture
 from flows.compare_view import SECONDS, lines, markdown, markdown_table, missing, table
 from flows.direct import release_directly
 from flows.errors import RequestError
+from flows.evaluation_file import load_evaluation_spec
 from flows.evaluation_tables import coded
 from flows.settings import Settings
 from flows.source import Source
@@ -272,6 +273,18 @@ def test_a_metric_that_nobody_has_is_told_below_the_table() -> None:
     assert missing(by_hand()) == []
 
 
+def test_repeated_labels_and_groups_are_refused() -> None:
+    with pytest.raises(RequestError) as refusal:
+        load_evaluation_spec(None, ["happy", "region", "happy"])
+    assert (refusal.value.field, refusal.value.problem) == (
+        "labels",
+        "names the column 'happy' more than once (--label on the command line)",
+    )
+    with pytest.raises(ValueError, match="names the column 'a' more than once"):
+        EvaluationSpec(groups=("a", "a"))
+    assert EvaluationSpec(labels=("a", "b"), groups=("a",)).labels == ("a", "b")
+
+
 def test_the_picture_shows_methods_metrics_and_references() -> None:
     runs = [run("a", e, 0, None, metrics=(metric(0.2, Majority=0.4, NonPriv=0.1, other=3.0),)) for e in (1.0, 2.0)]
     drawn = picture(comparison(runs, 1), "svg").decode()
@@ -346,6 +359,7 @@ def privsyn(*arguments: object) -> Result:
         (("--epsilons", "0"), "--epsilons: 0 is not above 0"),
         (("--seeds", "0"), "--seeds: 0 is not from 1"),
         (("--label", "caseid"), "--label: the spec releases no column 'caseid'"),
+        (("--label", "happy", "--label", "happy"), "names the column 'happy' more than once (--label"),
         (("--holdout", ""), "--holdout: is empty"),
         (("--data", " "), "--data: is empty"),
         (("--holdout", "/nowhere.parquet"), "--holdout: "),
@@ -385,6 +399,7 @@ def test_the_command_prints_one_table_or_one_object(yaml: Path, places: Path) ->
     assert (answer["private"], answer["runs"], answer["done"]) == (True, 8, 8)
     assert Path(answer["folder"]) == places / "elsewhere" / "private" / "compare" / "people-1"
     assert {"svm:region", "l1_2way", SECONDS} <= {f["metric"] for f in answer["figures"]}
+    assert [said for said in answer["not_computed"] if "--holdout" in said]
     assert {(f["method"], f["epsilon"]) for f in answer["figures"]} == {
         (m, e) for m in ("default", "independent") for e in (0.5, 1.0)
     }
