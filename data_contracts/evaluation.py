@@ -53,8 +53,9 @@ class TableScores(_Model):
 class OneWay(_Model):
     """One column: shares of every public bin, and the sd of the noise that the budget implies for each share.
 
-    ``noise_sd`` is None where nothing is known of the noise.  ``l1`` and ``noise_l1`` (the L1 error that noise alone
-    would be expected to make) are in 0..2.
+    ``noise_sd`` is None where nothing is known of the noise.  ``l1`` is in 0..2.  ``noise_l1``, the L1 error that noise
+    alone would be expected to make, is at least 0 and has no upper bound: noisy counts are neither kept above 0 nor
+    made to add up.
     """
 
     column: str
@@ -100,7 +101,8 @@ class StageError(_Model):
     """Mean L1 error to the real marginals after one stage, over ``marginals`` marginals.
 
     Over the measured marginals: as measured (noise), after consistency, after synthesis.  Over the pairs in no
-    measured marginal: after synthesis, and what independence of the real one-ways would give.
+    measured marginal: after synthesis, and what independence of the real one-ways would give.  0..2, but "measured"
+    has no upper bound (noise).
     """
 
     stage: Literal["measured", "consistent", "synthetic", "not selected", "not selected, if independent"]
@@ -109,7 +111,7 @@ class StageError(_Model):
 
 
 class BinCost(_Model):
-    """One bin of a target marginal: its labels, its share of the earth mover cost, and its two counts' shares."""
+    """One bin of a target marginal: its labels, its part of the AEMC (absolute), and its two counts' shares."""
 
     labels: tuple[str, ...]
     cost: float

@@ -101,7 +101,7 @@ def association_map(columns: Sequence[str], field: str, title: str, most: float)
 
 
 def one_way_ordered() -> dict[str, Any]:
-    """One ordered column: real shares as bars, synthetic ones as dots with a band of 2 sd of the noise."""
+    """One ordered column: real shares as bars, synthetic ones as dots with a band of 2 sd of the noise, in 0..1."""
     first = "split(datum.label, ' … ')[0]"  # a merged bin's label is its first and its last one
     axis = _sparse_axis(labelOverlap="greedy", labelAngle=0, labelSeparation=8, labelLimit=90, labelExpr=first)
     x = alt.X("bin:O", sort=None, title=None, axis=axis)
@@ -159,7 +159,7 @@ def error_by_stage() -> dict[str, Any]:
     """Mean L1 after each stage, over the measured marginals and over the pairs that were not measured."""
     base = alt.Chart(_ROWS).encode(
         y=alt.Y("stage:N", sort=None, title=None, axis=alt.Axis(labelLimit=260, ticks=False)),
-        x=alt.X("mean_l1:Q", title="mean L1 error (0 to 2)", axis=alt.Axis(tickCount=5)),
+        x=alt.X("mean_l1:Q", title="mean L1 error (0 to 2; measured: no upper bound)", axis=alt.Axis(tickCount=5)),
         tooltip=[
             alt.Tooltip("stage:N", title="after"),
             alt.Tooltip("mean_l1:Q", format=".4f", title="mean L1"),
@@ -190,9 +190,12 @@ def _one_way_base() -> alt.Chart:
         .transform_calculate(band="isValid(datum.sd) ? 2 * datum.sd : 0")
         .transform_calculate(
             low="max(0, datum.synthetic - datum.band)",
-            high="datum.synthetic + datum.band",
+            high="min(1, datum.synthetic + datum.band)",
             beyond="isValid(datum.sd) && abs(datum.real - datum.synthetic) > datum.band",
-            noise=f"isValid(datum.sd) ? '± ' + format(datum.band, '{_SHARE}') : 'not known'",
+            cut="datum.synthetic + datum.band > 1 ? ', drawn up to 100%' : ''",
+        )
+        .transform_calculate(
+            noise=f"isValid(datum.sd) ? '± ' + format(datum.band, '{_SHARE}') + datum.cut : 'not known'",
         )
         .encode(tooltip=tooltip)
     )

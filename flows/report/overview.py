@@ -85,7 +85,8 @@ def overview_png(
     worst = sorted(marginals, key=lambda m: (-max(m.expected_noise_l1, m.synthesis_l1), m.attributes))
     parts: list[Content] = []
     if columns:
-        heading = f"Bars: noisy share ± 2 sd of its noise. Dots: synthetic share. {_of(len(columns), len(one_ways))}"
+        heading = "Bars: noisy share ± 2 sd of its noise, drawn from 0 to 100 %. Dots: synthetic share."
+        heading += f" {_of(len(columns), len(one_ways))}"
         cells = [_content(_column(o, i)) for i, o in enumerate(columns)]
         title_of_cells = _heading(f"{heading} columns").to_dict()
         parts.append({"concat": cells, "columns": _ACROSS, "spacing": 14, "title": title_of_cells})
@@ -146,7 +147,7 @@ def short(text: str, letters: int = _NAME_LETTERS) -> str:
 def _column(one_way: OneWayOverview, position: int) -> alt.LayerChart:
     bins = one_way.bins().merged()
     rows = [
-        {"i": i, "low": max(0.0, n - 2 * sd), "high": max(0.0, n + 2 * sd), "synthetic": s}
+        {"i": i, "low": _within(n - 2 * sd), "high": _within(n + 2 * sd), "synthetic": s}
         for i, (n, sd, s) in enumerate(zip(bins.first, bins.noise_sd or (), bins.second, strict=True))
     ]
     step = _WIDTH / max(1, len(rows))
@@ -161,6 +162,10 @@ def _column(one_way: OneWayOverview, position: int) -> alt.LayerChart:
     )
     title = alt.TitleParams(short(one_way.column), anchor="start", fontSize=11)
     return alt.LayerChart(layer=[band, dot], title=title, width=_WIDTH, height=_HEIGHT)
+
+
+def _within(share: float) -> float:
+    return min(1.0, max(0.0, share))
 
 
 def _bin_axis(labels: Sequence[str]) -> alt.Axis:
@@ -194,7 +199,9 @@ def _marginals(marginals: Sequence[MarginalOverview], all_of_them: int) -> alt.L
     legend = alt.Legend(orient="top")
     colour = alt.Color("what:N", title=None, legend=legend)
     scale = alt.Scale(domain=[noise, synthesis], range=[NOISY, SYNTHETIC])
-    line = base.mark_line(color="#bbbbbb").encode(x=alt.X("l1:Q", title="L1 distance of shares (0 to 2)"), detail="i:O")
+    line = base.mark_line(color="#bbbbbb").encode(
+        x=alt.X("l1:Q", title="L1 distance of shares (0 to 2; noise: no upper bound)"), detail="i:O"
+    )
     dots = base.mark_point(filled=True, size=55, opacity=1).encode(
         x="l1:Q",
         color=colour.scale(scale),

@@ -72,9 +72,19 @@ def headlines(evaluation: Evaluation) -> list[Metric]:
 def verdict(evaluation: Evaluation) -> str:
     """One sentence: how far pairs are off, how close a sample would be, columns within noise, the worst pair.
 
-    L1 distance over 2 is the share of rows that would have to be other rows for the two tables to agree.
+    L1 distance over 2 is the share of rows that would have to be other rows for the two tables to agree.  Where a
+    table has no rows, the sentence says only that.
     """
+    if empty := _empty(evaluation):
+        return empty
     return "; ".join(p for p in (_typical(evaluation), _columns(evaluation), _worst(evaluation)) if p) + "."
+
+
+def _empty(evaluation: Evaluation) -> str:
+    which = {(True, True): "The real and the synthetic table have", (True, False): "The real table has"}
+    which[False, True] = "The synthetic table has"
+    subject = which.get((not evaluation.rows_real, not evaluation.release.rows))
+    return "" if subject is None else f"{subject} no rows: how close the two are cannot be said."
 
 
 def _typical(evaluation: Evaluation) -> str:

@@ -43,6 +43,12 @@ def test_the_values_are_what_is_drawn() -> None:
     assert overview_png([before], []) != overview_png([after], [])
 
 
+def test_a_noise_band_beyond_all_shares_is_drawn_to_100_percent() -> None:
+    """0.5 ± 2 * 40 and 0.5 ± 2 * 80 are both drawn from 0 to 1; 0.5 ± 2 * 0.1 is not."""
+    one, other, small = (OneWayOverview("a", ("x", "y"), (0.5, 0.5), (sd, sd), (0.6, 0.4)) for sd in (40.0, 80.0, 0.1))
+    assert overview_png([one], []) == overview_png([other], []) != overview_png([small], [])
+
+
 def test_departure_is_in_units_of_the_expected_noise() -> None:
     # |0.5 - 0.6| + |0.5 - 0.4| = 0.2; noise of sd 0.1 in two bins makes 2 * 0.1 * sqrt(2 / pi).
     one = OneWayOverview("a", ("x", "y"), (0.5, 0.5), (0.1, 0.1), (0.6, 0.4))

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from data_contracts.evaluation import Evaluation, OneWay
+from flows.report import charts
 from flows.report.page import NOMINAL_BINS, meter, metric_groups, one_way_table, render, tables
 from tests.evaluations import make_evaluation
 
@@ -134,6 +135,32 @@ def test_meters_end_at_the_largest_value_where_there_is_no_bound() -> None:
     assert meter(nothing) == {"low": 0.0, "high": 0.0, "value": None, "references": {}}
     beyond = metric.model_copy(update={"value": -3.0, "low": 0.0, "high": 2.0, "references": {"far": 9.0}})
     assert meter(beyond)["value"] == 0.0 and meter(beyond)["references"] == {"far": 100.0}
+
+
+def test_a_card_without_a_value_says_why_and_has_no_best_end() -> None:
+    evaluation = make_evaluation(3)
+    pairs = evaluation.release.metrics[1].model_copy(
+        update={"value": None, "subsample": None, "note": "needs two columns"}
+    )
+    release = evaluation.release.model_copy(update={"metrics": (pairs,)})
+    html = render(changed(evaluation, scores=(release.model_dump(),)))
+    card = html[html.index('<article class="card">') : html.index("</article>")]
+    assert "Not computed: needs two columns." in card
+    assert "(best)" not in card and "meter" not in card and "random sample" not in card
+
+
+def test_shares_and_their_noise_are_drawn_within_0_and_100_percent() -> None:
+    for spec in (charts.one_way_ordered(), charts.one_way_nominal()):
+        steps = spec.get("transform", []) + [t for layer in spec["layer"] for t in layer.get("transform", [])]
+        band = {t["as"]: t["calculate"] for t in steps}
+        assert band["low"].startswith("max(0, ") and band["high"].startswith("min(1, ")
+        assert "drawn up to 100%" in band["cut"]
+    assert "drawn from 0 to 100 %" in render(make_evaluation(3))
+
+
+def test_the_error_of_measured_counts_is_said_to_have_no_bound() -> None:
+    assert "measured: no upper bound" in str(charts.error_by_stage())
+    assert "no upper bound" not in str(charts.error_by_size())
 
 
 def test_metrics_of_tables_are_matched_by_name() -> None:

@@ -80,6 +80,17 @@ def test_the_verdict_without_pairs_noise_or_columns() -> None:
     assert verdict(_changed(evaluation, one_ways=(), scores=(bare,))) == "There is no column to compare."
 
 
+@pytest.mark.parametrize(
+    ("real", "synthetic", "subject"),
+    [(0, 5, "The real table has"), (5, 0, "The synthetic table has"), (0, 0, "The real and the synthetic table have")],
+)
+def test_the_verdict_of_a_table_without_rows_says_only_that(real: int, synthetic: int, subject: str) -> None:
+    evaluation = make_evaluation(2)
+    release = evaluation.release.model_copy(update={"rows": synthetic})
+    empty = _changed(evaluation, rows_real=real, scores=(release,))
+    assert verdict(empty) == f"{subject} no rows: how close the two are cannot be said."
+
+
 def test_worst_first() -> None:
     evaluation = make_evaluation(22)
     assert [o.l1 for o in worst_columns(evaluation)] == sorted((o.l1 for o in evaluation.one_ways), reverse=True)
