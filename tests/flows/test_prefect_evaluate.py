@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import logging
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
 from prefect.artifacts import Artifact
+from prefect.client.orchestration import get_client
 from prefect.settings import get_current_settings
 
 from data_contracts.evaluation_spec import EvaluationSpec
@@ -39,8 +43,59 @@ def database() -> bytes:
     return b"".join(p.read_bytes() for p in file.parent.glob(f"{file.name}*"))
 
 
-def test_the_report_is_written_and_prefect_holds_no_figure_of_it(made: ReleaseSummary) -> None:
+LOGGED = (
+    r"Beginning flow run '[^']+' for flow 'evaluate'",
+    r"View at https?://\S+",
+    r"Finished in state Completed\(\)",
+)
+"""All that a whole evaluation may log, its flow and its tasks together."""
+
+
+class Kept(logging.Handler):
+    """Keeps every message."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """What Prefect's run loggers say, of flows and of tasks."""
+    kept = Kept()
+    loggers = [logging.getLogger(name) for name in ("prefect.flow_runs", "prefect.task_runs")]
+    for logger in loggers:
+        logger.addHandler(kept)
+    yield kept.messages
+    for logger in loggers:
+        logger.removeHandler(kept)
+
+
+def artifacts() -> dict[UUID, str | None]:
+    """Key of every artifact on the server."""
+    with get_client(sync_client=True) as client:
+        return {a.id: a.key for a in client.read_artifacts(limit=200) if a.id is not None}
+
+
+def rounded(value: float) -> set[bytes]:
+    """The value in full and as people round it: 3 to 6 significant digits, 4 to 6 decimals, and as a percentage.
+
+    Only texts with four different digits or more: others stand in a database by chance.
+    """
+    texts = {f"{value:.{n}g}" for n in range(3, 7)} | {f"{value:.{n}f}" for n in range(4, 7)} | {repr(value)}
+    texts |= {f"{100 * value:.{n}f}" for n in (2, 3, 4)}
+    return {t.encode() for t in texts if "." in t and len(t) >= 6 and len(set(t) - set("0.-e")) >= 4}
+
+
+def test_the_report_is_written_and_prefect_holds_no_figure_of_it(made: ReleaseSummary, logged: list[str]) -> None:
+    before = artifacts()
     summary = evaluate(made.run, settings=QUICK)
+    assert [key for id_, key in artifacts().items() if id_ not in before] == ["private-report"]
+    assert len(logged) > 5  # the flow's and its five tasks'
+    assert [m for m in logged if not any(re.fullmatch(p, m) for p in LOGGED)] == []
     assert summary.report is not None and Path(summary.report).is_file()
     figures = json.loads(Path(str(summary.figures)).read_text(encoding="utf-8"))
     link = Artifact.get("private-report")
@@ -48,9 +103,9 @@ def test_the_report_is_written_and_prefect_holds_no_figure_of_it(made: ReleaseSu
     rows = database()
     assert made.run.encode() in rows  # the right file, and written
     values = [m["value"] for m in figures["scores"][0]["metrics"]] + [p["l1"] for p in figures["pairs"]]
-    long = [repr(v).encode() for v in values if v is not None and len(repr(v)) > 8]
-    assert len(long) > 10
-    assert all(value not in rows for value in long)
+    texts = set().union(*(rounded(v) for v in values if v is not None))
+    assert len(texts) > 50
+    assert [text for text in texts if text in rows] == []
     assert CANARY.encode() not in rows
 
 
