@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from data_contracts.spec import ReleaseSpec
+from data_contracts.spec import Guarantee, ReleaseSpec
 from flows.disk import remove_parts
 from flows.errors import BudgetRefusedError, LedgerError, PrivsynError, RequestError
 from flows.ledger import Ledger, Line
@@ -31,7 +31,7 @@ from flows.source import Source
 from flows.step import ReleaseStep, Request, Step
 from flows.steps import STEPS
 from flows.store import Store
-from tasks.privacy.accountant import rho_for
+from tasks.privacy.accountant import Accountant, rho_for
 from tasks.privacy.noise import NoiseSource, OpenDPNoise
 
 
@@ -90,6 +90,8 @@ def open_run(
     result.  It is the operating system's, so a killed process leaves none behind; holding it, Prefect's own
     lock files can only be left-overs of a killed run and are removed.
     """
+    accounted(spec.privacy, "privacy", spec.accountant)
+    accounted(spec.budget, "budget", "tight")
     store = Store(settings.private_root, settings.released_root, spec.dataset)
     records = Records(settings.private_root, spec.dataset)
     with store.lock(f"release-{spec.dataset}"):
@@ -147,6 +149,18 @@ def open_run(
             shell.give_back()
             raise
         note(finished=True)
+
+
+def accounted(promise: Guarantee, field: str, accountant: Accountant) -> Fraction:
+    """The rho of a promise; RequestError that names ``field`` where it cannot be accounted."""
+    try:
+        return rho_for(promise.epsilon, promise.delta, accountant)
+    except (ValueError, OverflowError):
+        raise RequestError(
+            f"epsilon {promise.epsilon:g} with delta {promise.delta:g} cannot be accounted",
+            "Choose a larger epsilon or delta",
+            field,
+        ) from None
 
 
 def _check_ledger(ledger: Ledger, records: Records, spec: ReleaseSpec) -> None:

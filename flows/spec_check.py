@@ -124,16 +124,9 @@ def _warnings(spec: ReleaseSpec, columns: tuple[ColumnPlan, ...]) -> list[str]:
 
 
 def _rho(promise: Guarantee, name: str, accountant: Literal["tight", "paper"]) -> Fraction:
-    from tasks.privacy.accountant import rho_for  # it loads the accountant's libraries
+    from flows.preflight import accounted  # it loads the accountant's libraries
 
-    try:
-        return rho_for(promise.epsilon, promise.delta, accountant)
-    except (ValueError, OverflowError):
-        raise RequestError(
-            f"epsilon {promise.epsilon:g} with delta {promise.delta:g} cannot be accounted",
-            "Choose a larger epsilon or delta",
-            name,
-        ) from None
+    return accounted(promise, name, accountant)
 
 
 def _noise(spec: ReleaseSpec, attributes: int) -> tuple[NoiseLine, ...]:

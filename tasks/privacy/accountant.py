@@ -27,6 +27,9 @@ Accountant = Literal["tight", "paper"]
 RHO_DIGITS = 10
 """Significant decimal digits of a rho made from (epsilon, delta); the rest is rounded away, downwards."""
 
+SMALLEST_EPSILON = 1e-30
+"""No smaller epsilon is accounted for: its rho and the steps towards it would leave the range of floats."""
+
 _STEPS = 60
 _OPENDP_LARGEST = Fraction(50_000)  # its arithmetic overflows from rho = 7e4, where no privacy is left
 _UP = Context(prec=40, rounding=ROUND_CEILING, Emin=-(10**9), Emax=10**9)
@@ -38,9 +41,11 @@ def rho_for(epsilon: float, delta: float, accountant: Accountant = "tight") -> F
     """Largest rho (to RHO_DIGITS digits, rounded down) with ``epsilon_for(rho, delta) <= epsilon``.
 
     Deterministic: the same arguments give the same fraction, so a release may ask for exactly a cap.
-    Raises ValueError unless 0 < epsilon < infinity and 0 < delta < 1.
+    Raises ValueError unless SMALLEST_EPSILON <= epsilon < infinity and 0 < delta < 1.
     """
     _check(epsilon, delta)
+    if epsilon < SMALLEST_EPSILON:
+        raise ValueError(f"epsilon must be at least {SMALLEST_EPSILON:g} to be accounted for, not {epsilon}")
     low = _paper_rho(epsilon, delta)
     if accountant == "tight":
         low = _bisect(low, epsilon, delta)

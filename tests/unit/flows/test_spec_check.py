@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from data_contracts.spec import ReleaseSpec
+from flows.errors import RequestError
 from flows.source import Source
 from flows.spec_check import CheckReport, check, render
 from tasks.codecs import plan
@@ -100,6 +101,18 @@ def test_the_budget_is_compared_as_the_ledger_does() -> None:
     """In zCDP: a larger epsilon at a far smaller delta can cost less, and is not warned about."""
     cheap = check(spec_of(privacy={"epsilon": 1.01, "delta": 1e-15}, budget={"epsilon": 1, "delta": 1e-6}))
     assert cheap.warnings == ()
+
+
+@pytest.mark.parametrize("epsilon", [1e-300, 1e-100])
+@pytest.mark.parametrize("field", ["privacy", "budget"])
+def test_an_epsilon_that_cannot_be_accounted_is_refused_by_name(field: str, epsilon: float) -> None:
+    with pytest.raises(RequestError, match="cannot be accounted") as refused:
+        check(spec_of(**{field: {"epsilon": epsilon, "delta": 1e-9}}))
+    assert (refused.value.field, refused.value.exit_code) == (field, 2)
+
+
+def test_a_tiny_epsilon_is_accounted_and_its_noise_shown() -> None:
+    assert check(spec_of(privacy={"epsilon": 1e-17, "delta": 1e-9})).noise[0].sigma > 1e8
 
 
 @pytest.mark.parametrize("start", [2**53 + 1, 10**19])

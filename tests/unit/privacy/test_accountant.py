@@ -148,6 +148,18 @@ def test_bad_epsilon_is_refused(epsilon, delta):
         rho_for(epsilon, delta)
 
 
+@pytest.mark.parametrize("accountant", ["tight", "paper"])
+@pytest.mark.parametrize("delta", [1e-300, 1e-9, 0.5])
+def test_an_epsilon_beyond_floats_is_refused_and_a_tiny_one_is_accounted(accountant, delta):
+    """1e-17 and the limit itself have a rho, found without overflow; 1e-100 and 1e-300 have none."""
+    for epsilon in (1e-300, 1e-100, 9.9e-31):
+        with pytest.raises(ValueError, match="epsilon must be at least 1e-30"):
+            rho_for(epsilon, delta, accountant)
+    for epsilon in (1e-30, 1e-17):
+        rho = rho_for(epsilon, delta, accountant)
+        assert rho > 0 and epsilon_for(rho, delta, accountant) <= epsilon
+
+
 @pytest.mark.parametrize("delta", [0, 1, -0.1, 2, math.nan])
 def test_bad_delta_is_refused(delta):
     with pytest.raises(ValueError, match="delta"):
