@@ -7,7 +7,8 @@ evaluation (flows/evaluate.py), of which nothing is used here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,30 +20,32 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from data_contracts import tables
-from data_contracts.artifacts import Kind
+from data_contracts.artifacts import Kind, Zone
 from data_contracts.certificate import Certificate
 from data_contracts.quality import QualityFigure, QualityReport
 from data_contracts.spec import Guarantee, ReleaseSpec
 from flows.errors import BudgetRefusedError, LedgerError, RequestError
 from flows.evaluation_tables import Release, open_release, read_table, to_bins
 from flows.ledger import Ledger
-from flows.preflight import Job, Opened, open_run
+from flows.preflight import Job, Opened, accounted, open_run
 from flows.publish import certificate_of, is_whole, place, write_manifest
-from flows.quality_note import MEANINGS, TITLES, quality_note
+from flows.quality_note import TITLES, meaning, quality_note
+from flows.records import Records
 from flows.settings import Settings
 from flows.shell import StepRefs
 from flows.step import ReleaseStep, Request
-from flows.steps import ENCODE
-from flows.store import safe_name
+from flows.steps import DECODE, ENCODE, ONE_WAY_MARGINALS, STEPS
+from flows.store import Store, safe_name
 from tasks import noisy, quality_figures
 from tasks.kernels.counting import CodeTable
-from tasks.privacy.accountant import rho_for
 from tasks.privacy.noise import MAX_SIGMA, NoiseSource
 from tasks.quality_figures import Figure
 
 STEP = "quality_figures"
 SYNTHETIC = "synthetic.parquet"
 FIELD = "--epsilon-report"
+WHOLE_RANGE = 2.0
+"""The figures of two tables of one size lie between 0 and this."""
 
 
 class QualitySummary(BaseModel):
@@ -95,10 +98,11 @@ def publish_quality(
     """
     release = open_release(run_name_or_folder, settings, data)
     _check_release(release)
+    keys = _published_keys(release, settings)
     spec = _spec(release, epsilon_report, delta)
     compared = _compare(release, spec)
-    _check_noise(compared.figures, spec)
-    _check_ledger(spec.dataset, settings)
+    _check_noise(compared, spec)
+    _check_charged(spec.dataset, keys, settings)
     step = quality_step(compared)
     job = Job(
         steps=(ENCODE, step),
@@ -131,8 +135,8 @@ def quality_step(compared: Comparison) -> ReleaseStep:
         {"noisy": tables.NOISY, "receipts": tables.RECEIPTS},
         settings,
         plan=lambda r, i: quality_figures.plan(compared.figures, r.stage_rho(STEP), r.records),
-        exact=lambda rows, queries, threads: quality_figures.exact(
-            to_bins(rows, compared.groups), compared.synthetic, compared.figures, threads
+        exact=lambda r, i, rows, queries: quality_figures.exact(
+            to_bins(rows, compared.groups), compared.synthetic, compared.figures, r.threads
         ),
         rows="encode.encoded_rows",
         rows_domain=lambda r, i: r.encoding.domain,
@@ -155,6 +159,36 @@ def _check_release(release: Release) -> None:
             "Run the release again, which puts them right",
             "RELEASE",
         )
+
+
+def _published_keys(release: Release, settings: Settings) -> Mapping[str, str]:
+    """The lineage keys of the run, once its released synthetic table is, byte for byte, the one that was synthesized.
+
+    The released folder and its manifest can be edited; the private zone's signed reference cannot.
+    """
+    name, dataset = release.manifest.run, release.spec.dataset
+    folder = settings.private_root / "runs" / name
+    try:
+        keys = dict(json.loads((folder / "run.json").read_text(encoding="utf-8"))["keys"])
+        record = Records(settings.private_root, dataset).load(f"step-{keys[DECODE.name]}")
+    except (OSError, ValueError, KeyError, TypeError):
+        record = None
+    if record is None or (folder / "not-private").exists():
+        raise RequestError(
+            f"the private folder {settings.private_root} knows no release {name} of {dataset!r}",
+            "Name its output folder with --out, or run the release again there",
+            "RELEASE",
+        )
+    ref = StepRefs.model_validate(record).tables["synthetic"]
+    store = Store(settings.private_root, settings.released_root, dataset)
+    whole = ref.zone is Zone.RELEASED and ref.key == keys[DECODE.name] and store.verify(ref)
+    if not whole or store.mac(Path(ref.path)) != store.mac(release.folder / SYNTHETIC):
+        raise RequestError(
+            f"the {SYNTHETIC} of {name} is not the table that the private folder recorded for this run",
+            "Run the release again, which puts it right",
+            "RELEASE",
+        )
+    return keys
 
 
 def _spec(release: Release, epsilon: float, delta: float | None) -> ReleaseSpec:
@@ -182,19 +216,32 @@ def _compare(release: Release, spec: ReleaseSpec) -> Comparison:
     return Comparison(synthetic, release.encoding.groups, sha256, quality_figures.figures(synthetic.domain))
 
 
-def _check_noise(asked: Sequence[Figure], spec: ReleaseSpec) -> None:
-    """RequestError where so small an epsilon asks for noise that no integer holds."""
-    rho = rho_for(spec.privacy.epsilon, spec.privacy.delta, spec.accountant)
-    if rho <= 0 or max(q.sigma for q in quality_figures.plan(asked, rho, spec.unit.records)) > MAX_SIGMA:
-        raise RequestError(f"{spec.privacy.epsilon:g} is too small: noise would drown every figure", "Raise it", FIELD)
+def _check_noise(compared: Comparison, spec: ReleaseSpec) -> None:
+    """RequestError where so small an epsilon asks for noise that no integer holds, or that hides every figure."""
+    rho, rows = accounted(spec.privacy, FIELD, spec.accountant), compared.synthetic.rows
+    planned = quality_figures.plan(compared.figures, rho, spec.unit.records)
+    pairs = zip(compared.figures, planned, strict=True)
+    least = min(quality_figures.per_row(q.sigma, f, rows) for f, q in pairs)
+    if max(q.sigma for q in planned) > MAX_SIGMA or least > WHOLE_RANGE:
+        raise RequestError(
+            f"{spec.privacy.epsilon:g} is too small: the noise of every figure (standard deviation {least:.2g} and "
+            f"more) would be wider than the figures' whole range, 0 to {WHOLE_RANGE:g}",
+            "Choose a larger epsilon",
+            FIELD,
+        )
 
 
-def _check_ledger(dataset: str, settings: Settings) -> None:
-    """A release was charged to some ledger: one that does not know its data set would forget that cost."""
+def _check_charged(dataset: str, keys: Mapping[str, str], settings: Settings) -> None:
+    """Every noisy table of the release was charged to this ledger; another one would forget that cost.
+
+    By lineage key, not by run: a run that only differs in post-processing rests on an earlier run's charges.  A step
+    that had nothing to ask (one column has no pairs) gave its reservation back.
+    """
     ledger = Ledger(settings.ledger)
-    if not ledger.summary(dataset):
+    states = {s.name: ledger.state(dataset, keys.get(s.name, "")) for s in STEPS if isinstance(s, ReleaseStep)}
+    if states[ONE_WAY_MARGINALS.name] != "spent" or not set(states.values()) <= {"spent", "cancelled"}:
         raise LedgerError(
-            f"the ledger {ledger.name} has no charge of {dataset!r}, to which this release was charged",
+            f"the ledger {ledger.name} has no charge of {dataset!r} for the noise of this release",
             "Set PRIVSYN_LEDGER to the ledger of the release; nothing was read",
         )
 
@@ -256,7 +303,7 @@ def _report(run: Opened, refs: StepRefs, release: Release, compared: Comparison)
             QualityFigure(
                 name=figure.name,
                 title=TITLES[figure.name],
-                meaning=MEANINGS[figure.name],
+                meaning=meaning(figure.name, len(compared.synthetic.domain.attributes)),
                 value=quality_figures.per_row(int(answer[0]), figure, rows),
                 noise_sd=quality_figures.per_row(query.sigma, figure, rows),
                 compared=figure.compared,

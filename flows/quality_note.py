@@ -19,16 +19,21 @@ TITLES = {
 
 _APART = "0 where all counts agree, 2 where two tables of one size have nothing in common"
 
-MEANINGS = {
+_MEANINGS = {
     "one_way": "For every column: the counts of its values (in public bins) in the private and in the synthetic table, "
     f"their differences added up, per synthetic row; the mean over the columns. {_APART}",
     "pairs": "The same for the joint counts of two columns: over all pairs, or a fixed random choice of 1,000. "
     f"{_APART}",
     "triples": f"The same for the joint counts of three columns: over a fixed random choice of at most 100. {_APART}",
-    "range_queries": "How many rows lie in ranges of three columns: the difference of the two tables' answers, "
+    "range_queries": "How many rows lie in ranges of {ranges}: the difference of the two tables' answers, "
     "per synthetic row; the mean over 1,000 fixed random queries. 0 where all answers agree",
 }
-"""Figure -> what it says, in plain words."""
+
+
+def meaning(figure: str, columns: int) -> str:
+    """What a figure says of tables of that many columns, in plain words; a range query has three of them, or all."""
+    ranges = {1: "the column", 2: "the two columns"}.get(columns, "three columns")
+    return _MEANINGS[figure].format(ranges=ranges)
 
 
 def quality_note(report: QualityReport, certificate: Certificate, *, private: bool) -> str:

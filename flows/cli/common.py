@@ -28,6 +28,9 @@ people = Console(stderr=True, highlight=False)
 PIPED_WIDTH = 160
 """Columns of a table that is not shown on a terminal."""
 
+WARN_EPSILON = 10.0
+"""Above this epsilon of a request people are warned."""
+
 SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="Release spec (YAML).")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the whole error. It may contain private values.")]
 
@@ -81,6 +84,15 @@ def make_folder(out: Path) -> None:
     except OSError as error:
         problem = f"cannot make the folder {out}: {error.strerror}"
         raise RequestError(problem, "Choose a folder that can be written", "--out") from None
+
+
+def warn_of_epsilon(epsilon: float) -> None:
+    """Warn of an epsilon that protects little."""
+    if epsilon > WARN_EPSILON:
+        people.print(
+            f"[yellow]Warning:[/] epsilon {epsilon:g} is above {WARN_EPSILON:g}: "
+            "at this level attacks on single people are known to work."
+        )
 
 
 def command_name() -> str:

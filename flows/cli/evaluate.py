@@ -16,7 +16,7 @@ import typer
 from rich.panel import Panel
 from rich.table import Table
 
-from flows.cli.common import Debug, errors_for_people, named_path, people
+from flows.cli.common import Debug, errors_for_people, named_path, people, warn_of_epsilon
 from flows.errors import RequestError
 from flows.settings import Settings
 
@@ -165,6 +165,7 @@ def _as_json(report: Report, seconds: float) -> dict[str, Any]:
 def _release_figures(release: str, epsilon: float, settings: Settings, data: Path | None, *, as_json: bool) -> None:
     from flows.quality import publish_quality
 
+    warn_of_epsilon(epsilon)
     summary = publish_quality(release, epsilon, settings, data=data)
     if as_json:
         print(json.dumps(summary.model_dump(mode="json")))

@@ -17,14 +17,21 @@ import typer
 from rich.panel import Panel
 from rich.table import Table
 
-from flows.cli.common import Debug, SpecPath, command_name, errors_for_people, make_folder, named_path, people
+from flows.cli.common import (
+    Debug,
+    SpecPath,
+    command_name,
+    errors_for_people,
+    make_folder,
+    named_path,
+    people,
+    warn_of_epsilon,
+)
 from flows.settings import Settings
 
 if TYPE_CHECKING:
     from data_contracts.spec import ReleaseSpec
     from flows.publish import ReleaseSummary
-
-WARN_EPSILON = 10.0
 
 
 def release_command(
@@ -54,11 +61,7 @@ def release_command(
         request = override(load_spec(spec), epsilon=epsilon, delta=delta, data=table, seed=seed_synthesis)
         if folder is not None:
             make_folder(settings.out)
-        if request.privacy.epsilon > WARN_EPSILON:
-            people.print(
-                f"[yellow]Warning:[/] epsilon {request.privacy.epsilon:g} is above {WARN_EPSILON:g}: "
-                "at this level attacks on single people are known to work."
-            )
+        warn_of_epsilon(request.privacy.epsilon)
         summary = _run_release(request, fresh=fresh)
         seconds = round(time.monotonic() - start, 1)
         if as_json:

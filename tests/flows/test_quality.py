@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
 import os
@@ -26,6 +27,7 @@ from flows.errors import BudgetRefusedError, LedgerError, RequestError
 from flows.ledger import Ledger
 from flows.publish import ReleaseSummary, is_whole
 from flows.quality import QualitySummary, publish_quality
+from flows.quality_note import meaning
 from flows.records import Records
 from flows.settings import Settings
 from flows.source import Source
@@ -212,6 +214,10 @@ def test_a_request_above_the_cap_is_refused_and_nothing_is_read(
         (0.0, {}, "--epsilon-report"),
         (float("nan"), {}, "--epsilon-report"),
         (1e-17, {"delta": 1e-30}, "--epsilon-report"),
+        (1e-17, {}, "--epsilon-report"),
+        (1e-100, {}, "--epsilon-report"),
+        (1e-300, {}, "--epsilon-report"),
+        (1e-4, {}, "--epsilon-report"),
         (1.0, {"delta": 1.0}, "delta"),
         (1.0, {"data": "nowhere.parquet"}, "data"),
     ],
@@ -231,13 +237,60 @@ def test_only_a_whole_and_private_release_counts_as_public(spec: ReleaseSpec, re
     fake = release_directly(spec, Settings(), noise=NoNoise())
     with pytest.raises(RequestError, match="test noise"):
         publish_quality(fake.released, 1.0, Settings(), data=spec.data)
-    with pytest.raises(RequestError, match="not a whole release"):
+    manifest = Path(fake.released) / "manifest.json"
+    manifest.write_text(
+        manifest.read_text().replace('"differentially_private": false', '"differentially_private": true')
+    )
+    with pytest.raises(RequestError, match="knows no release"):
+        publish_quality(fake.released, 1.0, Settings(), data=spec.data)
+    with pytest.raises(RequestError, match=r"RELEASE: .*holds figures .*Name the release itself"):
         publish_quality(ask(release).run, 1.0, Settings())
     (Path(release.released) / "synthetic.parquet").write_bytes(Path(spec.data).read_bytes())
     with pytest.raises(RequestError, match="not a whole release"):
         ask(release, 0.5)
     with pytest.raises(RequestError, match="not a release"):
         publish_quality("people-00000000", 1.0, Settings())
+
+
+def replace_table(folder: Path, table: Path) -> None:
+    """Put another table in the release's place, and its hash and size into the manifest."""
+    (folder / "synthetic.parquet").write_bytes(table.read_bytes())
+    manifest = json.loads((folder / "manifest.json").read_text())
+    digest = hashlib.sha256(table.read_bytes()).hexdigest()
+    manifest["files"]["synthetic.parquet"] = {"sha256": digest, "bytes": table.stat().st_size}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert is_whole(folder)
+
+
+def test_a_table_that_no_run_made_is_refused_although_the_manifest_agrees(
+    spec: ReleaseSpec, release: ReleaseSummary
+) -> None:
+    cost = spent()
+    replace_table(Path(release.released), Path(spec.data))
+    with pytest.raises(RequestError, match=r"RELEASE: .*is not the table that the private folder recorded") as refused:
+        ask(release)
+    assert (refused.value.exit_code, spent()) == (2, cost)
+    assert {p.name for p in Settings().released_root.iterdir()} == {release.run}
+
+
+def test_a_run_that_the_private_folder_does_not_know_is_refused(spec: ReleaseSpec, release: ReleaseSummary) -> None:
+    (Settings().private_root / "runs" / release.run / "run.json").unlink()
+    with pytest.raises(RequestError, match=r"RELEASE: .*knows no release"):
+        ask(release, data=spec.data)
+
+
+def test_a_release_on_the_noise_of_another_is_a_release(spec: ReleaseSpec, release: ReleaseSummary) -> None:
+    """Another seed of the post-processing makes another run, on the first one's charges."""
+    seeded = spec.synthesis.model_copy(update={"seed": spec.synthesis.seed + 1})
+    other = release_directly(spec.model_copy(update={"synthesis": seeded}), Settings())
+    assert other.run != release.run and other.drawn == ()
+    assert ask(other).release == other.run
+
+
+def test_a_table_of_two_columns_has_ranges_of_two_columns() -> None:
+    assert "ranges of the column:" in meaning("range_queries", 1)
+    assert "ranges of the two columns:" in meaning("range_queries", 2)
+    assert "ranges of three columns:" in meaning("range_queries", 3)
 
 
 def test_a_release_without_rows_is_refused(spec: ReleaseSpec) -> None:
