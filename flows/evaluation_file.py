@@ -29,7 +29,11 @@ def load_evaluation_spec(path: Path | None, labels: Sequence[str] = ()) -> Evalu
 
     Raises RequestError that names the field, its line and the cure.  Reads nothing but this one file.
     """
-    document = Document({}, {}) if path is None else read_yaml(path)
+    try:
+        document = Document({}, {}) if path is None else read_yaml(path)
+    except RequestError as error:
+        cure = error.cure if "spec" not in error.cure else "Name a YAML file with the evaluation's fields, one a line"
+        raise RequestError(error.problem, cure, "--settings") from None
     content: dict[str, Any] = dict(document.content)
     if labels:
         content["labels"] = list(labels)

@@ -146,7 +146,7 @@ def open_table(
         known = {n: c for n, c in spec.columns.items() if n in names or n in needed}
         source = Source.open(path, spec.model_copy(update={"columns": known, "unit": unit}))
     except RequestError as error:
-        raise RequestError(error.problem, error.cure, field) from None
+        raise RequestError(error.problem, error.cure.replace("--data", field), field) from None
     return OpenTable(source, encoding, unit)
 
 

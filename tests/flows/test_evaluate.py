@@ -219,10 +219,10 @@ WRONG: list[tuple[list[str], list[str]]] = [
     (["nowhere"], ["RELEASE", "nowhere"]),
     (["{run}", "--data", "missing.parquet"], ["--data", "missing.parquet"]),
     (["{run}", "--data", ""], ["--data", "is empty"]),
-    (["{run}", "--holdout", "missing.parquet"], ["--holdout"]),
+    (["{run}", "--holdout", "missing.parquet"], ["--holdout: ", "with --holdout"]),
     (["{run}", "--against", "missing.csv"], ["--against"]),
     (["{run}", "--label", "weight"], ["labels", "weight"]),
-    (["{run}", "--settings", "missing.yaml"], ["missing.yaml"]),
+    (["{run}", "--settings", "missing.yaml"], ["--settings: ", "missing.yaml"]),
     (["{run}", "--epsilon-report", "1", "--label", "happy"], ["--epsilon-report"]),
 ]
 
