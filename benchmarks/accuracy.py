@@ -57,8 +57,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "gum, duplicate_share 0.5 (paper)": {"synthesis": {"method": "gum", "duplicate_share": 0.5}},
     "accountant paper": {"accountant": "paper"},
     "epsilon 0.2": LOW,
+    "epsilon 0.2, split 0.1/0.1/0.8": {**LOW, "split": {"one_way": 0.1, "selection": 0.1, "measurement": 0.8}},
+    "epsilon 0.2, gum": {**LOW, "synthesis": {"method": "gum"}},
     "epsilon 0.2, preset paper": {**LOW, "preset": "paper"},
     "epsilon 5": HIGH,
+    "epsilon 5, gum": {**HIGH, "synthesis": {"method": "gum"}},
     "epsilon 5, preset paper": {**HIGH, "preset": "paper"},
 }
 RANDOM_TRIPLES = 100
@@ -152,12 +155,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Accuracy of settings on public tables.")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", help="JSON of changes to measure on the example tables instead, printed only")
+    parser.add_argument("--skip-tables", action="store_true", help="the example tables only, which takes minutes less")
     arguments = parser.parse_args()
     if arguments.only:
         by_setting(arguments.seeds, {"given": json.loads(arguments.only)})
         return
     _write("accuracy", by_setting(arguments.seeds, SETTINGS))
-    _write("tables", by_table(max(2, arguments.seeds - 2)))
+    if not arguments.skip_tables:
+        _write("tables", by_table(max(2, arguments.seeds - 2)))
 
 
 if __name__ == "__main__":

@@ -19,12 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import numpy_gum, whole_release
+from benchmarks import earth_mover, numpy_gum, whole_release
 from benchmarks.census_like import ATTRIBUTES, ROWS, census_like
 from data_contracts.domain import Clique
 from data_contracts.spec import Synthesis
 from tasks.kernels.counting import CodeTable, count, count_all, thread_count
 from tasks.marginals import Marginal
+from tasks.metrics.pairs import pair_figures
 from tasks.synthesize import synthesize
 
 README = Path(__file__).with_name("README.md")
@@ -94,6 +95,13 @@ def bench_counting(table: CodeTable, threads: int, sample: int) -> Line:
         scaled,
         REQUIRED["count"],
     )
+
+
+def bench_pairs(table: CodeTable, other: CodeTable, threads: int, bincount: float) -> Line:
+    """The evaluation's pass over all pairs of two tables (L1 and associations) against counting both by np.bincount."""
+    figures = lambda: pair_figures(table, other, {}, threads)  # noqa: E731
+    what = f"L1 and association of all {len(figures().pairs):,} pairs of two tables"
+    return Line(what, timed(figures, 2), "np.bincount, both tables, counts only", 2 * bincount)
 
 
 def _same(table: CodeTable, pair: Clique) -> bool:
@@ -204,7 +212,13 @@ def main() -> int:
         bench_gum(table, marginals, threads, sample, Synthesis().duplicate_share, None),
     ]
     lines += bench_sweeps(table, marginals, threads, lines[1].theirs)
-    text = report(lines, table, threads, "" if quick else "\n" + whole_release.measure(ROWS))
+    lines.insert(1, bench_pairs(table, census_like(table.rows - 1, ATTRIBUTES), threads, lines[0].theirs))
+    extra = (
+        ""
+        if quick
+        else f"\n{whole_release.measure(ROWS)}\n\nEarth mover cost:\n```\n{chr(10).join(earth_mover.lines())}\n```"
+    )
+    text = report(lines, table, threads, extra)
     print(f"{text}\n\nload average {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else text)
     if quick:
         return 0

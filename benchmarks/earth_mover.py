@@ -11,6 +11,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from math import inf
 
 import numpy as np
@@ -64,18 +65,20 @@ def measure(weights: str, tolerance: float) -> None:
     print(f"{weights:24s} Delta {tolerance:<4g} AEMC {result.aemc:.6f}  {used_text}", flush=True)
 
 
-def main() -> None:
-    """Every case in a process of its own."""
+def lines() -> Iterator[str]:
+    """What was made, then one line a case, each measured in a process of its own."""
     real, synthetic = incidents()
     filled = [f"{np.count_nonzero(x) / x.size:.1%}" for x in (real, synthetic)]
-    print(f"{' x '.join(map(str, SHAPE))} = {real.size:,} cells; not empty: real {filled[0]}, synthetic {filled[1]}")
+    yield f"{' x '.join(map(str, SHAPE))} = {real.size:,} cells; not empty: real {filled[0]}, synthetic {filled[1]}"
     for weights in WEIGHTS:
         for tolerance in ("0", "2"):
-            subprocess.run([sys.executable, "-m", "benchmarks.earth_mover", weights, tolerance], check=True)
+            command = [sys.executable, "-m", "benchmarks.earth_mover", weights, tolerance]
+            yield subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 if __name__ == "__main__":
     if len(sys.argv) == 3:
         measure(sys.argv[1], float(sys.argv[2]))
     else:
-        main()
+        for line in lines():
+            print(line, flush=True)

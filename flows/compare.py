@@ -29,6 +29,7 @@ from flows.errors import RequestError
 from flows.evaluation_tables import Coded, coded, read_table
 from flows.settings import Settings
 from flows.source import Source
+from flows.zones import private_folder, roots
 from tasks.codecs import EncodingPlan, plan
 from tasks.encode import Repairs, encode
 from tasks.kernels.counting import CodeTable
@@ -103,6 +104,7 @@ def compare(
     ``only``: names of the metrics wanted (flows/score_kinds.py), None for all.  A method that is not installed or
     fails is reported as such and stops nothing.  Raises RequestError (exit 2) for a wrong request.
     """
+    roots(settings.private_root, settings.released_root)
     results = run_all(request, settings.threads, report, only)
     return Compared(_write(results, settings), results)
 
@@ -244,7 +246,7 @@ def _write(results: Comparison, settings: Settings) -> Path:
         "plot.svg": picture(results, "svg"),
         "plot.png": picture(results, "png"),
     }
-    folder = _new_folder(settings.private_root / "compare", results.dataset)
+    folder = _new_folder(private_folder(settings, "compare"), results.dataset)
     with in_words(folder):
         for name, content in contents.items():
             with replacing(folder / name) as temporary:
@@ -254,7 +256,6 @@ def _write(results: Comparison, settings: Settings) -> Path:
 
 def _new_folder(parent: Path, dataset: str) -> Path:
     with in_words(parent):
-        parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         number = 1
         while True:
             folder = parent / f"{dataset}-{number}"
