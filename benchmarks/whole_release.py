@@ -91,11 +91,15 @@ def measure(rows: int) -> str:
         run = timed_command(["release", str(write_census(folder, rows))], folder)
         what = f"`privsyn release`, {rows:,} × {ATTRIBUTES}, synthetic census"
         lines.append(f"| {what} | {run.seconds:.0f} s | 300 s | {run.peak_mb:,.0f} MB | 1,500 MB |")
+        run = timed_command(["evaluate", str(run.result["run"])], folder)
+        lines.append(f"| `privsyn evaluate` of it | {run.seconds:.0f} s | | {run.peak_mb:,.0f} MB | |")
     if ADULT_DATA.exists():
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             run = timed_command(["release", str(ADULT_SPEC), "--data", str(ADULT_DATA)], folder)
             lines.append(f"| `privsyn release`, Adult | {run.seconds:.0f} s | 30 s | {run.peak_mb:,.0f} MB | |")
+            run = timed_command(["evaluate", str(run.result["run"])], folder)
+            lines.append(f"| `privsyn evaluate` of it | {run.seconds:.0f} s | | {run.peak_mb:,.0f} MB | |")
         warm = warm_algorithm_seconds()
         lines.append(f"| Adult, all steps and checks, warm, without Prefect | {warm:.1f} s | 5 s | | |")
     return "\n".join(lines)
