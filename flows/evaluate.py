@@ -86,6 +86,11 @@ def evaluate(
     return stage("Write report", lambda: _write(private_folder(settings, "reports", evaluation.run), evaluation))
 
 
+def report_folder(run: str, settings: Settings) -> Path:
+    """Where the private report of a run lies, or would."""
+    return settings.private_root / "reports" / run
+
+
 @dataclass(frozen=True)
 class _Opened:
     """Tables whose structure fits, none of whose rows was read yet."""
