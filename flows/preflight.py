@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,11 +29,14 @@ from flows.records import Records, write_json
 from flows.settings import Settings
 from flows.shell import REDRAW, ReportProgress, Shell, lineage_keys
 from flows.source import Source
-from flows.step import ReleaseStep, Request, Step
-from flows.steps import STEPS
+from flows.step import Inputs, ReleaseStep, Request, Step
+from flows.steps import ONE_WAY_MARGINALS, STEPS
 from flows.store import Store
 from tasks.privacy.accountant import Accountant, rho_for
 from tasks.privacy.noise import NoiseSource, OpenDPNoise
+
+MOST_NOISE = 1e8
+"""Largest standard deviation of a one-way's total, in records: beyond it `rows: auto` may be too many to make."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,8 @@ def open_run(
     """
     accounted(spec.privacy, "privacy", spec.accountant)
     accounted(spec.budget, "budget", "tight")
+    if job.shares is None:
+        _check_noise(Request(spec, (), lambda: ()))
     store = Store(settings.private_root, settings.released_root, spec.dataset)
     records = Records(settings.private_root, spec.dataset)
     with store.lock(f"release-{spec.dataset}"):
@@ -161,6 +167,18 @@ def accounted(promise: Guarantee, field: str, accountant: Accountant) -> Fractio
             "Choose a larger epsilon or delta",
             field,
         ) from None
+
+
+def _check_noise(request: Request) -> None:
+    """Refuse a budget whose one-ways would say nothing of any table: their total could be any number of rows."""
+    queries = ONE_WAY_MARGINALS.plan(request, Inputs({}))
+    if max(q.sigma * math.sqrt(q.cells) for q in queries) > MOST_NOISE:
+        raise RequestError(
+            f"epsilon {request.spec.privacy.epsilon:g} means noise of more than {MOST_NOISE:,.0f} records; nothing was "
+            "read, nothing was spent",
+            "Choose a larger epsilon",
+            "privacy.epsilon",
+        )
 
 
 def _check_ledger(ledger: Ledger, records: Records, spec: ReleaseSpec) -> None:

@@ -87,6 +87,14 @@ def test_one_column_costs_only_what_it_asks(places: Path, save: Save) -> None:
     assert Ledger(Settings().ledger).summary("people")[0].rho == spent
 
 
+def test_a_budget_that_means_nothing_but_noise_is_refused_and_spends_nothing(places: Path, save: Save) -> None:
+    spec = make_spec(data=save(people(50)), privacy={"epsilon": 1e-17, "delta": 1e-9}, **QUICK)
+    with pytest.raises(RequestError, match=r"privacy\.epsilon"):
+        release_directly(spec, Settings())
+    assert Ledger(Settings().ledger).summary("people") == []
+    assert not list(Settings().private_root.rglob("*.parquet"))
+
+
 def test_a_constant_column_and_a_domain_of_one_value(places: Path, save: Save) -> None:
     flat = {"kind": "number", "min": 0, "max": 1}
     columns = {"sex": SEX, "same": {"kind": "integer", "min": 7, "max": 7}, "flat": flat}
