@@ -125,7 +125,8 @@ def _evaluation(
     scores: Sequence[TableScores],
 ) -> Evaluation:
     real, synthetic = tables.real, tables.compared["release"]
-    pairs = details.pairs(scorer.pairs(synthetic), real, synthetic, released, scorer.threads)
+    coarse = released.recoded(real, synthetic)
+    pairs = details.pairs(scorer.pairs(synthetic), coarse, released, scorer.threads)
     return Evaluation(
         run=release.manifest.run,
         dataset=release.spec.dataset,
@@ -139,7 +140,7 @@ def _evaluation(
         one_ways=details.one_ways(release, real, synthetic, released),
         pairs=pairs,
         sizes=details.sizes(scorer.size_errors(synthetic)),
-        stages=details.stages(pairs, real, synthetic, released, scorer.threads),
+        stages=details.stages(pairs, real, coarse, released, scorer.threads),
         earth_mover=scorer.earth_mover(synthetic).marginals,
         notes=tuple(_notes(release, tables)),
     )

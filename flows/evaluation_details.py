@@ -22,7 +22,7 @@ from flows.errors import RequestError
 from flows.evaluation_tables import Coded, Release
 from tasks import marginals, noisy
 from tasks.compress_domain import Recode, coarse_domain, recode_from_table
-from tasks.kernels.counting import count
+from tasks.kernels.counting import CodeTable, count
 from tasks.marginals import Marginal
 from tasks.metrics.error_sources import (
     PairError,
@@ -78,6 +78,10 @@ class ReleasedTables:
         consistent = tuple(marginals.from_table(pq.read_table(where / "consistent.parquet"), domain))
         return cls(recode, measured, tuple(q.sigma for q in queries), consistent)
 
+    def recoded(self, real: Coded, synthetic: Coded) -> tuple[CodeTable, CodeTable]:
+        """Both tables in the compressed domain, filtered values as one code more."""
+        return recoded(real.fine, self.recode), recoded(synthetic.fine, self.recode)
+
     def measured_pairs(self) -> set[Clique]:
         """Every pair inside a measured marginal, in the domain's order."""
         return {(a, b) for m in self.measured for i, a in enumerate(m.attributes) for b in m.attributes[i + 1 :]}
@@ -110,11 +114,10 @@ def one_ways(release: Release, real: Coded, synthetic: Coded, tables: ReleasedTa
 
 
 def pairs(
-    figures: PairFigures, real: Coded, synthetic: Coded, tables: ReleasedTables, threads: int
+    figures: PairFigures, coarse: tuple[CodeTable, CodeTable], tables: ReleasedTables, threads: int
 ) -> tuple[Pair, ...]:
     """Every pair of columns, in table order, with what its error is made of."""
-    coarse_real, coarse_synthetic = (recoded(t.fine, tables.recode) for t in (real, synthetic))
-    parts = pair_errors(coarse_real, coarse_synthetic, [m for m in tables.consistent if len(m.attributes) > 1], threads)
+    parts = pair_errors(*coarse, [m for m in tables.consistent if len(m.attributes) > 1], threads)
     found = []
     for i, (a, b) in enumerate(figures.pairs):
         part = parts.get((a, b))
@@ -162,11 +165,10 @@ def sizes(errors: Sequence[tuple[Sequence[int], NDArray[np.float64]]]) -> tuple[
 
 
 def stages(
-    found: Sequence[Pair], real: Coded, synthetic: Coded, tables: ReleasedTables, threads: int
+    found: Sequence[Pair], real: Coded, coarse: tuple[CodeTable, CodeTable], tables: ReleasedTables, threads: int
 ) -> tuple[StageError, ...]:
     """Mean errors of the measured marginals after each stage, and of the pairs that were not measured."""
-    coarse_real, coarse_synthetic = (recoded(t.fine, tables.recode) for t in (real, synthetic))
-    measured = clique_errors(coarse_real, coarse_synthetic, tables.measured, tables.consistent, threads)
+    measured = clique_errors(*coarse, tables.measured, tables.consistent, threads)
     out = []
     if measured:
         out += [

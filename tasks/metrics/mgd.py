@@ -69,11 +69,6 @@ def mgd(
     return MgdResult(score, tuple(sorted(scored, key=lambda m: -m.weight * m.aemc)))
 
 
-def to_evaluation(result: MgdResult) -> tuple[EarthMover, ...]:
-    """The part of the evaluation's contract that MGD fills."""
-    return result.marginals
-
-
 def default_marginals(spec: MgdSpec, domain: Domain) -> tuple[TargetMarginal, ...]:
     """Every one-way, then the pairs with at most ``spec.pair_cells`` bins, fewest first, at most ``spec.pairs``.
 

@@ -13,7 +13,7 @@ from data_contracts.evaluation import EarthMover
 from data_contracts.evaluation_spec import EvaluationSpec
 from data_contracts.mgd_spec import MgdSpec, TargetMarginal
 from tasks.kernels.counting import CodeTable
-from tasks.metrics.mgd import MgdResult, default_marginals, mgd, to_evaluation
+from tasks.metrics.mgd import MgdResult, default_marginals, mgd
 
 DOMAIN = Domain.of({"age": 3, "city": 4, "happy": 2})
 LABELS = {"age": ["young", "middle", "old"], "city": ["Chicago", "Gary", "Joliet", "(null)"], "happy": ["no", "yes"]}
@@ -99,7 +99,7 @@ def test_the_drill_down_names_the_attribute_and_the_bins() -> None:
     real = table([(0, 0, 0)] * 5 + [(1, 1, 0)] * 5)
     synthetic = table([(2, 0, 0)] * 2 + [(0, 0, 0)] * 3 + [(1, 1, 0)] * 7)
     target = {"attributes": ["city", "age"]}
-    (found,) = to_evaluation(score(real, synthetic, marginals=[target], tolerance=0, worst_bins=2))
+    (found,) = score(real, synthetic, marginals=[target], tolerance=0, worst_bins=2).marginals
     assert isinstance(found, EarthMover)
     assert found.aemc == pytest.approx(0.4)
     assert list(found.by_attribute.items()) == [("age", pytest.approx(0.2)), ("city", 0.0)]
