@@ -39,6 +39,11 @@ def _not_null(*columns: str) -> list[Expectation]:
     return [_expect("expect_column_values_to_not_be_null", column=c) for c in columns]
 
 
+def _at_least(column: str, least: float, *, strict: bool = False) -> Expectation:
+    """No value below ``least``: said of the smallest one, which takes half the time of saying it of every one."""
+    return _expect("expect_column_min_to_be_between", column=column, min_value=least, strict_min=strict)
+
+
 @dataclass(frozen=True)
 class TableContract:
     """What a table must be: name, zone, schema, expectations.
@@ -69,9 +74,9 @@ PROFILE_SCHEMA = pa.schema(
 
 PROFILE_EXPECTATIONS = (
     *_not_null("column", "outside"),
-    _expect("expect_column_values_to_be_between", column="outside", min_value=0, max_value=0),
+    _expect("expect_column_max_to_be_between", column="outside", min_value=0, max_value=0),
     _expect("expect_column_values_to_be_in_set", column="type_matches", value_set=[True]),
-    _expect("expect_column_values_to_be_between", column="unwanted_nulls", min_value=0, max_value=0),
+    _expect("expect_column_max_to_be_between", column="unwanted_nulls", min_value=0, max_value=0),
 )
 
 
@@ -96,7 +101,7 @@ REPAIRS = _long(
     "repairs",
     Zone.PRIVATE,
     [("column", pa.string()), ("repair", pa.string()), ("rows", pa.int64())],
-    _expect("expect_column_values_to_be_between", column="rows", min_value=0),
+    _at_least("rows", 0),
 )
 """How many values each repair touched while encoding; shown in the private zone only."""
 
@@ -104,8 +109,8 @@ NOISY = _long(
     "noisy",
     Zone.RELEASED,
     [("query", pa.int32()), ("cell", pa.int64()), ("count", pa.int64())],
-    _expect("expect_column_values_to_be_between", column="query", min_value=0),
-    _expect("expect_column_values_to_be_between", column="cell", min_value=0),
+    _at_least("query", 0),
+    _at_least("cell", 0),
     _expect("expect_compound_columns_to_be_unique", column_list=["query", "cell"]),
 )
 """Noisy integer answers of one release step, cell by cell in row-major order of the query's attributes."""
@@ -122,9 +127,9 @@ RECEIPTS = _long(
         ("rho", pa.string()),
     ],
     _expect("expect_column_values_to_be_unique", column="query"),
-    _expect("expect_column_values_to_be_between", column="cells", min_value=1),
-    _expect("expect_column_values_to_be_between", column="sensitivity", min_value=1),
-    _expect("expect_column_values_to_be_between", column="sigma", min_value=0, strict_min=True),
+    _at_least("cells", 1),
+    _at_least("sensitivity", 1),
+    _at_least("sigma", 0, strict=True),
 )
 """One line a query: what was asked, the noise that was drawn, and its exact price (a fraction, as text)."""
 
@@ -142,9 +147,9 @@ RECODE = _long(
         ("variance", pa.float64()),
     ],
     _expect("expect_compound_columns_to_be_unique", column_list=["attribute", "code"]),
-    _expect("expect_column_values_to_be_between", column="coarse", min_value=0),
-    _expect("expect_column_values_to_be_between", column="weight", min_value=0),
-    _expect("expect_column_values_to_be_between", column="variance", min_value=0),
+    _at_least("coarse", 0),
+    _at_least("weight", 0),
+    _at_least("variance", 0),
 )
 """Fine code -> coarse code of every attribute, with the fine code's public label.  ``weight`` is the
 non-negative share by which decode draws the fine code inside its coarse code; ``estimate`` and ``variance`` are
@@ -164,7 +169,7 @@ PAIRS = _long(
     ],
     _expect("expect_column_values_to_be_unique", column="order"),
     _expect("expect_compound_columns_to_be_unique", column_list=["a", "b"]),
-    _expect("expect_column_values_to_be_between", column="cells", min_value=1),
+    _at_least("cells", 1),
 )
 """Pairs that DenseMarg selected, in the order of selection, with the total error after each."""
 
@@ -173,7 +178,7 @@ CLIQUES = _long(
     Zone.RELEASED,
     [("clique", pa.int32()), ("attributes", pa.list_(pa.string())), ("cells", pa.int64())],
     _expect("expect_column_values_to_be_unique", column="clique"),
-    _expect("expect_column_values_to_be_between", column="cells", min_value=1),
+    _at_least("cells", 1),
 )
 """Attribute sets of marginals, numbered from 0."""
 
@@ -187,7 +192,7 @@ MARGINALS = _long(
         ("sigma", pa.float64()),
     ],
     _expect("expect_column_values_to_be_unique", column="clique"),
-    _expect("expect_column_values_to_be_between", column="sigma", min_value=0),
+    _at_least("sigma", 0),
 )
 """Consistent marginals, one a row, counts in row-major order: first the one-way of every attribute in
 domain order, then the measured cliques.  ``sigma`` is the noise that each cell was measured with."""
