@@ -1,14 +1,18 @@
-"""Fixtures shared by all tests: an own output folder and ledger, and no telemetry."""
+"""Fixtures shared by all tests: an own output folder and ledger, PostgreSQL, and no telemetry."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+from tests import postgres
 
 os.environ.update(DO_NOT_TRACK="1", PREFECT_SERVER_ANALYTICS_ENABLED="false", GX_ANALYTICS_ENABLED="false")
 
@@ -45,3 +49,38 @@ def prefect_server() -> Iterator[str]:
         environment.setenv("PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL", "0.1")  # seconds; default: 5
         with prefect_test_harness(server_startup_timeout=120):
             yield str(get_current_settings().api.url)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """A PostgreSQL server's URL: one that this starts, or the one in PRIVSYN_TEST_POSTGRES."""
+    pytest.importorskip("psycopg", reason="no PostgreSQL driver: install privsyn-flows[postgres]")
+    if not postgres.GIVEN and postgres.programs() is None:
+        pytest.skip(
+            "no PostgreSQL: install Debian's package postgresql, or set PRIVSYN_TEST_POSTGRES to a server's URL"
+        )
+    with postgres.server() as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_database(postgres_server: str) -> Iterator[str]:
+    """A new, empty PostgreSQL database; its URL."""
+    with postgres.database(postgres_server) as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a new ledger may be made, once in each kind of database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/ledger.sqlite"
+    return str(request.getfixturevalue("postgres_database"))
+
+
+@pytest.fixture(scope="session")
+def children() -> Any:
+    """Processes forked from a server that holds the heavy modules and no threads."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["__main__", "flows.direct", "great_expectations", "opendp.prelude"])
+    return context

@@ -7,12 +7,11 @@ request then runs again here.  Children are forked from a server that has only i
 from __future__ import annotations
 
 import functools
-import multiprocessing
 import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,14 +95,6 @@ def child(spec: str, environment: dict[str, str], kill: Kill | None, fresh: bool
     if kill is not None:
         plant(kill)
     release_directly(ReleaseSpec.model_validate_json(spec), Settings(), fresh=fresh)
-
-
-@pytest.fixture(scope="session")
-def children() -> Iterator[Any]:
-    """Fork from a server that holds the heavy modules and no threads."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["flows.direct", "great_expectations", "opendp.prelude"])
-    return context
 
 
 @pytest.fixture
