@@ -20,7 +20,6 @@ from rich.console import Console
 from rich.text import Text
 
 from flows.errors import PrivsynError, RequestError
-from flows.settings import Settings
 
 people = Console(stderr=True, highlight=False)
 """What people watch goes to standard error; standard output is for ``--json`` and for tables that were asked for."""
@@ -65,6 +64,8 @@ def _unexpected(error: Exception) -> PrivsynError:
 
 def _print_failure(since: float) -> None:
     """The whole error behind a failed step, which the release keeps in the private zone only."""
+    from flows.settings import Settings  # here: `--help` needs no settings, and they load slowly
+
     path = Settings().private_root / "failure.txt"
     if path.is_file() and path.stat().st_mtime >= since:
         people.print(path.read_text(encoding="utf-8"), markup=False)

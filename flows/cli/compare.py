@@ -17,10 +17,10 @@ from rich.console import Console
 
 from flows.cli.common import PIPED_WIDTH, Debug, SpecPath, errors_for_people, make_folder, named_path, people
 from flows.errors import RequestError
-from flows.settings import Settings
 
 if TYPE_CHECKING:
     from flows.compare import Compared, CompareRequest
+    from flows.settings import Settings
 
 
 def compare_command(
@@ -51,6 +51,8 @@ def compare_command(
         table, held, folder = named_path(data, "--data"), named_path(holdout, "--holdout"), named_path(out, "--out")
         if folder is not None:
             os.environ["PRIVSYN_OUT"] = str(folder.absolute())
+        from flows.settings import Settings
+
         settings = Settings()
         from flows.compare import CompareRequest
         from flows.evaluation_file import load_evaluation_spec

@@ -18,11 +18,11 @@ from rich.table import Table
 
 from flows.cli.common import Debug, errors_for_people, named_path, people, warn_of_epsilon
 from flows.errors import RequestError
-from flows.settings import Settings
 
 if TYPE_CHECKING:
     from data_contracts.evaluation import Evaluation, Metric
     from flows.evaluate import EvaluationRequest, Report
+    from flows.settings import Settings
 
 
 def evaluate_command(
@@ -64,6 +64,8 @@ def evaluate_command(
         table, folder = named_path(data, "--data"), named_path(out, "--out")
         if folder is not None:
             os.environ["PRIVSYN_OUT"] = str(folder.absolute())
+        from flows.settings import Settings
+
         settings = Settings()
         if epsilon_report is not None:
             if holdout or against or label or settings_file:

@@ -14,7 +14,6 @@ import typer
 from rich.console import Console
 
 from flows.cli.common import PIPED_WIDTH, Debug, errors_for_people
-from flows.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Look into the privacy ledger.")
 
@@ -31,6 +30,7 @@ def show_command(
     """
     with errors_for_people(debug=debug):
         from flows.ledger_view import ledger_as_json, print_ledger
+        from flows.settings import Settings
 
         settings = Settings()
         if as_json:

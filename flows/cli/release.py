@@ -27,7 +27,6 @@ from flows.cli.common import (
     people,
     warn_of_epsilon,
 )
-from flows.settings import Settings
 
 if TYPE_CHECKING:
     from data_contracts.spec import ReleaseSpec
@@ -52,6 +51,7 @@ def release_command(
     """Make a differentially private synthetic table from the private table that SPEC names."""
     start = time.monotonic()
     with errors_for_people(debug=debug):
+        from flows.settings import Settings
         from flows.spec_file import load_spec, override
 
         table, folder = named_path(data, "--data"), named_path(out, "--out")
@@ -116,6 +116,7 @@ def _progress_bars() -> Iterator[Callable[[str, int, int], None]]:
 
 def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float) -> None:
     from flows.ledger import Ledger
+    from flows.settings import Settings
 
     state = Ledger(Settings().ledger).summary(request.dataset)[0]
     drawn = ", ".join(s.replace("_", " ") for s in summary.drawn)

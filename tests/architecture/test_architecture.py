@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -305,3 +307,21 @@ def test_the_documents_drawing_is_the_wiring() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     shown = text.partition("<!-- wiring -->")[2].partition("<!-- /wiring -->")[0].strip()
     assert shown == f"```mermaid\n{mermaid()}\n```"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """What makes the command answer at once: its modules alone load neither settings, tables nor Prefect."""
+    heavy = (
+        "numpy",
+        "pyarrow",
+        "pandas",
+        "numba",
+        "pydantic",
+        "prefect",
+        "great_expectations",
+        "sqlalchemy",
+        "networkx",
+    )
+    program = f"import sys, flows.cli; print([m for m in {heavy!r} if m in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT)
+    assert shown.stdout.strip() == "[]"
