@@ -76,7 +76,7 @@ def weights(targets: Sequence[Target]) -> list[int]:
 
 
 def _weight(median: float, sigma: float) -> int:
-    return min(_HEAVIEST, max(1, round(_UNIT * median / sigma))) if sigma > 0 else _UNIT
+    return max(1, round(min(_HEAVIEST, _UNIT * median / float(sigma)))) if sigma > 0 else _UNIT
 
 
 def _residuals(

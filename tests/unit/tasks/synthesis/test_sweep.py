@@ -99,6 +99,7 @@ def test_weights_by_hand() -> None:
     assert weights([target((0, 1), 1e-9), target((1, 2), 1.0), target((2, 3), 2.0)]) == [64, 4, 2]
     assert weights([target((0, 1), 1.0), target((1, 2), 1.0), target((2, 3), 1e9)]) == [4, 4, 1]
     assert weights([target((0,), 0.0), target((0, 1), 0.0)]) == [16, 4]
+    assert weights([target((0, 1), 5e-324), target((1, 2), 1.0)]) == [64, 2]
 
 
 def test_what_noise_explains_is_not_chased() -> None:
