@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from data_contracts.tables import PAIRS
 
@@ -26,7 +27,7 @@ class Chosen:
 
 
 def dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float, records: int = 1) -> list[Chosen]:
-    """Algorithm 1, incrementally: one vectorised argmin a choice.
+    """Algorithm 1, incrementally: one vectorised argmin over the sizes of pairs a choice.
 
     ``scores`` are noisy dependency errors phi_i in records (negative ones are never taken), ``cells`` the
     sizes c_i, ``rho`` the budget of the measurement stage.  With s_i = c_i^(2/3) and
@@ -35,21 +36,35 @@ def dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float, record
     K ((S + s_i)^(3/2) - S^(3/2)) - phi_i.  Stops when the best change is not negative.
     """
     phi = np.asarray(scores, dtype=np.float64)
-    size = np.asarray(cells, dtype=np.float64) ** (2 / 3)
     scale = records / math.sqrt(math.pi * rho)
-    left = np.ones(len(phi), dtype=bool)
+    queues, size = _by_cells(phi, cells)
+    at = [0] * len(queues)
+    best_phi = np.array([phi[queue[0]] for queue in queues])
     taken, error = 0.0, float(phi.sum())
     chosen: list[Chosen] = []
-    while left.any():
-        change = np.where(left, scale * ((taken + size) ** 1.5 - taken**1.5) - phi, np.inf)
-        best = int(np.argmin(change))
-        if change[best] >= 0:
+    while len(chosen) < len(phi):
+        change = scale * ((taken + size) ** 1.5 - taken**1.5) - best_phi
+        group = int(np.argmin(change))
+        if change[group] >= 0:
             break
-        left[best] = False
-        taken += float(size[best])
-        error += float(change[best])
-        chosen.append(Chosen(best, error))
+        chosen.append(Chosen(int(queues[group][at[group]]), error + float(change[group])))
+        taken += float(size[group])
+        error = chosen[-1].error
+        at[group] += 1
+        best_phi[group] = phi[queues[group][at[group]]] if at[group] < len(queues[group]) else -np.inf
     return chosen
+
+
+def _by_cells(phi: NDArray[np.float64], cells: Sequence[int]) -> tuple[list[NDArray[np.intp]], NDArray[np.float64]]:
+    """The pairs of each number of cells, largest score first (ties: the first), and c^(2/3) of each such number.
+
+    Among pairs of one size only the one with the largest score can be the best choice, so a choice looks at as many
+    candidates as there are sizes, not pairs.
+    """
+    numbers, group = np.unique(np.asarray(cells, dtype=np.float64), return_inverse=True)
+    order = np.lexsort((-phi, group))
+    starts = np.searchsorted(group[order], np.arange(1, len(numbers)))
+    return (np.split(order, starts) if len(numbers) else []), numbers ** (2 / 3)
 
 
 def select_pairs(
