@@ -8,7 +8,7 @@ Everything paid for is used: the stage-1 one-ways take part with the weight of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,19 +33,30 @@ class _Estimate:
     counts: Floats
     variance: Floats
 
-    def axes(self, shared: Clique) -> tuple[int, ...]:
-        """Axes to sum over to reach the marginal on ``shared``."""
-        return tuple(i for i, a in enumerate(self.attributes) if a not in shared)
 
-    def project(self, shared: Clique) -> Floats:
-        """Counts on ``shared``, whose order is the domain's."""
-        return self.counts.sum(axis=self.axes(shared))
+class _Member:
+    """An estimate as one of those that share a set of attributes, with all that stays the same from round to round.
 
-    def shift(self, shared: Clique, change: Floats) -> None:
-        """Spread ``change`` (shape of ``shared``) over the cells in proportion to their noise variance."""
-        axes = self.axes(shared)
-        total = self.variance.sum(axis=axes, keepdims=True)
-        self.counts += np.expand_dims(change, axes) * (self.variance / total)
+    ``precision``: 1 / variance of its estimate of each shared count; ``share``: of a change of that count, what each
+    cell takes, in proportion to its noise variance (one number where all cells take the same).
+    """
+
+    def __init__(self, estimate: _Estimate, shared: Clique) -> None:
+        self.estimate = estimate
+        self.axes = tuple(i for i, a in enumerate(estimate.attributes) if a not in shared)
+        total = estimate.variance.sum(axis=self.axes, keepdims=True)
+        share = estimate.variance / total
+        self.precision = 1.0 / total.squeeze(self.axes)
+        self.shape = total.shape
+        self.share = share.flat[0] if share.size and (share == share.flat[0]).all() else share
+
+    def project(self) -> Floats:
+        """Counts on the shared attributes, whose order is the domain's."""
+        return np.add.reduce(self.estimate.counts, axis=self.axes)
+
+    def shift(self, change: Floats) -> None:
+        """Spread ``change``, of the shape of :meth:`project`, over the cells."""
+        self.estimate.counts += change.reshape(self.shape) * self.share
 
 
 def make_consistent(
@@ -79,18 +90,21 @@ def make_consistent(
     noise = [float(np.sqrt(e.variance.mean())) for e in estimates]
     plan = _shared_sets([e.attributes for e in estimates])
     masks = support or {}
+    groups = _groups(estimates, plan)
     for _ in range(rounds if firm > 1 else 0):
-        _average_all(estimates, plan)
-        if inconsistency(estimates, plan) <= TOLERANCE:
+        _average_all(groups)
+        if _inconsistency(groups) <= TOLERANCE:
             break
-    for e in estimates[: len(one_way)]:
-        e.variance = e.variance / firm
+    if firm != 1:
+        for e in estimates[: len(one_way)]:
+            e.variance = e.variance / firm
+        groups = _groups(estimates, plan)
     for _ in range(rounds):
-        _average_all(estimates, plan)
+        _average_all(groups)
         total = max(float(estimates[0].counts.sum()), 0.0) if estimates else 0.0
         for e in estimates:
             e.counts = norm_sub(e.counts, total, masks.get(e.attributes))
-        if inconsistency(estimates, plan) <= TOLERANCE:
+        if _inconsistency(groups) <= TOLERANCE:
             break
     return [Marginal(e.attributes, e.counts, s) for e, s in zip(estimates, noise, strict=True)]
 
@@ -120,19 +134,19 @@ def _shared_sets(cliques: Sequence[Clique]) -> list[tuple[Clique, list[int]]]:
     return found
 
 
-def _average_all(estimates: Sequence[_Estimate], plan: Sequence[tuple[Clique, Sequence[int]]]) -> None:
-    for shared, members in plan:
-        _average([estimates[i] for i in members], shared)
+def _groups(estimates: Sequence[_Estimate], plan: Sequence[tuple[Clique, Sequence[int]]]) -> list[list[_Member]]:
+    """The members of every shared set, in the plan's order, at the estimates' present variances."""
+    return [[_Member(estimates[i], shared) for i in members] for shared, members in plan]
 
 
-def _average(members: Sequence[_Estimate], shared: Clique) -> None:
-    """Move every member to the inverse-variance average of their estimates of ``shared``."""
-    projections = [e.project(shared) for e in members]
-    precision = [1.0 / e.variance.sum(axis=e.axes(shared)) for e in members]
-    weighted = [p * w for p, w in zip(projections, precision, strict=True)]
-    mean = np.sum(weighted, axis=0) / np.sum(precision, axis=0)
-    for e, p in zip(members, projections, strict=True):
-        e.shift(shared, mean - p)
+def _average_all(groups: Iterable[Sequence[_Member]]) -> None:
+    """Move every member of every shared set, set by set, to the inverse-variance average of their estimates of it."""
+    for members in groups:
+        projections = [m.project() for m in members]
+        weighted = [p * m.precision for p, m in zip(projections, members, strict=True)]
+        mean = np.sum(weighted, axis=0) / np.sum([m.precision for m in members], axis=0)
+        for m, p in zip(members, projections, strict=True):
+            m.shift(mean - p)
 
 
 def norm_sub(counts: Floats, total: float, allowed: NDArray[np.bool_] | None = None) -> Floats:
@@ -153,11 +167,11 @@ def norm_sub(counts: Floats, total: float, allowed: NDArray[np.bool_] | None = N
     return full
 
 
-def inconsistency(estimates: Sequence[_Estimate], plan: Sequence[tuple[Clique, Sequence[int]]]) -> float:
+def _inconsistency(groups: Iterable[Sequence[_Member]]) -> float:
     """Largest difference, in records, between two estimates of the same shared count."""
     worst = 0.0
-    for shared, members in plan:
-        projections = [estimates[i].project(shared) for i in members]
+    for members in groups:
+        projections = [m.project() for m in members]
         low, high = np.minimum.reduce(projections), np.maximum.reduce(projections)
         worst = max(worst, float(np.max(high - low)))
     return worst
