@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export DO_NOT_TRACK := 1
 
-.PHONY: help demo test test-all lint bench accuracy results server deploy worker clean
+.PHONY: help demo test test-all lint bench accuracy results peers compare server deploy worker clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make test-all  the same with the slow tests"
 	@echo "make bench     the figures of benchmarks/README.md"
 	@echo "make results   the paper's comparisons of methods on UCI Adult: docs/results.md and its plots"
+	@echo "make compare   AIM, MST and other peers on public tables, into docs/results.md: hours, resumable, needs Python 3.11"
 	@echo "make server    a Prefect server with its UI on this computer (then: make deploy, make worker)"
 	@echo "make clean     remove what these made"
 
@@ -56,6 +57,20 @@ accuracy: $(VENV)/.dev
 results: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.results
 
+# The peers' pins conflict with ours and with each other: an environment each, nothing of it in the project's.
+PEERS := .venv-peers
+PEERS_PYTHON ?= $(PYTHON)
+
+$(PEERS)/%/.done: benchmarks/peers-%.txt
+	$(PEERS_PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install -q --no-deps -r $<
+	@touch $@
+
+peers: $(PEERS)/dpmm/.done $(PEERS)/smartnoise/.done
+
+compare: $(VENV)/.dev peers
+	$(BIN)/python -m benchmarks.compare
+
 server deploy worker: export PREFECT_API_URL ?= http://127.0.0.1:4200/api
 server deploy worker: export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
@@ -71,5 +86,5 @@ worker: $(VENV)/.demo
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/prefect worker start --pool privsyn
 
 clean:
-	rm -rf $(VENV) demo build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) demo build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,257 @@
+"""PrivSyn Flows against its peers on public tables: ``python -m benchmarks.compare`` (``make compare``).
+
+Belongs here: what is compared with what, in which order, and the metrics.  Does not belong here: the peers (peers.py),
+the store (compare_store.py), the page (compare_page.py), the comparison of PrivSyn's own variants (results.py).
+
+The tables are public and the noise of our methods is seeded: nothing here is a release.  All methods get the same
+training rows in codes of the same public bins (tables.py) and give back rows of such codes.  Runs are kept as they
+end; a comparison that was interrupted goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import compare_page
+from benchmarks.accuracy import rows_of
+from benchmarks.compare_page import REAL
+from benchmarks.compare_store import Run, Store
+from benchmarks.peers import PEERS, PeerError
+from benchmarks.tables import LABELS, available
+from data_contracts.domain import Clique, Domain
+from tasks.kernels.counting import CodeTable
+from tasks.methods.base import Task
+from tasks.methods.registry import METHODS
+from tasks.metrics.classification import majority_error, split, svm_error
+from tasks.metrics.k_marginal import k_marginal_score
+from tasks.metrics.marginal_distance import all_cliques, mean_l1, random_cliques
+from tasks.metrics.range_queries import RangeQuery, privsyn_queries, range_query_error
+from tasks.privacy.noise import SeededNoise
+
+HERE = Path(__file__).parent
+STORE = HERE / "compare.jsonl"
+TABLES = (
+    "adult",
+    "national2019-demographic",
+    "gss_happiness",
+    "national2019",
+    "stroke_ist",
+    "census_income",
+    "fire2016",
+)
+"""In the order in which they are run."""
+EPSILONS = (0.2, 1.0, 2.0)
+DELTA = 1e-9
+SEEDS = 3
+OURS = ("default", "privsyn-paper", "independent")
+HOLDOUT_SHARE, SPLIT_SEED = 0.2, 0
+TRIPLES = 300
+WARM_UP_ROWS = 2_000
+DEMOGRAPHIC = ("AGEP", "RAC1P", "MSP", "SEX", "HOUSING_TYPE", "OWN_RENT", "DVET", "DEYE")
+"""SDNist's reduced feature set 1 (its README, "Reduced-size feature sets"; suggested partition: race)."""
+SUBSET = "national2019-demographic"
+"""national2019 with the DEMOGRAPHIC columns only, all rows: the setting of the samples that NIST publishes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """A table as every method gets it: training and hold-out rows in codes of the public bins, and the workloads."""
+
+    name: str
+    train: CodeTable
+    holdout: CodeTable | None
+    pairs: list[Clique]
+    triples: list[Clique]
+    queries: tuple[RangeQuery, ...]
+
+    def task(self, epsilon: float, seed: int, rows: CodeTable | None = None) -> Task:
+        """The task of every method; ``rows`` in place of the training rows, for a warm-up."""
+        domain = self.train.domain
+        bins = {a: np.arange(n, dtype=np.int32) for a, n in zip(domain.attributes, domain.sizes, strict=True)}
+        return Task(rows or self.train, bins, epsilon, DELTA, 1, SeededNoise(seed), seed, threads=1)
+
+
+@cache
+def given(name: str) -> Given:
+    """The table by the public rule, split by a public seed; SUBSET has no hold-out."""
+    if name == SUBSET:
+        train, holdout = only(rows_of("national2019").bins, DEMOGRAPHIC), None
+    else:
+        train, holdout = split(rows_of(name).bins, HOLDOUT_SHARE, SPLIT_SEED)
+    domain = train.domain
+    triples = random_cliques(domain, 3, TRIPLES, 0)
+    return Given(name, train, holdout, all_cliques(domain, 2), triples, privsyn_queries(domain))
+
+
+def only(table: CodeTable, attributes: Sequence[str]) -> CodeTable:
+    """The table's columns of these attributes, in the table's order."""
+    chosen = table.domain.ordered(attributes)
+    return CodeTable(Domain.of({a: table.domain.size(a) for a in chosen}), tuple(table.column(a) for a in chosen))
+
+
+def figures(table: Given, made: CodeTable) -> dict[str, float]:
+    """The metrics of a synthetic table: L1 errors and range queries against the training rows, the SVM on the hold-out
+    rows; where there are the demographic columns of national2019, their k-marginal score over all pairs."""
+    train = table.train
+    found = {
+        "l1_2way": mean_l1(train, made, table.pairs),
+        "l1_3way": mean_l1(train, made, table.triples),
+        "range_query": range_query_error(train, made, table.queries),
+    }
+    if table.holdout is not None:
+        found["svm"] = svm_error(made, table.holdout, LABELS[table.name])
+    if set(DEMOGRAPHIC) <= set(train.domain.attributes):
+        pairs = [p for p in table.pairs if set(p) <= set(DEMOGRAPHIC)]
+        found["k_marginal"] = k_marginal_score(train, made, cliques=pairs)
+    return found
+
+
+def machine() -> str:
+    """The machine in words, without its name."""
+    cores = len(os.sched_getaffinity(0))
+    return f"{cores} cores ({platform.machine()}), Python {platform.python_version()}, numpy {np.__version__}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run that is wanted."""
+
+    method: str
+    table: str
+    epsilon: float
+    seed: int
+
+
+def jobs(methods: Sequence[str], tables: Sequence[str], epsilons: Sequence[float], seeds: int) -> Iterator[Job]:
+    """All runs, seeds outermost: the first table whole, then the others, smallest epsilon first."""
+    for seed in range(seeds):
+        for group in (tables[:1], tables[1:]):
+            for epsilon in sorted(epsilons):
+                for table in group:
+                    yield from (Job(method, table, epsilon, seed) for method in methods)
+
+
+def methods_of(ours: bool, peers: bool) -> list[str]:
+    """The names of the methods in the order in which they are run."""
+    return [*(OURS if ours else ()), *(PEERS if peers else ())]
+
+
+def method_version(method: str) -> str:
+    """The version of the package behind a method; "" where it is not installed."""
+    return PEERS[method].version if method in PEERS else version("privsyn-flows")
+
+
+def run_job(job: Job) -> Run:
+    """Run one method on one table and score what it made; a method that is stopped or fails is a result as well."""
+    table = given(job.table)
+    blank = Run(job.method, method_version(job.method), job.table, job.epsilon, job.seed, "done", machine=machine())
+    run = _peer if job.method in PEERS else _ours
+    try:
+        return run(job, table, blank)
+    except TimeoutError as error:
+        return replace(blank, outcome="time", detail=str(error))
+    except MemoryError as error:
+        return replace(blank, outcome="memory", detail=str(error))
+    except PeerError as error:
+        return replace(blank, outcome="failed", detail=str(error))
+
+
+def _peer(job: Job, table: Given, blank: Run) -> Run:
+    made, used = PEERS[job.method].run(table.task(job.epsilon, job.seed))
+    found = figures(table, made.table)
+    return replace(blank, figures=found, wall=used.wall, cpu=used.cpu, peak_mb=used.peak_mb)
+
+
+def _ours(job: Job, table: Given, blank: Run) -> Run:
+    """A run of this project's own method, compiled by a run on few rows before its time is taken."""
+    method = METHODS[job.method]
+    few = CodeTable(table.train.domain, tuple(c[:WARM_UP_ROWS].copy() for c in table.train.columns))
+    method.run(table.task(job.epsilon, job.seed, few))
+    task = table.task(job.epsilon, job.seed)
+    _forget_peak()
+    wall, cpu = time.perf_counter(), time.process_time()
+    made = method.run(task)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    peak = _peak_mb()
+    return replace(blank, figures=figures(table, made.table), wall=wall, cpu=cpu, peak_mb=peak)
+
+
+def _forget_peak() -> None:
+    """Let the peak of this process's memory start again from what it uses now (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak_mb() -> float:
+    """Peak resident memory of this process since :func:`_forget_peak`, in MB, imports and tables included (Linux)."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def real_rows(name: str) -> Run:
+    """The SVM trained on the real rows, and the error of the most frequent label."""
+    table = given(name)
+    found = {}
+    if table.holdout is not None:
+        found["svm"] = svm_error(table.train, table.holdout, LABELS[name])
+        found["majority"] = majority_error(table.train, table.holdout, LABELS[name])
+    return Run(REAL, "", name, 0.0, 0, "done", found, machine=machine())
+
+
+def run_all(store: Store, wanted: Iterator[Job], again: Sequence[str] = ()) -> None:
+    """Run what the store does not have; a method that was stopped is not tried at larger epsilons or other seeds."""
+    for job in wanted:
+        name = method_version(job.method)
+        if not name:
+            continue
+        if job.method not in again and store.has(job.method, name, job.table, job.epsilon, job.seed):
+            continue
+        if store.stopped(job.method, name, job.table, job.epsilon):
+            continue
+        if (REAL, job.table, 0.0, 0) not in store.runs:
+            store.add(real_rows(job.table))
+        run = run_job(job)
+        store.add(run)
+        print(
+            f"{job.table} {job.method} epsilon {job.epsilon:g} seed {job.seed}: {run.outcome} {run.detail}", flush=True
+        )
+
+
+def main() -> None:
+    """Run what is missing, and write the page."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a peer under way is stopped too
+    parser = argparse.ArgumentParser(description="PrivSyn Flows against its peers on public tables.")
+    parser.add_argument("--only", choices=("ours", "peers", "page"), help="the runs of one side without the page, or only the page")
+    parser.add_argument("--tables", default=",".join(TABLES))
+    parser.add_argument("--epsilons", default=",".join(f"{e:g}" for e in EPSILONS))
+    parser.add_argument("--methods", help="of these methods only, comma-separated")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--again", action="store_true", help="run our own methods again: the code has changed")
+    parser.add_argument("--store", type=Path, default=STORE)
+    arguments = parser.parse_args()
+    store = Store(arguments.store)
+    there = available()
+    tables = [name for name in arguments.tables.split(",") if name.removesuffix("-demographic") in there]
+    if arguments.only != "page":
+        chosen = methods_of(arguments.only != "peers", arguments.only != "ours")
+        if arguments.methods:
+            chosen = [m for m in chosen if m in arguments.methods.split(",")]
+        epsilons = [float(e) for e in arguments.epsilons.split(",")]
+        run_all(store, jobs(chosen, tables, epsilons, arguments.seeds), OURS if arguments.again else ())
+    if arguments.only in (None, "page"):
+        compare_page.write(store.runs.values())
+
+
+if __name__ == "__main__":
+    main()

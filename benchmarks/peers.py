@@ -1,0 +1,146 @@
+"""The peers as methods: each runs in a process, and an environment, of its own.
+
+Belongs here: the peers' names and sources, where their environments lie, and the hand-over of codes.  Does not belong
+here: the calls of their packages (peers_worker.py), limits (peers_limits.py), metrics (compare.py).
+
+A peer gets the training rows in codes of the public bins with the public number of codes of each column, epsilon,
+delta and a seed, and gives rows of such codes back.  Its environment is ``.venv-peers/NAME`` (``make peers``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.peers_limits import Limits, Watched, watch
+from benchmarks.peers_worker import NOT_INSTALLED
+from data_contracts.domain import Domain, code_dtype
+from tasks.kernels.counting import CodeTable
+from tasks.methods.base import Made, Method, Task
+
+HERE = Path(__file__).parent
+ENVIRONMENTS = HERE.parent / ".venv-peers"
+LIMITS = Limits(seconds=20 * 60, megabytes=16 * 1024)
+"""Of one run: 20 minutes and 16 GB."""
+
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+    "JAX_PLATFORMS": "cpu",
+}
+
+
+class PeerError(RuntimeError):
+    """A peer that ended with an error of its own, or gave back something that is no table of codes."""
+
+
+@dataclass(frozen=True)
+class Used:
+    """wall, cpu: seconds of the peer's own work, imports left out; peak_mb: of its whole process."""
+
+    wall: float
+    cpu: float
+    peak_mb: float
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One peer: its name, its environment under ENVIRONMENTS, the package whose version counts, and what it is."""
+
+    name: str
+    environment: str
+    package: str
+    title: str
+    description: str
+
+    @property
+    def python(self) -> Path:
+        """The interpreter of its environment."""
+        return ENVIRONMENTS / self.environment / "bin" / "python"
+
+    @property
+    def version(self) -> str:
+        """The package's version, as the environment's folder names it; "" where it is not installed."""
+        name = self.package.replace("-", "_")
+        found = sorted(self.python.parents[1].glob(f"lib/python*/site-packages/{name}-*.dist-info"))
+        return found[-1].name.removesuffix(".dist-info").rpartition("-")[2] if found else ""
+
+    def run(self, task: Task, limits: Limits = LIMITS) -> tuple[Made, Used]:
+        """Make a table.
+
+        ImportError: not installed; TimeoutError, MemoryError: stopped at a limit, the message says what it had used;
+        PeerError: it failed.
+        """
+        if not self.python.exists():
+            raise ImportError(f"{self.name} is not installed: call `make peers`")
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            _write(task, folder)
+            command = [str(self.python), str(HERE / "peers_worker.py"), self.name, str(folder)]
+            environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": "", "PRIVSYN_CORE_DATA_ROOT": str(folder)}
+            watched = watch(command, limits, environment, folder / "log")
+            self._check(watched)
+            spent = json.loads((folder / "made.json").read_text(encoding="utf-8"))
+            with np.load(folder / "made.npz") as made:
+                table = self._table(made["codes"], task.bins)
+        return Made(table), Used(spent["wall"], spent["cpu"], watched.peak_mb)
+
+    def _check(self, watched: Watched) -> None:
+        used = f"{watched.wall:.0f} s, {watched.cpu:.0f} CPU s, {watched.peak_mb:.0f} MB"
+        if watched.outcome == "time":
+            raise TimeoutError(used)
+        if watched.outcome == "memory":
+            raise MemoryError(used)
+        if watched.exit_code == NOT_INSTALLED:
+            raise ImportError(f"{self.name} is not installed: call `make peers`")
+        if watched.exit_code != 0:
+            lines = watched.stderr.strip().splitlines() or [f"exit code {watched.exit_code}"]
+            raise PeerError(f"{lines[-1][:200]} ({used})")
+
+    def _table(self, codes: np.ndarray, domain: Domain) -> CodeTable:
+        if codes.ndim != 2 or codes.shape[1] != len(domain.attributes) or codes.min(initial=0) < 0:
+            raise PeerError(f"gave back {codes.shape} codes for {len(domain.attributes)} columns, or negative ones")
+        columns = tuple(np.ascontiguousarray(codes[:, i]) for i in range(codes.shape[1]))
+        for attribute, size, column in zip(domain.attributes, domain.sizes, columns, strict=True):
+            if column.max(initial=0) >= size:
+                raise PeerError(f"gave back the code {column.max()} for {attribute}, which has {size}")
+        return CodeTable(domain, tuple(c.astype(code_dtype(s)) for c, s in zip(columns, domain.sizes, strict=True)))
+
+    def method(self) -> Method:
+        """The peer as an entry of a registry of methods."""
+        run: Callable[[Task], Made] = lambda task: self.run(task)[0]  # noqa: E731
+        return Method(self.name, self.title, self.description, f"{self.package} {self.version}".strip(), run)
+
+
+def _write(task: Task, folder: Path) -> None:
+    """The training rows in codes of the public bins, and the request, for the worker."""
+    rows = task.to_bins(task.rows)
+    codes = np.stack([c.astype(np.int32) for c in rows.columns], axis=1)
+    np.savez(folder / "real.npz", codes=codes, sizes=np.array(rows.domain.sizes, np.int64))
+    request = {"epsilon": task.epsilon, "delta": task.delta, "seed": task.seed}
+    (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
+
+
+_ALL = (
+    Peer("aim-dpmm", "dpmm", "dpmm", "AIM (dpmm)", "adaptive choice of pairs, graphical model of at most 4 MB"),
+    Peer("mst-smartnoise", "smartnoise", "smartnoise-synth", "MST (smartnoise)", "a tree of pairs, graphical model"),
+    Peer("privsyn-core", "smartnoise", "privsyn-core", "privsyn-core", "public PrivSyn code, as it is"),
+    Peer("mst-dpmm", "dpmm", "dpmm", "MST (dpmm)", "a tree of pairs, over the package's own copy of mbi"),
+    Peer("aim-smartnoise", "smartnoise", "smartnoise-synth", "AIM (smartnoise)", "AIM over mbi 1.1 and jax"),
+)
+
+PEERS = {peer.name: peer for peer in _ALL}
+"""Every peer by its name, in the order in which they are run."""
+
+
+def echo() -> Peer:
+    """A peer that gives the rows back, in any environment with numpy and pandas: to check the way there and back."""
+    return replace(_ALL[0], name="echo")

@@ -1,0 +1,146 @@
+"""One run of one peer, in the peer's own environment: ``python peers_worker.py PEER FOLDER``.
+
+Belongs here: the call of each package, with the settings that docs/results.md names.  Does not belong here: anything
+of this project (the packages' pins conflict with it, so nothing of it is installed here), limits, metrics.
+
+FOLDER holds ``request.json`` (epsilon, delta, seed) and ``real.npz`` (codes: int32, rows x columns; sizes: the public
+number of codes of each column).  It gets ``made.npz`` (codes) and ``made.json`` (wall and CPU seconds of the peer's
+own work, imports left out).  Exit code 3: the peer is not installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+NOT_INSTALLED = 3
+"""Exit code where the peer's package is missing."""
+
+AIM_MEGABYTES = 4
+"""AIM's bound on its model; with the usual 80 a run takes hours."""
+
+Peer = Callable[[pd.DataFrame, Mapping[str, int], float, float, int], pd.DataFrame]
+"""From rows of codes, the number of codes by column, epsilon, delta and a seed to synthetic rows of codes."""
+
+
+def aim_dpmm(rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int) -> pd.DataFrame:
+    """AIM of dpmm: its settings, but AIM_MEGABYTES and one process; as many rows as its noisy total says."""
+    from dpmm.models.aim import AIMGM
+
+    model = AIMGM(
+        epsilon=epsilon,
+        delta=delta,
+        max_model_size=AIM_MEGABYTES,
+        domain=dict(sizes),
+        random_state=np.random.RandomState(seed),
+        n_jobs=1,
+    )
+    model.fit(rows)
+    return model.generate()
+
+
+def mst_dpmm(rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int) -> pd.DataFrame:
+    """MST of dpmm: its settings, in one process; as many rows as its noisy total says."""
+    from dpmm.models.mst import MSTGM
+
+    random = np.random.RandomState(seed)
+    model = MSTGM(epsilon=epsilon, delta=delta, domain=dict(sizes), random_state=random, n_jobs=1)
+    model.fit(rows)
+    return model.generate()
+
+
+def _smartnoise(synthesizer: Any, rows: pd.DataFrame, sizes: Mapping[str, int], seed: int) -> pd.DataFrame:
+    """Fit and sample with the codes as public labels: the transformer is fitted on the domain, not on the rows.
+
+    Rows are sampled by mbi's method "sample": its default, "round", fills every group in row order, which ties the
+    columns that depend on one parent to each other (Adult, epsilon 1, MST: pairs at .24 instead of .16).
+    """
+    from snsynth.transform import LabelTransformer, TableTransformer
+
+    np.random.seed(seed)  # noqa: NPY002
+    public = pd.DataFrame({a: np.minimum(np.arange(max(sizes.values())), n - 1) for a, n in sizes.items()})
+    transformer = TableTransformer([LabelTransformer(nullable=False) for _ in sizes])
+    transformer.fit(public)
+    synthesizer.fit(rows, transformer=transformer)
+    model = synthesizer.synthesizer
+    synthesizer.synthesizer = SimpleNamespace(synthetic_data=partial(model.synthetic_data, method="sample"))
+    return pd.DataFrame(synthesizer.sample(len(rows)))
+
+
+def aim_smartnoise(
+    rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int
+) -> pd.DataFrame:
+    """AIM of smartnoise-synth: its settings, but AIM_MEGABYTES."""
+    from snsynth.aim import AIMSynthesizer
+
+    return _smartnoise(AIMSynthesizer(epsilon, delta, max_model_size=AIM_MEGABYTES), rows, sizes, seed)
+
+
+def mst_smartnoise(
+    rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int
+) -> pd.DataFrame:
+    """MST of smartnoise-synth: its settings."""
+    from snsynth.mst import MSTSynthesizer
+
+    return _smartnoise(MSTSynthesizer(epsilon, delta), rows, sizes, seed)
+
+
+def privsyn_core(rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int) -> pd.DataFrame:
+    """PrivSyn of privsyn-core: its settings, the optimal zCDP conversion included."""
+    from privsyn import PrivSynModel
+
+    model = PrivSynModel(epsilon=epsilon, delta=delta, random_state=seed)
+    model.fit(rows, dict(sizes))
+    return model.sample(len(rows))
+
+
+def echo(rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int) -> pd.DataFrame:
+    """The rows themselves: no method, only a check of the way there and back."""
+    return rows
+
+
+PEERS: dict[str, tuple[str, Peer]] = {
+    "aim-dpmm": ("dpmm.models.aim", aim_dpmm),
+    "mst-dpmm": ("dpmm.models.mst", mst_dpmm),
+    "aim-smartnoise": ("snsynth.aim", aim_smartnoise),
+    "mst-smartnoise": ("snsynth.mst", mst_smartnoise),
+    "privsyn-core": ("privsyn", privsyn_core),
+    "echo": ("json", echo),
+}
+"""Name -> module that is imported before the clock starts, and the call."""
+
+
+def main(name: str, folder: Path) -> int:
+    """Run one peer; returns the exit code."""
+    module, peer = PEERS[name]
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        print(error, file=sys.stderr)
+        return NOT_INSTALLED
+    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
+    with np.load(folder / "real.npz") as real:
+        codes, sizes = real["codes"], real["sizes"]
+    names = [f"c{i}" for i in range(len(sizes))]
+    rows = pd.DataFrame(codes.astype(np.int64), columns=names)
+    public = dict(zip(names, map(int, sizes), strict=True))
+    wall, cpu = time.perf_counter(), time.process_time()
+    made = peer(rows, public, request["epsilon"], request["delta"], request["seed"])
+    spent = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+    np.savez_compressed(folder / "made.npz", codes=made[names].to_numpy(dtype=np.int64).astype(np.int32))
+    (folder / "made.json").write_text(json.dumps(spent), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2])))

@@ -1,0 +1,114 @@
+"""The generated tables of the comparison with the peers: means, reasons and leads by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.compare_page import (
+    BEGIN,
+    COSTS,
+    END,
+    FIGURES,
+    PAGE,
+    REAL,
+    Runs,
+    cell,
+    faster,
+    lead,
+    page,
+    why_not,
+    write,
+)
+from benchmarks.compare_store import Run
+
+
+def run(method: str, l1: float | None = None, **changes: Any) -> Run:
+    content: dict[str, Any] = {
+        "method": method, "version": "1", "table": "t", "epsilon": 1.0, "seed": 0, "outcome": "done",
+        "figures": {} if l1 is None else {"l1_2way": l1}, "machine": "2 cores",
+    }  # fmt: skip
+    return Run(**{**content, **changes})
+
+
+def test_mean_and_spread() -> None:
+    runs = [
+        run("default", 0.1, wall=1.0),
+        run("default", 0.3, seed=1, wall=3.0),
+        run("default", seed=2, outcome="failed"),
+    ]
+    assert cell(runs, FIGURES[0]) == "0.2000 ±0.1414"
+    assert cell(runs, COSTS[0]) == "2"
+    assert cell(runs[:1], FIGURES[0]) == "0.1000"  # one seed has no spread
+    assert cell(runs, FIGURES[1]) == ""
+
+
+def test_the_reason_of_what_has_no_figures() -> None:
+    runs = Runs(
+        [run("aim-dpmm", outcome="time", detail="1300 s"), run("mst-dpmm", epsilon=2.0, outcome="failed", detail="a|b")]
+    )
+    assert why_not(runs, "aim-dpmm", "t", 1.0) == "did not finish within 20 minutes (1300 s)"
+    assert why_not(runs, "aim-dpmm", "t", 2.0) == "not tried: did not finish within 20 minutes at epsilon 1"
+    assert why_not(runs, "aim-dpmm", "t", 0.2) == ""
+    assert why_not(runs, "mst-dpmm", "t", 2.0) == "failed: a/b"
+    memory = Runs([run("aim-dpmm", outcome="memory", detail="9 MB")])
+    assert why_not(memory, "aim-dpmm", "t", 1.0) == "did not finish within 16 GB (9 MB)"
+
+
+def test_the_lead_is_over_the_best_other_method() -> None:
+    scored = {"l1_2way": 0.4, "k_marginal": 980.0}
+    runs = Runs(
+        [
+            run("default", 0.3, figures={"l1_2way": 0.3, "k_marginal": 990.0}),
+            run("mst-dpmm", figures=scored),
+            run("privsyn-core", 0.9),
+        ]
+    )
+    assert lead(runs, "t", 1.0, FIGURES[0]) == "+25% on MST (dpmm)"
+    assert lead(runs, "t", 1.0, FIGURES[4]) == "990.0 against 980.0, MST (dpmm)"
+    assert lead(runs, "t", 1.0, FIGURES[1]) == ""
+    behind = Runs([run("default", 0.5), run("mst-dpmm", 0.4)])
+    assert lead(behind, "t", 1.0, FIGURES[0]) == "-25% on MST (dpmm)"
+
+
+def test_faster_than_the_fastest_aim_in_cpu_seconds() -> None:
+    ours, aim = run("default", 0.3, cpu=0.5), run("aim-dpmm", 0.4, cpu=100.0)
+    assert faster(Runs([ours, aim]), "t", 1.0) == "200×"
+    assert faster(Runs([ours, run("aim-dpmm", outcome="time")]), "t", 1.0) == "over 2,400×"
+    assert faster(Runs([ours]), "t", 1.0) == ""
+
+
+def test_runs_of_an_older_version_are_left_out() -> None:
+    runs = Runs([run("mst-dpmm", 0.4), run("mst-dpmm", 0.2, seed=1, version="2")])
+    assert [r.version for r in runs.of("mst-dpmm", "t", 1.0)] == ["2"]
+
+
+def test_the_page_shows_every_method_and_the_real_rows() -> None:
+    real = run(REAL, epsilon=0.0, version="", figures={"svm": 0.125, "majority": 0.25})
+    later = run("default", 0.2, epsilon=2.0)
+    lines = page(Runs([real, run("default", 0.3), run("aim-dpmm", outcome="time", detail="x"), later]))
+    start = next(i for i, line in enumerate(lines) if line.startswith("All runs"))
+    large = [line for line in lines[start:] if line.startswith("| t | ")]
+    assert len(large) == 5
+    assert len({line.count("|") for line in large}) == 1
+    assert "| **PrivSyn Flows** | 1 | 0.3000 |" in large[0]
+    assert "| AIM (dpmm) | 0 | did not finish within 20 minutes (x) |" in large[1]
+    assert "| **PrivSyn Flows** | 1 | 0.2000 |" in large[2]
+    assert "| AIM (dpmm) | 0 | not tried: did not finish within 20 minutes at epsilon 1 |" in large[3]
+    assert "| trained on the real rows | | 0 | 0 | 0 | 0.1250 (most frequent label: 0.2500) |" in large[4]
+
+
+def test_writing_twice_changes_nothing_and_leaves_the_rest(tmp_path: Path) -> None:
+    target = tmp_path / "page.md"
+    target.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
+    write([run("default", 0.3)], target)
+    once = target.read_text(encoding="utf-8")
+    write([run("default", 0.3)], target)
+    assert target.read_text(encoding="utf-8") == once
+    assert once.startswith("before\n") and once.endswith("\nafter\n")
+    assert "old" not in once and "0.3000" in once
+
+
+def test_the_page_has_the_markers_once() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text.count(BEGIN) == text.count(END) == 1

@@ -1,0 +1,104 @@
+"""Peers in an environment of their own: codes in are codes out, and every way to fail has its name."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import peers
+from benchmarks.peers import PEERS, Peer, PeerError, echo
+from benchmarks.peers_limits import Limits
+from benchmarks.peers_worker import PEERS as CALLS
+from data_contracts.domain import Domain
+from tasks.kernels.counting import CodeTable
+from tasks.methods.base import Task
+from tasks.privacy.noise import SeededNoise
+
+DOMAIN = Domain.of({"a": 3, "b": 1, "large": 300, "in two bins": 4})
+CODES = (np.array([2, 0, 1, 2]), np.zeros(4), np.array([299, 0, 255, 256]), np.array([3, 0, 1, 2]))
+
+
+def task() -> Task:
+    types = (np.uint8, np.uint8, np.uint16, np.uint8)
+    table = CodeTable(DOMAIN, tuple(c.astype(t) for c, t in zip(CODES, types, strict=True)))
+    groups = {a: np.arange(n, dtype=np.int32) for a, n in zip(DOMAIN.attributes, DOMAIN.sizes, strict=True)}
+    groups["in two bins"] = np.array([0, 0, 1, 1], np.int32)
+    return Task(table, groups, 1.0, 1e-9, 1, SeededNoise(0))
+
+
+@pytest.fixture(autouse=True)
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The environment "dpmm" is this one's interpreter; no other is there."""
+    monkeypatch.setattr(peers, "ENVIRONMENTS", tmp_path)
+    python = tmp_path / "dpmm" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+    return tmp_path
+
+
+def test_codes_of_the_public_bins_come_back_as_they_went() -> None:
+    made, used = echo().run(task())
+    assert made.table.domain == task().bins
+    expected = task().to_bins(task().rows)
+    for attribute in DOMAIN.attributes:
+        assert made.table.column(attribute).dtype == expected.column(attribute).dtype
+        assert (made.table.column(attribute) == expected.column(attribute)).all()
+    assert used.wall >= 0
+    assert used.peak_mb > 1
+
+
+def test_a_peer_is_a_method_like_the_others() -> None:
+    method = echo().method()
+    assert (method.run(task()).table.column("large") == CODES[2]).all()
+    assert method.name == "echo"
+
+
+def test_every_peer_has_its_call() -> None:
+    assert set(PEERS) == set(CALLS) - {"echo"}
+    assert all(peer.name == name for name, peer in PEERS.items())
+
+
+def test_no_environment_and_no_package_are_both_not_installed() -> None:
+    with pytest.raises(ImportError, match="make peers"):
+        PEERS["mst-smartnoise"].run(task())
+    with pytest.raises(ImportError, match="make peers"):
+        PEERS["mst-dpmm"].run(task())  # the interpreter is there, dpmm is not
+
+
+def test_a_limit_says_what_the_run_had_used() -> None:
+    with pytest.raises(TimeoutError, match="CPU s"):
+        echo().run(task(), Limits(seconds=0.0, megabytes=1e6))
+    with pytest.raises(MemoryError, match="MB"):
+        echo().run(task(), Limits(seconds=1e6, megabytes=1.0))
+
+
+def test_an_error_of_the_peer_is_told_in_its_own_words() -> None:
+    with pytest.raises(PeerError, match="KeyError: 'no such peer'"):
+        replace(echo(), name="no such peer").run(task())
+
+
+@pytest.mark.parametrize(
+    ("codes", "problem"),
+    [
+        (np.array([[3, 0, 0, 0]]), "code 3 for a, which has 3"),
+        (np.array([[0, 0, 0, 2]]), "code 2 for in two bins, which has 2"),
+        (np.array([[0, -1, 0, 0]]), "negative"),
+        (np.array([[0, 0, 0]]), "3\\) codes for 4 columns"),
+        (np.array([0, 0, 0, 0]), "4 columns"),
+    ],
+)
+def test_what_is_no_table_of_codes_is_refused(codes: np.ndarray, problem: str) -> None:
+    with pytest.raises(PeerError, match=problem):
+        echo()._table(codes, task().bins)
+
+
+def test_the_version_is_the_installed_package_s(environment: Path) -> None:
+    peer = Peer("x", "dpmm", "some-package", "X", "")
+    assert peer.version == ""
+    (environment / "dpmm/lib/python3.11/site-packages/some_package-1.2.3.dist-info").mkdir(parents=True)
+    assert peer.version == "1.2.3"
