@@ -129,7 +129,11 @@ def _check(sigma: float, cells: int) -> None:
 
 @functools.lru_cache(maxsize=64)
 def _mechanism(sigma: float) -> Any:
-    import opendp.prelude as dp  # here, because loading the library takes a while
+    # Here, because it is needed late; not from opendp.prelude, which loads scikit-learn: a second and more.
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_gaussian
+    from opendp.metrics import l2_distance
+    from opendp.mod import enable_features
 
-    dp.enable_features("contrib")
-    return dp.m.make_gaussian(dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64"), scale=sigma)
+    enable_features("contrib")
+    return make_gaussian(vector_domain(atom_domain(T="i64")), l2_distance(T="f64"), scale=sigma)
