@@ -67,9 +67,12 @@ class Ledger:
     Every method raises LedgerError when the ledger cannot be reached or trusted: no ledger, no release.
     """
 
-    def __init__(self, url: str | Path, timeout: float = 30.0) -> None:
-        """``url``: postgresql://..., sqlite:///FILE or a path; ``timeout``: seconds to wait for other writers."""
-        self._database = Database(url, timeout)
+    def __init__(self, url: str | Path, timeout: float = 30.0, *, create: bool = True) -> None:
+        """``url``: postgresql://..., sqlite:///FILE or a path; ``timeout``: seconds to wait for other writers.
+
+        Without ``create`` a ledger that is not there is a LedgerError.
+        """
+        self._database = Database(url, timeout, create=create)
 
     @property
     def name(self) -> str:
@@ -145,6 +148,12 @@ class Ledger:
         """The history as JSON-ready dictionaries; rho stays exact text."""
         return [{**asdict(e), "rho": _text(e.rho)} for e in self.entries(dataset)]
 
+    def check(self) -> None:
+        """Raise LedgerError unless the whole history adds up and an entry could be written now."""
+        self._database.check_writable()
+        with self._database.read() as connection:
+            self._must_add_up(connection, _entries(connection))
+
     def verify(self) -> list[str]:
         """Recompute chain, states and sums; one sentence a problem, nothing when all is well."""
         with self._database.read() as connection:
@@ -160,6 +169,10 @@ class Ledger:
     def _trusted(self, connection: Connection, dataset: str) -> tuple[Dataset, list[Entry]]:
         """The data set and its entries, once the whole ledger has passed its audit."""
         entries = _entries(connection)
+        self._must_add_up(connection, entries)
+        return self._known(connection, dataset), [e for e in entries if e.dataset == dataset]
+
+    def _must_add_up(self, connection: Connection, entries: Sequence[Entry]) -> None:
         problems = self._audit(connection, entries)
         if problems:
             more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -167,7 +180,6 @@ class Ledger:
                 f"the ledger {self.name} does not add up: {problems[0]}{more}",
                 "Restore it from a backup; nothing was read from the data",
             )
-        return self._known(connection, dataset), [e for e in entries if e.dataset == dataset]
 
     def _known(self, connection: Connection, dataset: str) -> Dataset:
         known = _datasets(connection).get(dataset)

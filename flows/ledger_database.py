@@ -92,19 +92,25 @@ _CREATION_LOCK = 7_096_531_844  # any number; two processes that create the tabl
 class Database:
     """One ledger's database; every transaction opens and closes its own connection."""
 
-    def __init__(self, address: str | Path, timeout: float = 30.0) -> None:
-        """``address``: a PostgreSQL or SQLite URL, or the path of an SQLite file; ``timeout`` in seconds."""
+    def __init__(self, address: str | Path, timeout: float = 30.0, *, create: bool = True) -> None:
+        """``address``: a PostgreSQL or SQLite URL, or the path of an SQLite file; ``timeout`` in seconds.
+
+        Without ``create`` a ledger that is not there is a LedgerError.
+        """
         self.url = _url(address)
         self.sqlite = self.url.get_backend_name() == "sqlite"
         self._timeout = timeout
         with self._in_words():
             if self.sqlite:
-                _make_private_file(Path(str(self.url.database)))
+                path = Path(str(self.url.database))
+                if not create and not path.exists():
+                    raise self._missing()
+                _make_private_file(path)
             self._engine = sa.create_engine(self.url, poolclass=NullPool, connect_args=self._connect_args())
             if self.sqlite:
                 sa.event.listen(self._engine, "connect", _manual_transactions)
                 sa.event.listen(self._engine, "begin", _begin)
-            self._create()
+            self._create(create=create)
 
     @property
     def name(self) -> str:
@@ -139,7 +145,18 @@ class Database:
     def _connect_args(self) -> dict[str, Any]:
         return {"timeout": self._timeout} if self.sqlite else {"connect_timeout": max(2, int(self._timeout))}
 
-    def _create(self) -> None:
+    def check_writable(self) -> None:
+        """Write nothing new, but write: LedgerError where the database is read-only, full or locked for too long."""
+        with self.write() as connection:
+            connection.execute(ledger_table.update().values(entries=ledger_table.c.entries))
+
+    def _missing(self) -> LedgerError:
+        return LedgerError(
+            f"the ledger {self.name} is missing, and releases were charged to it",
+            "Restore it from a backup, or set PRIVSYN_LEDGER to where it is; a new one would forget what was spent",
+        )
+
+    def _create(self, *, create: bool) -> None:
         """Create what is missing, or refuse a schema from another version."""
         with self._engine.connect() as connection:
             if sa.inspect(connection).has_table("ledger"):
@@ -150,6 +167,8 @@ class Database:
                     f"the ledger {self.name} has schema version {version}, and this program knows {SCHEMA_VERSION}",
                     "Use the version of privsyn-flows that wrote it",
                 )
+        if not create:
+            raise self._missing()
         with self._engine.connect() as connection:
             connection.execution_options(immediate=True)
             with connection.begin():

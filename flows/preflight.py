@@ -3,8 +3,9 @@
 Belongs here: everything between a validated spec and the first step, in the order that spends nothing
 and reads nothing before the ledger agrees.  Does not belong here: running steps (flows/shell.py).
 
-Order: lock -> the right ledger and cap -> (a request never seen before) is there room? -> structure of the
-data -> fingerprint -> keys -> reserve what is not yet drawn, in one transaction -> steps.
+Order: lock -> the right ledger, whole, writable and with this cap -> (a request never seen before) is there room? ->
+structure of the data -> fingerprint -> keys -> (rows that are not encoded yet) can every row be read? -> reserve what
+is not yet drawn, in one transaction -> steps.
 """
 
 from __future__ import annotations
@@ -94,22 +95,8 @@ def open_run(
     result.  It is the operating system's, so a killed process leaves none behind; holding it, Prefect's own
     lock files can only be left-overs of a killed run and are removed.
     """
-    accounted(spec.privacy, "privacy", spec.accountant)
-    accounted(spec.budget, "budget", "tight")
-    if job.shares is None:
-        _check_noise(Request(spec, (), lambda: ()))
-    store = Store(settings.private_root, settings.released_root, spec.dataset)
-    records = Records(settings.private_root, spec.dataset)
-    with store.lock(f"release-{spec.dataset}"):
-        store.remove_leftovers()
-        records.remove_leftovers()
-        _clear_stale_locks(settings.private_root / "prefect" / "locks" / spec.dataset)
-        ledger = Ledger(settings.ledger)
-        _check_ledger(ledger, records, spec)
-        request_name = f"request-{_request_key(spec, job)}"
-        seen = records.load(request_name)
-        if seen is None or (fresh and seen["finished"]):
-            _ask_room(ledger, spec)
+    with _agreed(spec, settings, fresh=fresh, job=job) as (store, records, ledger):
+        request_name = _request_name(spec, job)
         source = Source.open(spec.data, spec)
         fingerprint = store.fingerprint(source.files)
         request = Request(
@@ -137,6 +124,8 @@ def open_run(
         while fresh and shell.lost_step():
             generation = replace(generation, number=generation.number + 1, finished=False)
             shell = shell_of(generation.number)
+        if not shell.is_whole(job.steps[0]):
+            source.check_rows()
         records.save(request_name, {"dataset": spec.dataset, "finished": False})  # its room may be its own from here on
         try:
             lines = shell.missing_budget()
@@ -155,6 +144,41 @@ def open_run(
             shell.give_back()
             raise
         note(finished=True)
+
+
+def check_request(spec: ReleaseSpec, settings: Settings, *, fresh: bool) -> None:
+    """Refuse a release that :func:`open_run` would refuse for its spec, ledger or table; charge and draw nothing.
+
+    For a command that starts a server for its run: what is wrong is said before that.  The rows of a request that was
+    seen before are left to :func:`open_run`, which knows whether they are encoded already.
+    """
+    with _agreed(spec, settings, fresh=fresh, job=RELEASE) as (_, records, _):
+        source = Source.open(spec.data, spec)
+        if records.load(_request_name(spec, RELEASE)) is None:
+            source.check_rows()
+
+
+@contextmanager
+def _agreed(
+    spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job
+) -> Iterator[tuple[Store, Records, Ledger]]:
+    """Hold the data set's lock, once its ledger agrees; the data has not been looked for yet."""
+    accounted(spec.privacy, "privacy", spec.accountant)
+    accounted(spec.budget, "budget", "tight")
+    if job.shares is None:
+        _check_noise(Request(spec, (), lambda: ()))
+    store = Store(settings.private_root, settings.released_root, spec.dataset)
+    records = Records(settings.private_root, spec.dataset)
+    with store.lock(f"release-{spec.dataset}"):
+        store.remove_leftovers()
+        records.remove_leftovers()
+        _clear_stale_locks(settings.private_root / "prefect" / "locks" / spec.dataset)
+        ledger = Ledger(settings.ledger, create=records.load("ledger") is None)
+        _check_ledger(ledger, records, spec)
+        seen = records.load(_request_name(spec, job))
+        if seen is None or (fresh and seen["finished"]):
+            _ask_room(ledger, spec)
+        yield store, records, ledger
 
 
 def accounted(promise: Guarantee, field: str, accountant: Accountant) -> Fraction:
@@ -184,9 +208,11 @@ def _check_noise(request: Request) -> None:
 def _check_ledger(ledger: Ledger, records: Records, spec: ReleaseSpec) -> None:
     """The ledger must be the one that this private zone's releases were charged to, with the spec's cap.
 
-    Raises LedgerError for another ledger (an empty one would forget what was spent), RequestError for another
-    cap.  A new data set is registered later, when nothing but the reservation is left to refuse.
+    Raises LedgerError for another ledger (an empty one would forget what was spent) and for one that does not add up
+    or takes no entry, RequestError for another cap.  A new data set is registered later, when nothing but the
+    reservation is left to refuse.
     """
+    ledger.check()
     known = ledger.summary(spec.dataset)
     before = records.load("ledger")
     if before is not None and (not known or known[0].created != before["created"]):
@@ -214,11 +240,11 @@ def _ask_room(ledger: Ledger, spec: ReleaseSpec) -> None:
         )
 
 
-def _request_key(spec: ReleaseSpec, job: Job) -> str:
-    """Names a request without its path and post-processing; says nothing of the data."""
+def _request_name(spec: ReleaseSpec, job: Job) -> str:
+    """Names the record of a request, without its path and post-processing; says nothing of the data."""
     public = {**spec.public(), **job.asks}
     public.pop("synthesis")
-    return hashlib.sha256(json.dumps(public, sort_keys=True).encode()).hexdigest()
+    return f"request-{hashlib.sha256(json.dumps(public, sort_keys=True).encode()).hexdigest()}"
 
 
 def _released_order(source: Source, spec: ReleaseSpec) -> tuple[str, ...]:

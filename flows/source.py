@@ -34,6 +34,9 @@ _CSV_BLOCK = 1 << 23
 _BROKEN = (OSError, EOFError, ValueError, KeyError, pa.ArrowException)
 """What pyarrow raises on a file that is not what its name says."""
 
+_WHOLE: set[tuple[Any, ...]] = set()
+"""Files, as they were when every row of theirs could be read."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -69,6 +72,19 @@ class Source:
     def files(self) -> tuple[Path, ...]:
         """The table's files, in the order in which they are read."""
         return self.layout.files
+
+    def check_rows(self) -> None:
+        """Read every row once and keep none; RequestError as of :meth:`batches`.
+
+        So a file that breaks off half way is refused before its release reserves anything.  Files that were read whole
+        are not read again in this process unless one was written since.
+        """
+        stamps = tuple((str(f), (s := f.stat()).st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for f in self.files)
+        key = (stamps, self.read, self.null_values)
+        if key not in _WHOLE:
+            for _ in self.batches():
+                pass
+            _WHOLE.add(key)
 
     def batches(self, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """The rows as batches of at most ``batch_rows`` rows with the columns ``read``, in their order.

@@ -52,6 +52,7 @@ def release_command(
     start = time.monotonic()
     with errors_for_people(debug=debug):
         from flows.settings import Settings
+        from flows.preflight import check_request
         from flows.spec_file import load_spec, override
 
         table, folder = named_path(data, "--data"), named_path(out, "--out")
@@ -62,6 +63,7 @@ def release_command(
         if folder is not None:
             make_folder(settings.out)
         warn_of_epsilon(request.privacy.epsilon)
+        check_request(request, settings, fresh=fresh)  # what is wrong is said before Prefect starts
         summary = _run_release(request, fresh=fresh)
         seconds = round(time.monotonic() - start, 1)
         if as_json:

@@ -258,6 +258,10 @@ def test_an_empty_ledger_in_place_of_the_old_one_is_refused(
     """A mistyped PRIVSYN_LEDGER must not forget what was spent."""
     run(spec)
     monkeypatch.setenv("PRIVSYN_LEDGER", str(places / "another.sqlite"))
+    with pytest.raises(LedgerError, match="is missing"):
+        run(spec, fresh=True)
+    assert not (places / "another.sqlite").exists()
+    Ledger(places / "another.sqlite")
     with pytest.raises(LedgerError, match="another ledger"):
         run(spec, fresh=True)
     assert spent() == 0
