@@ -18,6 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 MAX_CODES = 1_000_000
 """Most codes one column may have; keeps a typing error in the spec from asking for gigabytes."""
 
+MAX_TEXT = 10_000
+"""Most characters of a category's text."""
+
 MAX_EXACT_INTEGERS = 64
 """An integer column with at most this many values gets one bin a value unless the spec says more."""
 
@@ -210,6 +213,8 @@ class CategoricalColumn(_Nullable):
         kinds = {type(v) for v in values}
         if len(kinds) > 1 and kinds != {int, float}:
             raise ValueError("`values` must all be of one type; put quotation marks around those meant as text")
+        if any(isinstance(v, str) and len(v) > MAX_TEXT for v in values):
+            raise ValueError(f"texts in `values` have at most {MAX_TEXT:,} characters; shorten or drop the longer ones")
         if any(type(v) is int and abs(v) > 2**53 for v in values):
             raise ValueError("numbers in `values` must lie within 2**53 of zero; put quotation marks around codes")
         if kinds == {int, float}:

@@ -71,6 +71,8 @@ def read_dictionary(path: Path, table: str) -> Dictionary:
 
 def _read_json(path: Path) -> Any:
     try:
+        if path.exists() and not path.is_file():  # a pipe or a device may have no end
+            raise RequestError(f"{path} is not a regular file", "Save the dictionary in a file", "--dictionary")
         if path.stat().st_size > MAX_BYTES:
             raise RequestError(f"{path} is larger than {MAX_BYTES // 10**6} MB", "Check the path", "--dictionary")
         return json.loads(path.read_bytes().decode("utf-8-sig"))

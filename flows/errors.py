@@ -18,9 +18,10 @@ class PrivsynError(Exception):
         super().__init__(self.paragraph())
 
     def paragraph(self) -> str:
-        """``field: problem. Cure.`` as one paragraph."""
+        """``field: problem. Cure.`` as one paragraph: what is not printable in a name is shown as a mark."""
         head = f"{self.field}: {self.problem}" if self.field else self.problem
-        return f"{head}. {self.cure}." if self.cure else f"{head}."
+        text = f"{head}. {self.cure}." if self.cure else f"{head}."
+        return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 class RequestError(PrivsynError):

@@ -7,6 +7,7 @@ themselves (data_contracts/spec.py).  A spec is public, so its values may be sho
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -141,19 +142,24 @@ def dotted(place: Sequence[str | int]) -> str:
             text += f"[{part}]"
         else:
             plain = re.fullmatch(r"[\w-]+", part) is not None
-            text += ("." if text else "") + (part if plain else f'"{_short(part)}"')
+            text += ("." if text else "") + (_clipped(part) if plain else f'"{_clipped(part)}"')
     return text or "the spec"
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
     """``Did you mean `x`?`` without its full stop, or an empty text."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.6)
     return f"Did you mean `{close[0]}`?" if close else ""
 
 
-def _short(value: Any, limit: int = 60) -> str:
-    text = " ".join(str(value).split())
+def _clipped(text: str, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, int) and value.bit_length() > 1_000:  # Python refuses to write thousands of digits
+        return f"a number of about {round(value.bit_length() * math.log10(2)):,} digits"
+    return _clipped(" ".join(str(value).split()))
 
 
 def _shown(value: Any) -> str:
@@ -265,6 +271,6 @@ def _bad_kind(place: tuple[str | int, ...], where: str, tag: Any) -> Problem:
     listed = f"The kinds are {', '.join(KINDS)}"
     if tag is None:
         return Problem(where, "has no `kind`", f"Add `kind: ...`. {listed}")
-    meant = _SYNONYMS.get(str(tag).lower()) or next(iter(difflib.get_close_matches(str(tag), KINDS, n=1)), None)
+    meant = _SYNONYMS.get(str(tag).lower()) or next(iter(difflib.get_close_matches(str(tag)[:100], KINDS, n=1)), None)
     hint = f"Did you mean `kind: {meant}`? " if meant else ""
     return Problem(where, f"has the unknown kind `{_short(tag)}`", hint + listed)

@@ -9,11 +9,13 @@ marks.  A number with a leading zero is refused, because YAML would drop the zer
 from __future__ import annotations
 
 import re
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
@@ -21,6 +23,10 @@ from flows.errors import RequestError
 
 MAX_BYTES = 20_000_000
 MAX_DEPTH = 20
+MAX_FIELDS = 5_000
+"""Fields of one mapping: as many as a spec may have columns (data_contracts/spec.py)."""
+MAX_NODES = 1_200_000
+"""Values of a document: enough for the longest list of categories."""
 MAX_REPEATED = 300_000
 """Values that aliases may repeat: enough to share a value list, too few for a bomb."""
 
@@ -50,15 +56,19 @@ def parse_yaml(text: str, name: str) -> Document:
     if re.search(r"^%YAML\s+1\.[01]", text, re.MULTILINE):
         raise RequestError(f"{name} asks for an old YAML version, in which `no` means false", "Remove the %YAML line")
     yaml = YAML(typ="safe", pure=True)
-    yaml.version = (1, 2)
+    yaml.version, yaml.Composer = (1, 2), _Composer
     try:
         node = yaml.compose(text)
         builder = _Builder(yaml, name)
         content = {} if node is None else builder.build(node, ())
     except YAMLError as error:
         raise _syntax_error(error, name) from None
-    except RecursionError:
+    except (RecursionError, _TooDeepError):
         raise _too_deep(name) from None
+    except _TooLargeError as error:
+        raise RequestError(f"{name}{error}", "Check that it is the file you meant") from None
+    except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError):  # the parser's own slips
+        raise RequestError(f"{name} is not valid YAML", "Compare it with what `privsyn spec draft` writes") from None
     if not isinstance(content, dict):
         raise RequestError(
             f"{name} holds no fields: its top level must be `field: value` lines", "Start from `privsyn spec draft`"
@@ -69,20 +79,23 @@ def parse_yaml(text: str, name: str) -> Document:
 
 
 def _read_text(path: FilePath) -> str:
+    shown = str(path)[:300]
     try:
         if path.is_dir():
-            raise RequestError(f"{path} is a folder, not a file", "Name the YAML file itself")
+            raise RequestError(f"{shown} is a folder, not a file", "Name the YAML file itself")
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe or a device may have no end
+            raise RequestError(f"{shown} is not a regular file", "Save the YAML in a file and name that")
         if path.stat().st_size > MAX_BYTES:
-            raise RequestError(f"{path} is larger than {MAX_BYTES // 10**6} MB", "Check that it is the file you meant")
+            raise RequestError(f"{shown} is larger than {MAX_BYTES // 10**6} MB", "Check that it is the file you meant")
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         cure = "Check the path, or make a spec with `privsyn spec draft`"
-        raise RequestError(f"there is no file {path}", cure) from None
+        raise RequestError(f"there is no file {shown}", cure) from None
     except UnicodeDecodeError:
-        raise RequestError(f"{path} is not UTF-8 text", "Save it as UTF-8") from None
+        raise RequestError(f"{shown} is not UTF-8 text", "Save it as UTF-8") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "the path is not valid"
-        raise RequestError(f"{path} cannot be read: {reason}", "Check the path and its permissions") from None
+        raise RequestError(f"{shown} cannot be read: {reason}", "Check the path and its permissions") from None
 
 
 def _syntax_error(error: YAMLError, name: str) -> RequestError:
@@ -99,6 +112,37 @@ def _syntax_error(error: YAMLError, name: str) -> RequestError:
 
 def _too_deep(name: str) -> RequestError:
     return RequestError(f"{name} is nested too deeply to be a release spec", "Check brackets and indentation")
+
+
+class _TooDeepError(Exception):
+    """Lists and mappings in each other beyond MAX_DEPTH."""
+
+
+class _TooLargeError(Exception):
+    """More fields or values than any spec has; its text says where and how many."""
+
+
+class _Composer(Composer):
+    """ruamel's composer, but it stops early at what cannot be a spec: its own limits are time and memory."""
+
+    def __init__(self, loader: Any = None) -> None:
+        super().__init__(loader)
+        self.warn_double_anchors = False
+        self.nodes, self.levels = 0, 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """One node; _TooDeepError or _TooLargeError beyond the limits."""
+        if self.levels > MAX_DEPTH:
+            raise _TooDeepError
+        if isinstance(parent, MappingNode) and len(parent.value) > MAX_FIELDS:
+            raise _TooLargeError(f", line {_line(parent)} begins a mapping of more than {MAX_FIELDS:,} fields")
+        if self.nodes >= MAX_NODES:
+            raise _TooLargeError(f" holds more than {MAX_NODES:,} values")
+        self.nodes += 1
+        self.levels += 1
+        node = super().compose_node(parent, index)
+        self.levels -= 1
+        return node
 
 
 @dataclass

@@ -51,8 +51,8 @@ def release_command(
     """Make a differentially private synthetic table from the private table that SPEC names."""
     start = time.monotonic()
     with errors_for_people(debug=debug):
-        from flows.settings import Settings
         from flows.preflight import check_request
+        from flows.settings import Settings
         from flows.spec_file import load_spec, override
 
         table, folder = named_path(data, "--data"), named_path(out, "--out")

@@ -1,0 +1,153 @@
+"""More than a thousand wrong requests: each is refused with exit code 2 and one paragraph that names what is wrong.
+
+None spends anything, leaves anything under released/, or starts Prefect.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from flows import cli
+from flows.ledger import Ledger
+from flows.settings import Settings
+from tests.bad_requests import COLUMNS, SPEC, Bad, all_bad, changed, csv, write
+
+BAD = all_bad()
+PARTS = 4
+LONGEST = 1_000
+"""Characters of a refusal; the longest ones list the fields of the spec."""
+
+
+def refusal(request: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Exit code and standard error of ``privsyn release``; nothing may be on standard output."""
+    with pytest.raises(SystemExit) as ended:
+        get_command(cli.app)(["release", str(request)], prog_name="privsyn")
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    return int(str(ended.value.code)), shown.err
+
+
+@pytest.fixture
+def no_start(places: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
+    """Whatever gets as far as starting Prefect fails; the ledger knows another data set already."""
+    command = get_command(cli.app)  # once: it is most of the time of a refusal
+    monkeypatch.setattr(sys.modules[__name__], "get_command", lambda app: command)
+
+    def start(request: object, fresh: bool) -> None:
+        raise AssertionError("Prefect would have been started")
+
+    monkeypatch.setattr(cli.release, "_run_release", start)
+    return Ledger(Settings().ledger)
+
+
+def faults(bad: Bad, code: int, shown: str) -> list[str]:
+    """What is wrong with a refusal itself."""
+    found = [f"exit code {code}"] if code != 2 else []
+    found += [f"no word of {word!r}" for word in bad.words if word not in shown]
+    if not shown.startswith("privsyn: ") or not shown.rstrip("\n").isprintable() or not shown.endswith(".\n"):
+        found.append("not one paragraph")
+    if len(shown) > LONGEST or "Traceback" in shown or "pydantic" in shown:
+        found.append("not for people")
+    return found
+
+
+def test_there_are_a_thousand() -> None:
+    assert len({bad.name for bad in BAD}) >= 1_000
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_wrong_requests_are_refused_in_words_and_spend_nothing(
+    no_start: Ledger, places: Path, capsys: pytest.CaptureFixture[str], part: int
+) -> None:
+    before, wrong = no_start.export(), {}
+    for bad in BAD[part::PARTS]:
+        folder = places / "request"
+        folder.mkdir()
+        bad.build(folder)
+        code, shown = refusal(folder / "spec.yaml", capsys)
+        if found := faults(bad, code, shown):
+            wrong[bad.name[:80]] = [*found, shown[:300]]
+        shutil.rmtree(folder)
+    assert wrong == {}
+    assert no_start.export() == before
+    assert no_start.summary() == []  # not even the data set's name
+    out = Settings()
+    assert list(out.released_root.iterdir()) == []
+    assert not [p for p in out.private_root.rglob("*") if p.is_file() and p.name != ".key" and p.suffix != ".lock"]
+
+
+def test_what_is_right_gets_through(no_start: Ledger, places: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The spec that all wrong ones are made from: the refusals above have the reasons that they name."""
+    write(places)
+    code, shown = refusal(places / "spec.yaml", capsys)
+    assert (code, "AssertionError" in shown) == (1, True)
+
+
+def test_a_checker_of_refusals_that_finds_faults() -> None:
+    bad = Bad("x", write, ("columns.age",))
+    good = "privsyn: columns.age: is wrong. Mend it.\n"
+    assert faults(bad, 2, good) == []
+    for code, shown in ((1, good), (2, good.replace("age", "pay")), (2, good + good), (2, "wrong.\n"), (2, good * 40)):
+        assert faults(bad, code, shown)
+
+
+def test_a_refusal_comes_before_prefect_is_even_loaded(places: Path) -> None:
+    write(places, table=csv([["30"]]))
+    program = (
+        "import sys; from flows.cli import app\n"
+        "try: app(['release', sys.argv[1]])\n"
+        "except SystemExit as end: print(end.code, 'prefect' in sys.modules)"
+    )
+    command = [sys.executable, "-c", program, str(places / "spec.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=dict(os.environ))
+    assert done.stdout.split() == ["2", "False"]
+    assert "t.csv has a row with more or fewer fields" in done.stderr
+
+
+def test_a_cell_of_a_million_characters_is_a_value_like_any_other(
+    no_start: Ledger, places: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the rows it fails nothing, because nothing about a value may; it is unlisted, or cannot be parsed."""
+    huge = ["9" * 10**6] * 5 + ["p"]
+    write(places, changed(("synthesis.rows", 5)), csv([huge, huge]))
+    code, shown = refusal(places / "spec.yaml", capsys)
+    assert (code, "AssertionError" in shown) == (1, True)
+    assert set(COLUMNS) == set(SPEC["columns"])
+
+
+def memory_of(program: str, *arguments: str) -> tuple[int, str]:
+    """Peak memory (MiB) of a Python program, and what it printed."""
+    measured = program + "\nimport resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
+    command = [sys.executable, "-c", measured, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=dict(os.environ))
+    *said, peak = done.stdout.split("\n")[:-1]
+    return int(peak), "\n".join(said)
+
+
+LOAD = """
+import sys
+from pathlib import Path
+from flows.errors import RequestError
+from flows.spec_file import load_spec
+try: load_spec(Path(sys.argv[1]))
+except RequestError as error: print(error)
+"""
+
+
+@pytest.mark.parametrize("name", ["laughs", "deep list", "itself", "huge number"])
+def test_a_bomb_takes_little_memory(places: Path, name: str) -> None:
+    write(places)
+    plain, nothing = memory_of(LOAD, str(places / "spec.yaml"))
+    assert nothing == ""
+    (bomb,) = (bad for bad in BAD if bad.name == f"yaml {name}")
+    bomb.build(places)
+    peak, said = memory_of(LOAD, str(places / "spec.yaml"))
+    assert "spec.yaml" in said
+    assert peak < plain + 200
