@@ -80,7 +80,7 @@ def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture(scope="session")
 def children() -> Any:
-    """Processes forked from a server that holds the heavy modules and no threads."""
+    """Processes forked from a server that has made one small release: what is slow the first time is done."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["__main__", "flows.direct", "great_expectations", "opendp.prelude"])
+    context.set_forkserver_preload(["__main__", "tests.warm"])
     return context

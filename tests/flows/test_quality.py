@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
 import shutil
 import signal
@@ -42,18 +41,49 @@ QUICK: dict[str, Any] = {"synthesis": {"iterations": 2}}
 CANARIES = (b"CANARY-DROPPED", b"CANARY-UNLISTED")
 
 
-@pytest.fixture
-def spec(places: Path, save: Save) -> ReleaseSpec:
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where every test of this module begins: private records hold absolute paths, so a copy elsewhere is no use."""
+    folder = tmp_path_factory.mktemp("quality") / "home"
+    folder.mkdir()
     table = people(400)
     regions = pa.array(["CANARY-UNLISTED" if i % 9 == 0 else r for i, r in enumerate(table["region"].to_pylist())])
     caseids = pa.array([f"CANARY-DROPPED-{i}" for i in range(table.num_rows)])
-    table = table.set_column(2, "region", regions).set_column(5, "caseid", caseids)
-    return make_spec(data=save(table), **QUICK)
+    pq.write_table(table.set_column(2, "region", regions).set_column(5, "caseid", caseids), folder / "people.parquet")
+    return folder
 
 
 @pytest.fixture
-def release(spec: ReleaseSpec) -> ReleaseSummary:
-    return release_directly(spec, Settings())
+def places(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That folder with the private table alone, and PRIVSYN_OUT and PRIVSYN_LEDGER pointing into it."""
+    for name in ("PRIVSYN_RELEASED", "PRIVSYN_PRIVATE", "PRIVSYN_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    for path in home.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "people.parquet":
+            path.unlink()
+    monkeypatch.setenv("PRIVSYN_OUT", str(home / "out"))
+    monkeypatch.setenv("PRIVSYN_LEDGER", str(home / "ledger.sqlite"))
+    return home
+
+
+@pytest.fixture
+def spec(places: Path) -> ReleaseSpec:
+    return make_spec(data=str(places / "people.parquet"), **QUICK)
+
+
+@pytest.fixture
+def release(spec: ReleaseSpec, places: Path) -> ReleaseSummary:
+    """A release of ``spec``: made by the first test that asks for it, put back as it was for the others."""
+    kept = places.with_name("kept")
+    if kept.exists():
+        shutil.copytree(kept, places, dirs_exist_ok=True)
+        return ReleaseSummary.model_validate_json((kept / "summary.json").read_text(encoding="utf-8"))
+    summary = release_directly(spec, Settings())
+    (places / "summary.json").write_text(summary.model_dump_json(), encoding="utf-8")
+    shutil.copytree(places, kept)
+    return summary
 
 
 def ask(release: ReleaseSummary, epsilon: float = 1.0, **how: Any) -> QualitySummary:
@@ -380,14 +410,12 @@ def child(run: str, environment: dict[str, str], owner: Any, name: str) -> None:
     ids=["reserve", "keep_noise", "read_rows", "settle"],
 )
 def test_killed_once_the_figures_rest_on_one_draw_and_one_charge(
-    release: ReleaseSummary, owner: Any, name: str
+    children: Any, release: ReleaseSummary, owner: Any, name: str
 ) -> None:
     exact = [f.noisy_sum for f in ask(release, noise=NoNoise()).figures]
     before = spent()
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["flows.quality", "great_expectations", "opendp.prelude"])
     environment = {v: os.environ[v] for v in ("PRIVSYN_OUT", "PRIVSYN_LEDGER")}
-    process = context.Process(target=child, args=(release.run, environment, owner, name))
+    process = children.Process(target=child, args=(release.run, environment, owner, name))
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
