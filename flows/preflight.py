@@ -95,6 +95,10 @@ def open_run(
     result.  It is the operating system's, so a killed process leaves none behind; holding it, Prefect's own
     lock files can only be left-overs of a killed run and are removed.
     """
+    accounted(spec.privacy, "privacy", spec.accountant)
+    accounted(spec.budget, "budget", "tight")
+    if job.shares is None:
+        _check_noise(Request(spec, (), lambda: ()))
     with _agreed(spec, settings, fresh=fresh, job=job) as (store, records, ledger):
         request_name = _request_name(spec, job)
         source = Source.open(spec.data, spec)
@@ -152,6 +156,9 @@ def check_request(spec: ReleaseSpec, settings: Settings, *, fresh: bool) -> None
     For a command that starts a server for its run: what is wrong is said before that.  The rows of a request that was
     seen before are left to :func:`open_run`, which knows whether they are encoded already.
     """
+    accounted(spec.privacy, "privacy", spec.accountant)
+    accounted(spec.budget, "budget", "tight")
+    _check_noise(Request(spec, (), lambda: ()))
     with _agreed(spec, settings, fresh=fresh, job=RELEASE) as (_, records, _):
         source = Source.open(spec.data, spec)
         if records.load(_request_name(spec, RELEASE)) is None:
@@ -163,10 +170,6 @@ def _agreed(
     spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job
 ) -> Iterator[tuple[Store, Records, Ledger]]:
     """Hold the data set's lock, once its ledger agrees; the data has not been looked for yet."""
-    accounted(spec.privacy, "privacy", spec.accountant)
-    accounted(spec.budget, "budget", "tight")
-    if job.shares is None:
-        _check_noise(Request(spec, (), lambda: ()))
     store = Store(settings.private_root, settings.released_root, spec.dataset)
     records = Records(settings.private_root, spec.dataset)
     with store.lock(f"release-{spec.dataset}"):
