@@ -40,7 +40,7 @@ FIGURES = (
     Column("svm", "SVM error", ".4f"),
     Column("k_marginal", "k-marginal", ".1f", +1),
 )
-COSTS = (Column("wall", "wall s", ",.3g"), Column("cpu", "CPU s", ",.3g"), Column("peak_mb", "peak MB", ",.0f"))
+COSTS = (Column("wall", "wall s", ",.2f"), Column("cpu", "CPU s", ",.2f"), Column("peak_mb", "peak MB", ",.0f"))
 
 
 class Runs:
@@ -147,6 +147,12 @@ def faster(runs: Runs, table: str, epsilon: float) -> str:
     return ""
 
 
+def missing(runs: Runs, table: str, epsilon: float) -> str:
+    """The peers that nothing is known of at a table and epsilon: not run, and not stopped at a limit either."""
+    names = [m for m in PEERS if not runs.of(m, table, epsilon) and not runs.stopped(m, table, epsilon)]
+    return ", ".join(title(m) for m in names)
+
+
 def page(runs: Runs) -> list[str]:
     """The generated part of the page."""
     machines = sorted({run.machine for run in runs.all})
@@ -155,20 +161,21 @@ def page(runs: Runs) -> list[str]:
         f"`make compare`, on {'; '.join(machines)}. " + "Packages: " + ", ".join(dict.fromkeys(versions)) + ".",
         "",
         "How far the default is ahead of the best other method (+: its error is smaller by so much), and how many "
-        "times fewer CPU seconds it takes than AIM:",
+        "times fewer CPU seconds it takes than the fastest AIM; against those peers only that have been run:",
         "",
-        "| table | epsilon | " + " | ".join(column.head for column in FIGURES) + " | than AIM |",
-        "|---|---|" + "---|" * (len(FIGURES) + 1),
+        "| table | epsilon | " + " | ".join(column.head for column in FIGURES) + " | than AIM | not run |",
+        "|---|---|" + "---|" * (len(FIGURES) + 2),
     ]
     for table in runs.tables:
         for epsilon in runs.epsilons:
             leads = [lead(runs, table, epsilon, column) for column in FIGURES]
             if any(leads):
-                cells = [table, f"{epsilon:g}", *leads, faster(runs, table, epsilon)]
+                cells = [table, f"{epsilon:g}", *leads, faster(runs, table, epsilon), missing(runs, table, epsilon)]
                 lines.append("| " + " | ".join(cells) + " |")
     lines += [
         "",
-        "All runs: mean ± standard deviation over the seeds; seconds and peak memory are means.",
+        "All runs: mean ± standard deviation over the seeds; seconds and peak memory are means. Other work on the "
+        "machine lengthened the wall times, CPU seconds hardly.",
         "",
         "| table | epsilon | method | seeds | " + " | ".join(c.head for c in (*FIGURES, *COSTS)) + " |",
         "|---|---|---|---|" + "---|" * len((*FIGURES, *COSTS)),

@@ -16,6 +16,7 @@ from benchmarks.compare_page import (
     cell,
     faster,
     lead,
+    missing,
     page,
     why_not,
     write,
@@ -38,7 +39,7 @@ def test_mean_and_spread() -> None:
         run("default", seed=2, outcome="failed"),
     ]
     assert cell(runs, FIGURES[0]) == "0.2000 ±0.1414"
-    assert cell(runs, COSTS[0]) == "2"
+    assert cell(runs, COSTS[0]) == "2.00"
     assert cell(runs[:1], FIGURES[0]) == "0.1000"  # one seed has no spread
     assert cell(runs, FIGURES[1]) == ""
 
@@ -76,6 +77,12 @@ def test_faster_than_the_fastest_aim_in_cpu_seconds() -> None:
     assert faster(Runs([ours, aim]), "t", 1.0) == "200×"
     assert faster(Runs([ours, run("aim-dpmm", outcome="time")]), "t", 1.0) == "over 2,400×"
     assert faster(Runs([ours]), "t", 1.0) == ""
+
+
+def test_what_was_not_run_is_named_and_what_was_stopped_is_not_missing() -> None:
+    ran = [run("aim-dpmm", outcome="time"), run("mst-dpmm", 0.4), run("privsyn-core", outcome="failed")]
+    assert missing(Runs(ran), "t", 2.0) == "MST (smartnoise), privsyn-core, MST (dpmm), AIM (smartnoise)"
+    assert missing(Runs(ran), "t", 1.0) == "MST (smartnoise), AIM (smartnoise)"
 
 
 def test_runs_of_an_older_version_are_left_out() -> None:
