@@ -9,12 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from prefect.artifacts import Artifact
 from prefect.client.orchestration import get_client
@@ -32,6 +34,7 @@ from flows.settings import Settings
 from flows.shell import StepRefs
 from flows.steps import STEPS
 from tasks.privacy.accountant import rho_for
+from tests.kept import Kept
 from tests.specs import make_spec, people
 
 TITLES = [step.title for step in STEPS]
@@ -42,13 +45,19 @@ SECRETS = (b"case-1", b"zanzibar")
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return Kept(tmp_path_factory.mktemp("prefect") / "home")
+
+
 @pytest.fixture
-def spec(places: Path, save: Callable[..., str]) -> ReleaseSpec:
-    table = people(600)
+def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
+    home, table = kept.begin(monkeypatch), people(600)
     regions = pa.array(["zanzibar" if i % 7 == 0 else r for i, r in enumerate(table["region"].to_pylist())])
     caseids = pa.array([f"case-1{i}" for i in range(table.num_rows)])
     table = table.set_column(2, "region", regions).set_column(5, "caseid", caseids)
-    return make_spec(data=save(table), compression={"sigmas": 1.0})
+    pq.write_table(table, home / "people.parquet")
+    return make_spec(data=str(home / "people.parquet"), compression={"sigmas": 1.0})
 
 
 def changed(spec: ReleaseSpec, **changes: Any) -> ReleaseSpec:
@@ -65,6 +74,21 @@ def run(spec: ReleaseSpec, **how: Any) -> tuple[ReleaseSummary, dict[str, str]]:
     """Run the flow; what it returned, and the final state of every task run by its name."""
     state, flow_run = attempt(spec, **how)
     return state.result(), states(flow_run, len(STEPS))
+
+
+@dataclass(frozen=True)
+class First:
+    """The first run of ``spec``: what it returned, the states of its tasks, what it cost."""
+
+    summary: ReleaseSummary
+    ran: dict[str, str]
+    cost: Fraction
+
+
+@pytest.fixture
+def first(kept: Kept, spec: ReleaseSpec) -> First:
+    """A finished run of ``spec`` on this server, the same for every test that asks for it."""
+    return kept.once(lambda: First(*run(spec), spent()))
 
 
 def eventually(look: Callable[[], Any], enough: Callable[[Any], bool]) -> Any:
@@ -103,34 +127,29 @@ def results() -> list[Path]:
     return sorted((Settings().private_root / "prefect" / "results").iterdir())
 
 
-def test_every_step_is_a_task_of_its_title_and_the_second_run_finds_all_cached(spec: ReleaseSpec) -> None:
-    first, ran = run(spec)
-    assert ran == dict.fromkeys(TITLES, "Completed")
-    assert first.drawn == DRAWING
-    cost = spent()
+def test_every_step_is_a_task_of_its_title_and_the_second_run_finds_all_cached(spec: ReleaseSpec, first: First) -> None:
+    assert first.ran == dict.fromkeys(TITLES, "Completed")
+    assert first.summary.drawn == DRAWING
     again, found = run(spec)
     assert found == dict.fromkeys(TITLES, "Cached")
     assert again.drawn == ()
-    assert (again.run, spent()) == (first.run, cost)
+    assert (again.run, spent()) == (first.summary.run, first.cost)
 
 
-def test_other_synthesis_settings_run_only_what_follows_from_them(spec: ReleaseSpec) -> None:
-    run(spec)
+def test_other_synthesis_settings_run_only_what_follows_from_them(spec: ReleaseSpec, first: First) -> None:
     other, ran = run(changed(spec, synthesis={"seed": 7, "iterations": 3}))
     anew = {"Synthesize", "Append attributes", "Decode"}
     assert ran == {title: "Completed" if title in anew else "Cached" for title in TITLES}
     assert other.drawn == ()
 
 
-def test_fresh_noise_runs_everything_but_the_encoding(spec: ReleaseSpec) -> None:
-    run(spec)
+def test_fresh_noise_runs_everything_but_the_encoding(spec: ReleaseSpec, first: First) -> None:
     fresh, ran = run(spec, fresh=True)
     assert ran == {title: "Cached" if title == "Encode" else "Completed" for title in TITLES}
     assert fresh.drawn == DRAWING
 
 
-def test_prefect_holds_references_and_no_private_value(spec: ReleaseSpec) -> None:
-    run(spec)
+def test_prefect_holds_references_and_no_private_value(spec: ReleaseSpec, first: First) -> None:
     assert all(secret in Path(spec.data).read_bytes() for secret in SECRETS)
     stored = [json.loads(p.read_text())["data"] for p in results()]
     refs = [StepRefs.model_validate(content) for content in stored]
@@ -143,7 +162,7 @@ def test_prefect_holds_references_and_no_private_value(spec: ReleaseSpec) -> Non
         assert all(secret not in p.read_bytes() for p in results())
 
 
-def test_the_note_and_the_certificate_are_on_the_run_page(spec: ReleaseSpec) -> None:
+def test_the_note_and_the_certificate_are_on_the_run_page(spec: ReleaseSpec, first: First) -> None:
     summary, _ = run(spec)
     note, costs = Artifact.get("release-note"), Artifact.get("certificate")
     assert note is not None
@@ -158,20 +177,19 @@ def test_the_note_and_the_certificate_are_on_the_run_page(spec: ReleaseSpec) -> 
     assert [float(row["rho"]) for row in rows] == pytest.approx(paid, rel=1e-5)
 
 
-def test_a_lost_results_folder_is_made_again_without_noise(spec: ReleaseSpec) -> None:
-    first, _ = run(spec)
-    cost = spent()
+def test_a_lost_results_folder_is_made_again_without_noise(spec: ReleaseSpec, first: First) -> None:
     shutil.rmtree(Settings().private_root / "prefect" / "results")
     again, ran = run(spec)
     assert ran == dict.fromkeys(TITLES, "Completed")
     assert again.drawn == ()
-    assert (again.run, spent()) == (first.run, cost)
+    assert (again.run, spent()) == (first.summary.run, first.cost)
     assert run(spec)[1] == dict.fromkeys(TITLES, "Cached")
 
 
-def test_results_that_another_runner_keeps_elsewhere_are_not_used(spec: ReleaseSpec, places: Path) -> None:
-    run(spec)
-    moved = places / "moved"
+def test_results_that_another_runner_keeps_elsewhere_are_not_used(
+    spec: ReleaseSpec, first: First, tmp_path: Path
+) -> None:
+    moved = tmp_path / "moved"
     (Settings().private_root / "prefect" / "results").rename(moved)
     for record in (Settings().private_root / "prefect" / "records").iterdir():
         content = json.loads(record.read_text())
@@ -181,9 +199,8 @@ def test_results_that_another_runner_keeps_elsewhere_are_not_used(spec: ReleaseS
     assert again.drawn == ()
 
 
-def test_damaged_results_and_records_are_made_again_without_noise(spec: ReleaseSpec) -> None:
+def test_damaged_results_and_records_are_made_again_without_noise(spec: ReleaseSpec, first: First) -> None:
     """Each step's result or record is damaged in a way of its own."""
-    run(spec)
     records = sorted((Settings().private_root / "prefect" / "records").iterdir())
     ways = [b"", b"{}", b'{"result": 1', b"[]", b"\xff\xfe", b'{"data": {"step": "encode"}}']
     for i, file in enumerate([*results()[:6], *records[6:]]):
@@ -193,13 +210,12 @@ def test_damaged_results_and_records_are_made_again_without_noise(spec: ReleaseS
     assert again.drawn == ()
 
 
-def test_a_damaged_table_is_made_again_without_noise(spec: ReleaseSpec) -> None:
-    first, _ = run(spec)
+def test_a_damaged_table_is_made_again_without_noise(spec: ReleaseSpec, first: First) -> None:
     for path in Settings().private_root.glob("store/people/make_consistent-*.parquet"):
         path.write_bytes(b"")
     again, ran = run(spec)
     assert ran == {title: "Completed" if title == "Make consistent" else "Cached" for title in TITLES}
-    assert (again.run, again.drawn) == (first.run, ())
+    assert (again.run, again.drawn) == (first.summary.run, ())
 
 
 def test_a_broken_contract_is_a_table_on_the_run_page(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,13 +271,13 @@ print(json.dumps([state.result().model_dump(mode="json"), str(state.state_detail
 """
 
 
-def test_two_at_once_draw_once_and_pay_once(spec: ReleaseSpec, places: Path, prefect_server: str) -> None:
-    (places / "spec.json").write_text(spec.model_dump_json())
-    ready, go = [places / "ready-0", places / "ready-1"], places / "go"
+def test_two_at_once_draw_once_and_pay_once(spec: ReleaseSpec, tmp_path: Path, prefect_server: str) -> None:
+    (tmp_path / "spec.json").write_text(spec.model_dump_json())
+    ready, go = [tmp_path / "ready-0", tmp_path / "ready-1"], tmp_path / "go"
     environment = {**os.environ, "PREFECT_API_URL": prefect_server}
     both = [
         subprocess.Popen(
-            [sys.executable, "-c", ONE_OF_TWO, str(places / "spec.json"), str(mine), str(go)],
+            [sys.executable, "-c", ONE_OF_TWO, str(tmp_path / "spec.json"), str(mine), str(go)],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,

@@ -34,6 +34,7 @@ from flows.step import ReleaseStep
 from tasks import noisy, quality_figures
 from tasks.privacy.accountant import rho_for
 from tasks.privacy.noise import NoNoise
+from tests.kept import Kept
 from tests.specs import make_spec, people
 
 Save = Callable[..., str]
@@ -42,48 +43,23 @@ CANARIES = (b"CANARY-DROPPED", b"CANARY-UNLISTED")
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where every test of this module begins: private records hold absolute paths, so a copy elsewhere is no use."""
-    folder = tmp_path_factory.mktemp("quality") / "home"
-    folder.mkdir()
-    table = people(400)
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return Kept(tmp_path_factory.mktemp("quality") / "home")
+
+
+@pytest.fixture
+def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
+    home, table = kept.begin(monkeypatch), people(400)
     regions = pa.array(["CANARY-UNLISTED" if i % 9 == 0 else r for i, r in enumerate(table["region"].to_pylist())])
     caseids = pa.array([f"CANARY-DROPPED-{i}" for i in range(table.num_rows)])
-    pq.write_table(table.set_column(2, "region", regions).set_column(5, "caseid", caseids), folder / "people.parquet")
-    return folder
+    pq.write_table(table.set_column(2, "region", regions).set_column(5, "caseid", caseids), home / "people.parquet")
+    return make_spec(data=str(home / "people.parquet"), **QUICK)
 
 
 @pytest.fixture
-def places(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """That folder with the private table alone, and PRIVSYN_OUT and PRIVSYN_LEDGER pointing into it."""
-    for name in ("PRIVSYN_RELEASED", "PRIVSYN_PRIVATE", "PRIVSYN_THREADS"):
-        monkeypatch.delenv(name, raising=False)
-    for path in home.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != "people.parquet":
-            path.unlink()
-    monkeypatch.setenv("PRIVSYN_OUT", str(home / "out"))
-    monkeypatch.setenv("PRIVSYN_LEDGER", str(home / "ledger.sqlite"))
-    return home
-
-
-@pytest.fixture
-def spec(places: Path) -> ReleaseSpec:
-    return make_spec(data=str(places / "people.parquet"), **QUICK)
-
-
-@pytest.fixture
-def release(spec: ReleaseSpec, places: Path) -> ReleaseSummary:
-    """A release of ``spec``: made by the first test that asks for it, put back as it was for the others."""
-    kept = places.with_name("kept")
-    if kept.exists():
-        shutil.copytree(kept, places, dirs_exist_ok=True)
-        return ReleaseSummary.model_validate_json((kept / "summary.json").read_text(encoding="utf-8"))
-    summary = release_directly(spec, Settings())
-    (places / "summary.json").write_text(summary.model_dump_json(), encoding="utf-8")
-    shutil.copytree(places, kept)
-    return summary
+def release(kept: Kept, spec: ReleaseSpec) -> ReleaseSummary:
+    """A release of ``spec``, the same for every test that asks for it."""
+    return kept.once(lambda: release_directly(spec, Settings()))
 
 
 def ask(release: ReleaseSummary, epsilon: float = 1.0, **how: Any) -> QualitySummary:
@@ -332,9 +308,9 @@ def test_a_release_without_rows_is_refused(spec: ReleaseSpec) -> None:
 
 
 def test_a_ledger_that_does_not_know_the_release_is_refused(
-    release: ReleaseSummary, places: Path, monkeypatch: pytest.MonkeyPatch
+    release: ReleaseSummary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PRIVSYN_LEDGER", str(places / "another.sqlite"))
+    monkeypatch.setenv("PRIVSYN_LEDGER", str(tmp_path / "another.sqlite"))
     with pytest.raises(LedgerError, match="has no charge"):
         ask(release)
 
