@@ -232,7 +232,9 @@ def main() -> None:
     """Run what is missing, and write the page."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a peer under way is stopped too
     parser = argparse.ArgumentParser(description="PrivSyn Flows against its peers on public tables.")
-    parser.add_argument("--only", choices=("ours", "peers", "page"), help="the runs of one side without the page, or only the page")
+    parser.add_argument(
+        "--only", choices=("ours", "peers", "page"), help="the runs of one side without the page, or only the page"
+    )
     parser.add_argument("--tables", default=",".join(TABLES))
     parser.add_argument("--epsilons", default=",".join(f"{e:g}" for e in EPSILONS))
     parser.add_argument("--methods", help="of these methods only, comma-separated")
