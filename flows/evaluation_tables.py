@@ -23,6 +23,7 @@ from data_contracts.certificate import Manifest
 from data_contracts.domain import Domain, code_dtype
 from data_contracts.spec import ReleaseSpec, Unit
 from flows.errors import RequestError
+from flows.released_files import VersionError, read_manifest
 from flows.settings import Settings
 from flows.source import Source
 from flows.store import safe_name
@@ -64,8 +65,10 @@ def open_release(release: str | Path, settings: Settings, data: str | Path | Non
     """
     folder = _folder(release, settings)
     try:
-        manifest = Manifest.model_validate_json((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValidationError, UnicodeDecodeError):
+        manifest = read_manifest(folder)
+    except VersionError:
+        raise
+    except RequestError:
         raise RequestError(
             f"{release} is not a release: no readable manifest.json in {folder}",
             "Name a run (`privsyn ledger show` lists them) or its folder under released/",

@@ -67,8 +67,9 @@ class Ledger:
     Every method raises LedgerError when the ledger cannot be reached or trusted: no ledger, no release.
     """
 
-    def __init__(self, url: str | Path, timeout: float = 30.0, *, create: bool = True) -> None:
-        """``url``: postgresql://..., sqlite:///FILE or a path; ``timeout``: seconds to wait for other writers.
+    def __init__(self, url: str | Path, timeout: float | None = None, *, create: bool = True) -> None:
+        """``url``: postgresql://..., sqlite:///FILE or a path; ``timeout``: seconds to wait for other writers
+        (None: ledger_database.TIMEOUT).
 
         Without ``create`` a ledger that is not there is a LedgerError.
         """

@@ -130,6 +130,7 @@ def audit(entries: Sequence[Entry], datasets: Mapping[str, Dataset], count: int,
         problems.append(f"the ledger has {len(entries)} entries where its own count and last hash tell of {count}")
     for name, dataset in datasets.items():
         own = [e for e in entries if e.dataset == name]
+        problems += _passed(own, dataset)
         problems += _order(own)
         if spent_rho(own) > dataset.rho:
             problems.append(f"{name!r} has spent more than its cap")
@@ -137,6 +138,16 @@ def audit(entries: Sequence[Entry], datasets: Mapping[str, Dataset], count: int,
         if abs(dataset.rho - expected) > expected / 10**6:
             problems.append(f"the cap of {name!r} is not what its epsilon and delta give")
     return problems
+
+
+def _passed(entries: Sequence[Entry], dataset: Dataset) -> list[str]:
+    """The first entry of a data set after which more was spent than its cap, whatever was given back later."""
+    total = Fraction(0)
+    for entry in entries:
+        total += _COUNTS[entry.event] * entry.rho
+        if total > dataset.rho:
+            return [f"{dataset.name!r} had spent more than its cap after entry {entry.id}"]
+    return []
 
 
 def _chain(entries: Sequence[Entry], datasets: Mapping[str, Dataset]) -> list[str]:

@@ -86,25 +86,38 @@ _GUARD_COUNT = {
     "postgresql": "SELECT count(*) FROM pg_trigger WHERE tgname ~ '_no_(change|truncate)$' AND tgenabled <> 'D' "
     "AND tgrelid IN ('datasets'::regclass, 'entries'::regclass)",
 }
+_SQLITE_ROOM = (
+    "PRAGMA cache_size = 2",  # pages: what is inserted goes to the disk at once
+    "SAVEPOINT room",
+    "CREATE TABLE room (filling BLOB)",
+    "INSERT INTO room VALUES (zeroblob(65536))",
+    "ROLLBACK TO room",
+    "RELEASE room",
+)
+"""Whether there is room for many entries: 64 KiB are written and taken back."""
+TIMEOUT = 30.0
+"""Seconds to wait for other writers, unless told otherwise."""
 _CREATION_LOCK = 7_096_531_844  # any number; two processes that create the tables at once take turns
 
 
 class Database:
     """One ledger's database; every transaction opens and closes its own connection."""
 
-    def __init__(self, address: str | Path, timeout: float = 30.0, *, create: bool = True) -> None:
+    def __init__(self, address: str | Path, timeout: float | None = None, *, create: bool = True) -> None:
         """``address``: a PostgreSQL or SQLite URL, or the path of an SQLite file; ``timeout`` in seconds.
 
         Without ``create`` a ledger that is not there is a LedgerError.
         """
         self.url = _url(address)
         self.sqlite = self.url.get_backend_name() == "sqlite"
-        self._timeout = timeout
+        self._timeout = TIMEOUT if timeout is None else timeout
         with self._in_words():
             if self.sqlite:
                 path = Path(str(self.url.database))
-                if not create and not path.exists():
+                if not create and (not path.exists() or (path.is_file() and path.stat().st_size == 0)):
                     raise self._missing()
+                if path.exists() and not (path.is_file() or path.is_dir()):
+                    raise LedgerError(f"the ledger {self.name} is not a regular file", "Name a file that lasts")
                 _make_private_file(path)
             self._engine = sa.create_engine(self.url, poolclass=NullPool, connect_args=self._connect_args())
             if self.sqlite:
@@ -146,8 +159,10 @@ class Database:
         return {"timeout": self._timeout} if self.sqlite else {"connect_timeout": max(2, int(self._timeout))}
 
     def check_writable(self) -> None:
-        """Write nothing new, but write: LedgerError where the database is read-only, full or locked for too long."""
+        """Write, but change nothing: LedgerError where the database is read-only, full or locked for too long."""
         with self.write() as connection:
+            for statement in _SQLITE_ROOM if self.sqlite else ():
+                connection.exec_driver_sql(statement)
             connection.execute(ledger_table.update().values(entries=ledger_table.c.entries))
 
     def _missing(self) -> LedgerError:

@@ -6,6 +6,7 @@ makes a ledger: a file that does not exist yet is said to be missing, and holds 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy.engine import make_url
 
-from flows.errors import RequestError
+from flows.errors import LedgerError, RequestError
 from flows.ledger import DatasetSummary, Ledger
+from flows.settings import Settings
 
 
 def missing_file(url: str) -> Path | None:
@@ -30,6 +32,56 @@ def missing_file(url: str) -> Path | None:
 
 def _unknown(dataset: str, known: str) -> RequestError:
     return RequestError(f"the ledger does not know {dataset!r}", f"Known data sets: {known}", "DATASET")
+
+
+def opened(url: str, dataset: str | None) -> Ledger:
+    """The ledger, which must exist and, where one is named, know the data set."""
+    missing = missing_file(url)
+    if missing is not None:
+        raise LedgerError(f"the ledger {missing} does not exist", "Set PRIVSYN_LEDGER to where it is, or restore it")
+    return _summaries(url, dataset)[0]
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What a verification looked at and found; ``notes`` are no problems."""
+
+    ledger: str
+    datasets: int
+    entries: int
+    certificates: int
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The same, JSON-ready."""
+        counts = {"datasets": self.datasets, "entries": self.entries, "certificates": self.certificates}
+        found = {"problems": list(self.problems), "notes": list(self.notes)}
+        return {"verified": not self.problems, "ledger": self.ledger, **counts, **found}
+
+
+def verify_ledger(settings: Settings, dataset: str | None) -> Verified:
+    """Recompute the ledger's chain, states and sums, and compare it with the certificates under the released root."""
+    from flows.ledger_certificates import compare_with_disk  # it loads what publishing needs
+
+    ledger = opened(settings.ledger, dataset)
+    entries, summaries = ledger.entries(dataset), ledger.summary(dataset)
+    compared = compare_with_disk(entries, summaries, settings, dataset)
+    problems = (*ledger.verify(), *compared.problems)
+    counts = (len(summaries), len(entries), compared.certificates)
+    return Verified(ledger.name, *counts, problems, tuple(compared.notes))
+
+
+def print_verified(verified: Verified, console: Console) -> None:
+    """Every problem and note on a line of its own, then what was looked at."""
+    for problem in verified.problems:
+        console.print(f"PROBLEM: {problem}", style="red", markup=False, soft_wrap=True)
+    for note in verified.notes:
+        console.print(f"Note: {note}", style="yellow", markup=False, soft_wrap=True)
+    if not verified.problems:
+        console.print("[green]Verified:[/] every hash, state and sum, and every certificate against its charges.")
+    looked_at = f"{verified.datasets} data sets, {verified.entries} entries, {verified.certificates} certificates"
+    console.print(f"Ledger: {verified.ledger}; {looked_at}", style="dim", markup=False, soft_wrap=True)
 
 
 def _summaries(url: str, dataset: str | None) -> tuple[Ledger, list[DatasetSummary]]:

@@ -166,9 +166,7 @@ def check_request(spec: ReleaseSpec, settings: Settings, *, fresh: bool) -> None
 
 
 @contextmanager
-def _agreed(
-    spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job
-) -> Iterator[tuple[Store, Records, Ledger]]:
+def _agreed(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job) -> Iterator[tuple[Store, Records, Ledger]]:
     """Hold the data set's lock, once its ledger agrees; the data has not been looked for yet."""
     store = Store(settings.private_root, settings.released_root, spec.dataset)
     records = Records(settings.private_root, spec.dataset)

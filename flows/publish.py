@@ -25,6 +25,7 @@ from data_contracts.receipts import Query, rho_text, total_rho
 from flows.note import release_note
 from flows.preflight import Opened
 from flows.records import write_json
+from flows.released_files import manifest_if_readable
 from flows.shell import Shell, StepRefs
 from flows.step import Request
 from flows.store import Store
@@ -155,12 +156,10 @@ def summarize(run: Opened, published: Published) -> ReleaseSummary:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a released folder holds exactly the files of its manifest, unchanged."""
-    try:
-        manifest = Manifest.model_validate_json((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return manifest.files == _files(folder)
+    """Whether a released folder holds exactly the files of its manifest, unchanged, and no link."""
+    manifest = manifest_if_readable(folder)
+    links = folder.is_symlink() or any(path.is_symlink() for path in folder.rglob("*"))
+    return manifest is not None and not links and manifest.files == _files(folder)
 
 
 def _add_tables(store: Store, refs: Mapping[str, StepRefs], synthetic: ArtifactRef, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The command line: ``privsyn release | evaluate | compare | spec draft | spec check | ledger show``.
+"""The command line: ``privsyn release | evaluate | compare | spec draft | check | ledger show | verify | export``.
 
 Belongs here: one module a command: arguments, exit codes, progress and summaries on standard error, JSON and tables
 on standard output.  Does not belong here: any logic of a release.  Heavy packages are imported inside the commands,

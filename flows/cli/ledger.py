@@ -1,19 +1,22 @@
-"""``privsyn ledger show``.
+"""``privsyn ledger show | verify | export``.
 
 Belongs here: what people type and see.  Does not belong here: the ledger (flows/ledger.py) and its view
-(flows/ledger_view.py).
+(flows/ledger_view.py, flows/ledger_export.py).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from flows.cli.common import PIPED_WIDTH, Debug, errors_for_people
+from flows.cli.common import PIPED_WIDTH, Debug, errors_for_people, named_path, people
+from flows.errors import RequestError
 
 app = typer.Typer(no_args_is_help=True, help="Look into the privacy ledger.")
 
@@ -42,3 +45,67 @@ def show_command(
             verified = print_ledger(settings.ledger, dataset, Console(highlight=False, width=width))
         if not verified:
             raise typer.Exit(1)
+
+
+@app.command("verify")
+def verify_command(
+    dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="One data set; without it, all.")] = None,
+    out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/ and private/.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Recompute every sum and hash of the ledger, and compare it with the certificates under released/.
+
+    Exit code 1 when anything does not agree.  Reads no private table and writes nothing.
+    """
+    with errors_for_people(debug=debug):
+        from flows.ledger_view import print_verified, verify_ledger
+        from flows.settings import Settings
+
+        folder = named_path(out, "--out")
+        if folder is not None:
+            os.environ["PRIVSYN_OUT"] = str(folder.absolute())
+        verified = verify_ledger(Settings(), dataset)
+        if as_json:
+            print(json.dumps(verified.as_json()))
+        else:
+            width = None if sys.stdout.isatty() else PIPED_WIDTH
+            print_verified(verified, Console(highlight=False, width=width))
+        if verified.problems:
+            raise typer.Exit(1)
+
+
+class Format(StrEnum):
+    """What an export is written as."""
+
+    JSON = "json"
+    CSV = "csv"
+
+
+@app.command("export")
+def export_command(
+    dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="One data set; without it, all.")] = None,
+    form: Annotated[Format, typer.Option("--format", help="JSON has caps and entries, CSV the entries.")] = Format.JSON,
+    output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Else standard output.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Write the ledger's history for a notebook or an auditor: every entry, with exact rho and its hash."""
+    with errors_for_people(debug=debug):
+        from flows.ledger_export import export_csv, export_json
+        from flows.ledger_view import opened
+        from flows.settings import Settings
+
+        path = named_path(output, "--output")
+        ledger = opened(Settings().ledger, dataset)
+        text = (export_json if form is Format.JSON else export_csv)(ledger, dataset)
+        if path is None:
+            sys.stdout.write(text)
+            return
+        if path.exists():
+            raise RequestError(f"{path} exists already", "Choose another name, or move the file away", "--output")
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            problem = f"cannot write {path}: {error.strerror}"
+            raise RequestError(problem, "Choose a folder that exists and is writable", "--output") from None
+        people.print(f"Wrote {path}.", soft_wrap=True)

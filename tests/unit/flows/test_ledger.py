@@ -1,11 +1,11 @@
 """The ledger: exact sums, one charge a key, a cap that holds under concurrency, and a history that cannot be edited."""
 
-import contextlib
 import os
 import shutil
 import sqlite3
 import stat
 import tempfile
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import ClassVar
@@ -19,8 +19,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from data_contracts.spec import Guarantee
 from flows.errors import BudgetRefusedError, LedgerError, RequestError
 from flows.ledger import Ledger, Line
+from flows.ledger_audit import GENESIS, Dataset, Entry, audit, entry_hash
 from tasks.privacy.accountant import epsilon_for, rho_for
 from tests.ledger_workers import reserve_many
+from tests.tampering import raw, tamper
 
 CAP = Guarantee(epsilon=2.0, delta=1e-9)
 CAP_RHO = rho_for(2.0, 1e-9)
@@ -40,31 +42,6 @@ def ledger(url):
 
 def line(key: str, share: Fraction | str = "1/10", step: str = "one_way") -> Line:
     return Line(step, key, CAP_RHO * Fraction(share), {"queries": 3})
-
-
-@contextlib.contextmanager
-def raw(url: str):
-    """The database behind the ledger's back."""
-    engine = sa.create_engine(sa.make_url(url).set(drivername="sqlite" if "sqlite" in url else "postgresql+psycopg"))
-    with engine.begin() as connection:
-        yield connection
-    engine.dispose()
-
-
-def tamper(url: str, statement: str, table: str = "entries") -> None:
-    """Change history as a determined editor would: triggers off, change, triggers on again."""
-    with raw(url) as connection:
-        if "sqlite" in url:
-            guards = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").all()
-            for name, _ in guards:
-                connection.exec_driver_sql(f"DROP TRIGGER {name}")
-            connection.exec_driver_sql(statement)
-            for _, sql in guards:
-                connection.exec_driver_sql(sql)
-        else:
-            connection.exec_driver_sql(f"ALTER TABLE {table} DISABLE TRIGGER USER")
-            connection.exec_driver_sql(statement)
-            connection.exec_driver_sql(f"ALTER TABLE {table} ENABLE TRIGGER USER")
 
 
 def test_a_run_is_reserved_and_settled(ledger):
@@ -214,6 +191,19 @@ def test_tampering_is_found_and_closes_the_ledger(ledger, url, statement, table)
     assert ledger.verify()
     with pytest.raises(LedgerError, match="does not add up"):
         ledger.reserve("people", "run-2", [line("c")])
+
+
+def test_a_history_that_passed_its_cap_on_the_way_is_found():
+    """Even where something given back brings the sum below the cap again: at that time the cap did not hold."""
+    dataset = Dataset("people", CAP, CAP_RHO, "2026-01-01")
+    events = [("a", "reserve", 6), ("b", "reserve", 6), ("a", "cancel", 6)]
+    entries, last = [], GENESIS
+    for number, (key, event, tenths) in enumerate(events, 1):
+        entry = Entry(number, "people", "run", "one_way", key, event, CAP_RHO * tenths / 10, {}, "2026", last, "")
+        last = entry_hash(entry.row(), dataset)
+        entries.append(replace(entry, hash=last))
+    assert audit(entries, {"people": dataset}, 3, last) == ["'people' had spent more than its cap after entry 2"]
+    assert audit(entries[:1], {"people": dataset}, 1, entries[0].hash) == []
 
 
 def test_a_missing_trigger_is_found(ledger, url):

@@ -1,0 +1,57 @@
+"""Reading what a release says of itself: its manifest and certificate, of a version that this program knows.
+
+Belongs here: the one reader of both files, and its refusals.  Does not belong here: their models
+(data_contracts/certificate.py), writing them (flows/publish.py).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from data_contracts.certificate import Certificate, Manifest
+from flows.errors import RequestError
+
+
+class VersionError(RequestError):
+    """A file of a release is of a version that this program does not know."""
+
+
+_Model = TypeVar("_Model", Certificate, Manifest)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """``folder``'s manifest.json; RequestError where it cannot be read, is none, or is of an unknown version."""
+    return _read(Manifest, folder / "manifest.json")
+
+
+def manifest_if_readable(folder: Path) -> Manifest | None:
+    """``folder``'s manifest.json; None where :func:`read_manifest` would refuse."""
+    try:
+        return read_manifest(folder)
+    except RequestError:
+        return None
+
+
+def read_certificate(folder: Path) -> Certificate:
+    """``folder``'s certificate.json; RequestError where it cannot be read, is none, or is of an unknown version."""
+    return _read(Certificate, folder / "certificate.json")
+
+
+def _read(model: type[_Model], path: Path) -> _Model:
+    kind, known = model.__name__.lower(), model.model_fields["schema_version"].default
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        raise RequestError(f"there is no readable {kind} in {path.parent}", "Name the folder of a release") from None
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if isinstance(version, int) and version != known:
+        problem = f"{path} has schema version {version}, and this program knows {known}"
+        raise VersionError(problem, "Use the version of privsyn-flows that wrote it", "RELEASE")
+    try:
+        return model.model_validate(content)
+    except ValidationError:
+        raise RequestError(f"{path} is no {kind} of a release", "Run the release again, which puts it right") from None

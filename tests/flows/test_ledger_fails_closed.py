@@ -1,0 +1,250 @@
+"""A ledger that is corrupted, read-only, full, locked, missing or of another version stops a release before its data.
+
+The kernel is asked whether the private table was opened: it was not, not even to be hashed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from typer.testing import CliRunner
+
+from data_contracts.spec import ReleaseSpec
+from flows import cli, ledger_database
+from flows.direct import release_directly
+from flows.ledger import Ledger
+from flows.settings import Settings
+from flows.spec_file import load_spec
+from tests.opened import watched
+from tests.specs import people
+from tests.tampering import tamper
+
+SPEC = """\
+dataset: people
+data: people.parquet
+unit: {records_per_person: 1}
+privacy: {epsilon: 1, delta: 1.0e-9}
+budget: {epsilon: 9, delta: 1.0e-9}
+synthesis: {sweeps: 1}
+columns: {age: {kind: integer, min: 18, max: 89, bins: 6}, happy: {kind: boolean}}
+"""
+Damage = Callable[[Path, pytest.MonkeyPatch], Any]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One release's ledger; the spec and the table of the next one."""
+    import pyarrow.parquet as pq
+
+    folder = tmp_path_factory.mktemp("made")
+    pq.write_table(people(80).select(["age", "happy"]), folder / "people.parquet")
+    (folder / "spec.yaml").write_text(SPEC, encoding="utf-8")
+    settings = Settings(out=folder / "out", ledger=str(folder / "ledger.sqlite"))
+    release_directly(load_spec(folder / "spec.yaml"), settings)
+    return folder
+
+
+@pytest.fixture
+def again(made: Path, places: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same places after that release, copied; what is asked for next is another release."""
+    for name in ("out", "people.parquet", "spec.yaml", "ledger.sqlite"):
+        copy = shutil.copytree if (made / name).is_dir() else shutil.copy
+        copy(made / name, places / name)
+    monkeypatch.setattr(ledger_database, "TIMEOUT", 0.2)
+
+    def run(request: ReleaseSpec, fresh: bool) -> Any:
+        return release_directly(request, Settings(), fresh=fresh)
+
+    monkeypatch.setattr(cli.release, "_run_release", run)
+    return places
+
+
+def refused(folder: Path, *words: str, code: int = 1) -> None:
+    """One sentence with the words, the exit code, and nobody has opened the table or left anything anew."""
+    out = folder / "out"
+    before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file() and p.suffix != ".lock"}
+    with watched(folder / "people.parquet") as events:
+        result = CliRunner().invoke(cli.app, ["release", str(folder / "spec.yaml"), "--epsilon", "0.5"])
+        assert events() == 0, "the private table was opened"
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.strip().splitlines()
+    assert line.startswith("privsyn: ")
+    for word in words:
+        assert word in line
+    assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file() and p.suffix != ".lock"} == before
+
+
+def ledger_file() -> Path:
+    return Path(Settings().ledger)
+
+
+def test_the_kernel_sees_a_release_read_its_table(again: Path) -> None:
+    """Without damage the same request reads the table: the watch can tell."""
+    with watched(again / "people.parquet") as events:
+        result = CliRunner().invoke(cli.app, ["release", str(again / "spec.yaml"), "--epsilon", "0.5"])
+        assert result.exit_code == 0, result.output
+        assert events() > 0
+
+
+def garble(path: Path, _: pytest.MonkeyPatch) -> None:
+    path.write_bytes(b"this is no database " * 500)
+
+
+def cut(path: Path, _: pytest.MonkeyPatch) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def blank(path: Path, _: pytest.MonkeyPatch) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole[:8192] + bytes(len(whole) - 8192))
+
+
+def edit(path: Path, _: pytest.MonkeyPatch) -> None:
+    tamper(f"sqlite:///{path}", "UPDATE entries SET rho = '1/1000000' WHERE id = 1")
+
+
+def shorten(path: Path, _: pytest.MonkeyPatch) -> None:
+    tamper(f"sqlite:///{path}", "DELETE FROM entries WHERE id = 6")
+
+
+def forget_triggers(path: Path, _: pytest.MonkeyPatch) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("DROP TRIGGER entries_no_delete")
+
+
+def newer(path: Path, _: pytest.MonkeyPatch) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE ledger SET version = 99")
+
+
+def other_tables(path: Path, _: pytest.MonkeyPatch) -> None:
+    path.unlink()
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE ledger (x)")
+
+
+def lose(path: Path, _: pytest.MonkeyPatch) -> None:
+    path.unlink()
+
+
+def empty(path: Path, _: pytest.MonkeyPatch) -> None:
+    path.write_bytes(b"")
+
+
+def start_anew(path: Path, _: pytest.MonkeyPatch) -> None:
+    path.unlink()
+    Ledger(path)
+
+
+def folder(path: Path, _: pytest.MonkeyPatch) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def pipe(path: Path, _: pytest.MonkeyPatch) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def dangle(path: Path, _: pytest.MonkeyPatch) -> None:
+    path.unlink()
+    path.symlink_to("gone")
+
+
+def fill(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite may not have a page more than it has: its own answer to a full disk."""
+    prepare = ledger_database._manual_transactions
+
+    def limited(connection: Any, record: Any) -> None:
+        prepare(connection, record)
+        connection.execute("PRAGMA max_page_count = 1")  # never below the pages that there are
+
+    monkeypatch.setattr(ledger_database, "_manual_transactions", limited)
+
+
+def protect(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No right to write the file, also for a superuser, for whom permissions mean nothing."""
+    opener = os.open
+
+    def refuse(name: Any, flags: int, *rest: Any, **more: Any) -> int:
+        if str(name) == str(path) and flags & os.O_RDWR:
+            raise PermissionError(errno.EACCES, "Permission denied", str(name))
+        return opener(name, flags, *rest, **more)
+
+    monkeypatch.setattr(ledger_database.os, "open", refuse)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (garble, ("damaged or not a ledger", "backup")),
+        (cut, ("ledger", "backup")),
+        (blank, ("ledger", "backup")),
+        (edit, ("does not add up", "entry 1", "backup")),
+        (shorten, ("does not add up", "backup")),
+        (forget_triggers, ("does not add up", "trigger")),
+        (newer, ("schema version 99", "Use the version of privsyn-flows")),
+        (other_tables, ("damaged or not a ledger",)),
+        (lose, ("is missing", "Restore it from a backup")),
+        (empty, ("is missing", "Restore it from a backup")),
+        (start_anew, ("charged to another ledger", "PRIVSYN_LEDGER")),
+        (folder, ("ledger", "cannot be opened")),
+        (pipe, ("ledger", "is not a regular file")),
+        (dangle, ("is missing",)),
+        (fill, ("the disk is full", "Free some space")),
+        (protect, ("cannot be opened for writing", "right to write")),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_a_ledger_that_cannot_be_trusted_stops_a_release_before_its_data(
+    again: Path, monkeypatch: pytest.MonkeyPatch, damage: Damage, words: tuple[str, ...]
+) -> None:
+    damage(ledger_file(), monkeypatch)
+    existed = ledger_file().exists()
+    refused(again, *words)
+    assert ledger_file().exists() == existed  # a missing ledger is not begun anew
+
+
+def test_a_locked_ledger_stops_a_release_before_its_data(again: Path) -> None:
+    with contextlib.closing(sqlite3.connect(ledger_file(), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        refused(again, "locked by another process", "Wait for the other run")
+
+
+def test_a_read_only_folder_or_file_stops_a_release_before_its_data(again: Path) -> None:
+    """As a user for whom permissions count."""
+    if os.geteuid() == 0:
+        pytest.skip("a superuser may write everything; test_a_ledger_that_cannot... [protect] stands for it")
+    ledger_file().chmod(0o400)
+    refused(again, "cannot be opened for writing", "right to write")
+
+
+def test_a_server_that_is_gone_stops_a_release_before_its_data(again: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRIVSYN_LEDGER", f"postgresql://user:hunter2@/none?host={again}")
+    refused(again, "ledger", "cannot be used")
+
+
+def test_a_read_only_server_stops_a_release_before_its_data(
+    again: Path, monkeypatch: pytest.MonkeyPatch, postgres_database: str
+) -> None:
+    """PostgreSQL: the history is there, and nothing may be written to it."""
+    pytest.importorskip("psycopg")
+    monkeypatch.setenv("PRIVSYN_LEDGER", postgres_database)
+    shutil.rmtree(again / "out")
+    release_directly(load_spec(again / "spec.yaml"), Settings())
+    engine = sa.create_engine(sa.make_url(postgres_database).set(drivername="postgresql+psycopg"))
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        name = connection.exec_driver_sql("SELECT current_database()").scalar_one()
+        connection.exec_driver_sql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    engine.dispose()
+    refused(again, "ledger", "cannot be opened for writing")

@@ -1,0 +1,263 @@
+"""``privsyn ledger verify`` and ``export``: the ledger against itself, against the certificates, and as a file."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import shutil
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner, Result
+
+from flows import cli
+from flows.direct import release_directly
+from flows.ledger import Ledger
+from flows.ledger_audit import GENESIS
+from flows.settings import Settings
+from tests.specs import COLUMNS, make_spec, people
+from tests.tampering import tamper
+
+CHANGED = "its files are not those of its manifest"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one release, its private zone and its ledger."""
+    folder = tmp_path_factory.mktemp("made")
+    pq.write_table(people(300).select(["age", "region", "happy"]), folder / "people.parquet")
+    columns = {name: COLUMNS[name] for name in ("age", "region", "happy")}
+    spec = make_spec(columns, data=str(folder / "people.parquet"), synthesis={"sweeps": 1})
+    release_directly(spec, Settings(out=folder / "out", ledger=str(folder / "ledger.sqlite")))
+    return folder
+
+
+@pytest.fixture
+def release(made: Path, places: Path) -> Path:
+    """A copy of that release to damage: its published folder."""
+    shutil.copytree(made / "out", places / "out")
+    shutil.copy(made / "ledger.sqlite", places / "ledger.sqlite")
+    (folder,) = (places / "out" / "released").iterdir()
+    return folder
+
+
+def privsyn(*arguments: object) -> Result:
+    return CliRunner().invoke(cli.app, [str(a) for a in arguments])
+
+
+def found(*words: str) -> list[str]:
+    """The problems that are found; the words must be among them, and the exit code 1."""
+    result = privsyn("ledger", "verify", "--json")
+    answer = json.loads(result.stdout)
+    assert result.exit_code == (1 if words else 0)
+    assert answer["verified"] is not bool(words)
+    for word in words:
+        assert any(word in problem for problem in answer["problems"]), (word, answer["problems"])
+    return list(answer["problems"])
+
+
+def rewrite(release: Path, change: Callable[[dict[str, Any]], None], *, manifest: bool = True) -> None:
+    """Change the certificate; and its hash in the manifest, as somebody would who wants it to look right."""
+    path = release / "certificate.json"
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    if manifest:
+        listed = json.loads((release / "manifest.json").read_text())
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        listed["files"]["certificate.json"] = {"sha256": digest, "bytes": path.stat().st_size}
+        (release / "manifest.json").write_text(json.dumps(listed))
+
+
+def url() -> str:
+    return f"sqlite:///{Settings().ledger}"
+
+
+def test_a_release_and_its_ledger_agree(release: Path) -> None:
+    result = privsyn("ledger", "verify")
+    assert result.exit_code == 0, result.output
+    assert "Verified" in result.stdout
+    assert "1 data sets, 6 entries, 1 certificates" in " ".join(result.stdout.split())
+    assert found() == []
+    assert privsyn("ledger", "verify", "people").exit_code == 0
+    assert privsyn("ledger", "verify", "strangers").exit_code == 2
+
+
+def test_without_the_private_zone_charges_are_found_by_the_runs_name(release: Path) -> None:
+    shutil.rmtree(Settings().private_root)
+    assert found() == []
+
+
+def test_a_run_that_rests_on_the_charges_of_another_agrees(places: Path, save: Callable[..., str]) -> None:
+    columns = {name: COLUMNS[name] for name in ("age", "region")}
+    data = save(people(200).select(["age", "region"]))
+    for seed in (0, 1):
+        release_directly(make_spec(columns, data=data, synthesis={"sweeps": 1, "seed": seed}), Settings())
+    assert found() == []
+    answer = json.loads(privsyn("ledger", "verify", "--json").stdout)
+    assert (answer["certificates"], answer["entries"], answer["notes"]) == (2, 6, [])
+
+
+def halve(content: dict[str, Any], place: str) -> None:
+    content[place] = str(Fraction(content[place]) / 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda c: halve(c["stages"][0], "rho_budget"), ("charged another rho", "do not sum to the certificate's")),
+        (lambda c: halve(c["stages"][2], "rho_spent"), ("do not sum to its rho_spent", "do not cost")),
+        (lambda c: halve(c, "rho_budget"), ("do not sum to the certificate's rho_budget",)),
+        (lambda c: halve(c["stages"][0]["groups"][0], "rho_each"), ("do not sum to its rho_spent",)),
+        (lambda c: c["stages"][0]["groups"].clear(), ("do not sum to its rho_spent",)),
+        (lambda c: c["stages"].pop(), ("do not sum to the certificate's rho_budget",)),
+        (lambda c: halve(c["dataset_total"], "rho_cap"), ("another lifetime cap",)),
+        (lambda c: c["dataset_total"].update(rho="99"), ("entries are missing",)),
+        (lambda c: c.update(dataset="strangers"), ("'strangers', which the ledger does not know",)),
+        (lambda c: c.update(run="people-00000000"), ("lies in the folder", "no charge")),
+        (lambda c: c["stages"][1].update(rho_budget="one"), ("a number that is none",)),
+        (lambda c: c.update(schema_version=7), ("has schema version 7, and this program knows",)),
+        (lambda c: c.pop("stages"), ("is no certificate of a release",)),
+    ],
+)
+def test_a_certificate_that_says_something_else_is_found(
+    release: Path, change: Callable[[dict[str, Any]], None], words: tuple[str, ...]
+) -> None:
+    rewrite(release, change)
+    assert CHANGED not in str(found(*words))
+
+
+def test_a_changed_file_is_found(release: Path) -> None:
+    rewrite(release, lambda c: c.update(price="cheap"), manifest=False)
+    found(CHANGED)
+
+
+def test_receipts_that_cost_something_else_are_found(release: Path) -> None:
+    file = release / "marginals" / "measured_receipts.parquet"
+    table = pq.read_table(file)
+    sigma = table.column_names.index("sigma")
+    field = table.schema.field(sigma)
+    pq.write_table(table.set_column(sigma, field, pc.multiply(table["sigma"], 2.0)), file)
+    found(CHANGED, "the receipts of measure_marginals cannot be read, or state a price that is not")
+    pq.write_table(table.slice(1), file)
+    found(CHANGED, "the receipts of measure_marginals do not cost")
+    file.write_bytes(b"PAR1")
+    found("the receipts of measure_marginals cannot be read")
+
+
+def test_a_certificate_that_is_not_readable_is_found(release: Path) -> None:
+    (release / "certificate.json").write_bytes(b"\xff{")
+    found("no readable certificate")
+
+
+def test_entries_without_a_certificate_are_noted(release: Path) -> None:
+    shutil.rmtree(release)
+    result = privsyn("ledger", "verify")
+    assert result.exit_code == 0
+    assert f"Note: {release.name}: 3 spent charges of 'people' have no certificate here" in " ".join(
+        result.stdout.split()
+    )
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_a_certificate_without_entries_is_found(release: Path, private: bool) -> None:
+    if not private:
+        shutil.rmtree(Settings().private_root)
+    Path(Settings().ledger).unlink()
+    Ledger(Settings().ledger).register("people", make_spec().budget)
+    found("has no charge for its one_way_marginals", "has no charge for its measure_marginals", "entries are missing")
+
+
+def test_without_a_ledger_nothing_is_verified(release: Path) -> None:
+    Path(Settings().ledger).unlink()
+    for command in ("verify", "export"):
+        result = privsyn("ledger", command)
+        assert result.exit_code == 1
+        assert result.stdout == ""
+        assert "does not exist" in result.stderr
+    assert not Path(Settings().ledger).exists()
+
+
+def test_a_tail_that_was_cut_off_with_its_count_is_found_by_the_certificate(release: Path) -> None:
+    """Whoever rewrites the ledger's own row as well leaves a chain that is whole: the certificate knows more."""
+    entries = Ledger(Settings().ledger).entries()
+    tamper(url(), "DELETE FROM entries WHERE id > 2")
+    found("tell of 6")
+    tamper(url(), f"UPDATE ledger SET entries = 2, head = '{entries[1].hash}'")  # noqa: S608
+    assert Ledger(Settings().ledger).verify() == []
+    found("has no charge for its measure_marginals", "entries are missing")
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["UPDATE entries SET id = 99 WHERE id = 1", "UPDATE entries SET id = 1 WHERE id = 2"],
+        ["UPDATE entries SET rho = '1/1000'"],
+        ["UPDATE entries SET created = '2020-01-01T00:00:00.000000+00:00' WHERE id = 3"],
+        ["UPDATE entries SET key = 'x' WHERE id = 6"],
+        ["UPDATE datasets SET rho = '1/1'"],
+        ["DELETE FROM entries WHERE id = 4"],
+        ["UPDATE ledger SET head = 'x'"],
+    ],
+)
+def test_a_changed_history_is_found(release: Path, statements: list[str]) -> None:
+    for statement in statements:
+        tamper(url(), statement)
+    assert found("")
+
+
+def test_swapped_entries_are_found(release: Path) -> None:
+    for old, new in ((4, 99), (5, 4), (99, 5)):
+        tamper(url(), f"UPDATE entries SET id = {new} WHERE id = {old}")  # noqa: S608
+    found("entry 4 or its data set's cap was changed")
+
+
+# the export
+
+
+def chain(content: dict[str, Any]) -> str:
+    """The last hash of an export, recomputed as docs/operations.md says, without this program."""
+    caps = {d["dataset"]: [d["epsilon"], d["delta"], d["rho"], d["created"]] for d in content["datasets"]}
+    last = "0" * 64
+    for entry in content["entries"]:
+        row = {name: value for name, value in entry.items() if name != "hash"}
+        row["detail"] = json.dumps(row["detail"], sort_keys=True, separators=(",", ":"))
+        assert row["prev_hash"] == last
+        text = json.dumps({**row, "cap": caps[row["dataset"]]}, sort_keys=True, separators=(",", ":"))
+        last = hashlib.sha256(text.encode()).hexdigest()
+        assert last == entry["hash"]
+    return last
+
+
+def test_the_json_export_can_be_verified_without_this_program(release: Path) -> None:
+    content = json.loads(privsyn("ledger", "export").stdout)
+    assert content["schema_version"] == 1
+    assert chain(content) == Ledger(Settings().ledger).entries()[-1].hash != GENESIS
+    (cap,) = content["datasets"]
+    assert Fraction(cap["spent"]) == sum(Fraction(e["rho"]) for e in content["entries"] if e["event"] == "reserve")
+    content["entries"][2]["rho"] = "1/3"
+    with pytest.raises(AssertionError):
+        chain(content)
+
+
+def test_the_csv_export_has_a_line_an_entry(release: Path, places: Path) -> None:
+    assert privsyn("ledger", "export", "people", "--format", "csv", "-o", places / "l.csv").exit_code == 0
+    rows = list(csv.DictReader(io.StringIO((places / "l.csv").read_text())))
+    entries = Ledger(Settings().ledger).entries()
+    assert [(r["step"], r["event"], Fraction(r["rho"]), r["hash"]) for r in rows] == [
+        (e.step, e.event, e.rho, e.hash) for e in entries
+    ]
+    assert [float(r["rho_decimal"]) for r in rows] == [float(e.rho) for e in entries]
+    assert json.loads(rows[0]["detail"]) == entries[0].detail
+    again = privsyn("ledger", "export", "-o", places / "l.csv")
+    assert again.exit_code == 2
+    assert "exists already" in again.stderr
+    assert privsyn("ledger", "export", "strangers").exit_code == 2
+    assert privsyn("ledger", "export", "-o", places / "no" / "l.csv").exit_code == 2
