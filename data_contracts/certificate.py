@@ -41,14 +41,14 @@ class StageCost(_Model):
 
 
 class Total(_Model):
-    """The data set's whole history in the ledger, this release included."""
+    """The data set's whole history in the ledger, this release included; ``accountant`` is its cap's."""
 
     rho: str
     rho_cap: str
     epsilon: float
     delta: float
     epsilon_cap: float
-    accountant: Literal["tight"] = "tight"
+    accountant: Literal["gaussian", "tight"] = "tight"
 
 
 class Certificate(_Model):
@@ -66,7 +66,7 @@ class Certificate(_Model):
     sensitivity: Literal["L2 norm under adding or removing one person"] = "L2 norm under adding or removing one person"
     price: str
     composition: str
-    accountant: Literal["tight", "paper"]
+    accountant: Literal["gaussian", "tight", "paper"]
     rho_budget: str
     rho_spent: str
     stages: list[StageCost]

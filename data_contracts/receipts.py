@@ -9,11 +9,23 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
+from typing import Final, Literal
 
 from data_contracts.domain import Clique
+
+Pricing = Literal["zcdp", "gaussian"]
+"""What a price rho = sensitivity^2 / (2 variance) is proved for, and hence which variance it counts.
+
+``zcdp``: sigma^2; rho-zCDP (Canonne, Kamath and Steinke 2020, Theorem 14; the paper's Theorem 3).  ``gaussian``:
+sigma^2 - SMOOTHING; sqrt(2 rho)-Gaussian DP but for tasks.privacy.gaussian_dp.LEAKED (docs/privacy.md), and so rho-zCDP
+all the more: the second price of the same noise is the higher one.
+"""
+
+SMOOTHING: Final = 3
+"""tau^2, in squared counts: the part of the discrete noise's variance that hides its discreteness (docs/privacy.md)."""
 
 
 @dataclass(frozen=True)
@@ -22,34 +34,50 @@ class Query:
 
     ``attributes`` are those of the marginal; a figure about no single marginal has its name there.
     ``sensitivity`` is the exact L2 sensitivity under adding or removing one person (all their records).
-    ``sigma`` is the noise scale in counts; the price is rho = sensitivity^2 / (2 sigma^2) zCDP (Theorem 3).
+    ``sigma`` is the noise scale in counts; ``pricing`` says by which formula its price follows.
     """
 
     attributes: Clique
     cells: int
     sensitivity: int
     sigma: float
+    pricing: Pricing = "zcdp"
 
     @property
     def rho(self) -> Fraction:
-        """Exact zCDP price of the noise actually drawn."""
-        return _price(self.sensitivity, self.sigma)
+        """Exact price of the noise actually drawn; ValueError where the pricing has none for so small a sigma."""
+        return _price(self.sensitivity, self.sigma, self.pricing)
+
+    def under(self, pricing: Pricing) -> Query:
+        """The same query for at most the same price under ``pricing``: what changes is the noise.
+
+        From zcdp to gaussian, sigma^2 grows by SMOOTHING (and the rounding up to a float).
+        """
+        if pricing == self.pricing:
+            return self
+        return replace(self, sigma=sigma_for(self.rho, self.sensitivity, pricing), pricing=pricing)
 
 
 @lru_cache(maxsize=4096)
-def _price(sensitivity: int, sigma: float) -> Fraction:
-    return Fraction(sensitivity) ** 2 / (2 * Fraction(sigma) ** 2)
+def _price(sensitivity: int, sigma: float, pricing: Pricing) -> Fraction:
+    variance = Fraction(sigma) ** 2 - (SMOOTHING if pricing == "gaussian" else 0)
+    if variance <= 0:
+        raise ValueError(f"noise of scale {sigma} has no price under the pricing {pricing!r}")
+    return Fraction(sensitivity) ** 2 / (2 * variance)
 
 
-def sigma_for(rho: Fraction, sensitivity: int) -> float:
+def sigma_for(rho: Fraction, sensitivity: int, pricing: Pricing = "zcdp") -> float:
     """Smallest sigma (a float, rounded up) whose exact price is at most ``rho``.
 
-    sigma = sensitivity / sqrt(2 rho).  Raises ValueError for rho <= 0.
+    sigma = sensitivity / sqrt(2 rho), under ``gaussian`` sqrt(sensitivity^2 / (2 rho) + SMOOTHING), so never below
+    1.73 counts.  Raises ValueError for rho <= 0.
     """
     if rho <= 0:
         raise ValueError(f"rho must be positive, not {rho}")
-    sigma = sensitivity / math.sqrt(2 * float(rho))
-    while Fraction(sensitivity) ** 2 > 2 * Fraction(sigma) ** 2 * rho:
+    smoothing = SMOOTHING if pricing == "gaussian" else 0
+    plain = sensitivity / math.sqrt(2 * float(rho))
+    sigma = math.hypot(plain, math.sqrt(smoothing)) if smoothing else plain
+    while Fraction(sensitivity) ** 2 > 2 * (Fraction(sigma) ** 2 - smoothing) * rho:
         sigma = math.nextafter(sigma, math.inf)
     return sigma
 
@@ -61,6 +89,6 @@ def rho_text(rho: Fraction) -> str:
 
 
 def total_rho(queries: Iterable[Query]) -> Fraction:
-    """Exact sum of the queries' prices (zCDP adds up, Theorem 1)."""
+    """Exact sum of the queries' prices, which adds up under either pricing (Theorem 1; docs/privacy.md)."""
     prices = Counter(q.rho for q in queries)
     return sum((rho * times for rho, times in prices.items()), Fraction(0))

@@ -229,10 +229,13 @@ class ReleaseSpec(FrozenModel):
         description="Where the fields below that the spec does not give come from: this project's defaults, or the "
         "paper's method and settings. Either way they are constants.",
     )
-    accountant: Literal["tight", "paper"] = Field(
-        default="tight",
-        description="How (epsilon, delta) becomes rho: `tight` is the optimal zCDP conversion (more budget for the "
-        "same promise), `paper` is rho + 2 sqrt(rho ln(1/delta)) = epsilon.",
+    accountant: Literal["gaussian", "tight", "paper"] = Field(
+        default="gaussian",
+        description="How (epsilon, delta) becomes rho, and rho noise: `gaussian` is the exact curve of Gaussian noise, "
+        "proved for the discrete kind with 3 counts^2 more variance (most budget for the same promise); `tight` the "
+        "optimal zCDP conversion; `paper` is rho + 2 sqrt(rho ln(1/delta)) = epsilon. The first release's choice of "
+        "`gaussian` or not also counts the data set's lifetime cap, and other noise cannot be added to a cap of "
+        "`gaussian`.",
     )
     split: Split = Field(default=Split(), description="How rho is split over the three looks at the data.")
     compression: Compression = Field(default=Compression(), description="Low-count values.")

@@ -9,10 +9,11 @@ A charge is a lineage key of a release step.  Its life:
     reserve -> spent | abandon (the data was touched: it stays spent) | cancel (given back)
 
 and after abandon or cancel the key may be reserved anew, as a new charge.  What a data set has spent
-is the exact sum of its reserves less its cancels, whatever happens afterwards: zCDP adds up over
-releases (paper, Theorem 1).  Entries are only ever added; each carries the SHA-256 of itself and the
-one before, so an edited, removed or inserted entry shows.  The chain finds accidents and careless
-edits; who can rewrite the whole database can rewrite the chain.  Nothing here holds a private value.
+is the exact sum of its reserves less its cancels, whatever happens afterwards: prices add up over
+releases (docs/privacy.md), and one accountant, set with the cap, converts the sum.  Entries are only
+ever added; each carries the SHA-256 of itself and the one before, so an edited, removed or inserted
+entry shows.  The chain finds accidents and careless edits; who can rewrite the whole database can
+rewrite the chain.  Nothing here holds a private value.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -31,14 +32,17 @@ from data_contracts.spec import Guarantee
 from flows.errors import BudgetRefusedError, LedgerError, RequestError
 from flows.ledger_audit import ChargeState, Dataset, Entry, audit, canonical, charge_states, entry_hash, spent_rho
 from flows.ledger_database import Database, datasets_table, entries_table, ledger_table
-from tasks.privacy.accountant import epsilon_for, rho_for
+from tasks.privacy.accountant import Accountant, CapAccountant, epsilon_for, rho_for
 
 Event = Literal["reserve", "spent", "abandon", "cancel"]
 
 
 @dataclass(frozen=True)
 class Line:
-    """One charge that a run asks for: a release step, its lineage key, its exact zCDP price."""
+    """One charge that a run asks for: a release step, its lineage key, its exact price.
+
+    ``detail["accountant"]`` says what the price is proved for; without it, zCDP.
+    """
 
     step: str
     key: str
@@ -48,7 +52,7 @@ class Line:
 
 @dataclass(frozen=True)
 class DatasetSummary:
-    """What one data set has spent; epsilons are tight, at the cap's delta, rounded up."""
+    """What one data set has spent; epsilons are by its ``accountant``, at the cap's delta, rounded up."""
 
     dataset: str
     cap: Guarantee
@@ -59,6 +63,7 @@ class DatasetSummary:
     remaining_epsilon: float
     entries: int
     created: str
+    accountant: CapAccountant
 
 
 class Ledger:
@@ -80,10 +85,11 @@ class Ledger:
         """The ledger's address for people, without a password."""
         return self._database.name
 
-    def register(self, dataset: str, cap: Guarantee) -> None:
+    def register(self, dataset: str, cap: Guarantee, accountant: CapAccountant = "tight") -> None:
         """Set the lifetime cap of a data set, the first time; later, check that it is the same.
 
-        The cap is kept as rho (tight conversion).  Raises RequestError for a different cap.
+        The cap is kept as rho, by ``accountant``; a known data set keeps its own.  Raises RequestError for a
+        different cap.
         """
         with self._database.write() as connection:
             known = _datasets(connection).get(dataset)
@@ -93,7 +99,7 @@ class Ledger:
                         name=dataset,
                         epsilon=repr(cap.epsilon),
                         delta=repr(cap.delta),
-                        rho=_text(rho_for(cap.epsilon, cap.delta, "tight")),
+                        rho=_text(rho_for(cap.epsilon, cap.delta, accountant)),
                         created=_now(),
                     )
                 )
@@ -107,7 +113,8 @@ class Ledger:
         be continued, so whoever draws noise for a key must hold the lock of that key.  ``delta`` is
         the release's, for the message only.  Raises BudgetRefusedError, having written nothing, when
         the cap would be passed; LedgerError when the history does not add up, or when a known key
-        comes with another price; ValueError for a price that is not positive.
+        comes with another price; RequestError when the data set's accountant has no price for such a
+        line; ValueError for a price that is not positive.
         """
         with self._database.write() as connection:
             known, entries = self._trusted(connection, dataset)
@@ -208,6 +215,9 @@ def _fitting(dataset: Dataset, entries: Sequence[Entry], lines: Sequence[Line], 
     """The lines that are new charges, once each; refuses when they would pass the cap."""
     if any(line.rho <= 0 for line in lines):
         raise ValueError("every line of a reservation has a positive rho")
+    for line in lines:
+        if not dataset.takes(_accountant(line)):
+            raise _no_price(dataset, _accountant(line))
     held = {key: state.rho for key, state in charge_states(entries).items() if state.holds}
     new: dict[str, Line] = {}
     for line in lines:
@@ -220,8 +230,12 @@ def _fitting(dataset: Dataset, entries: Sequence[Entry], lines: Sequence[Line], 
             )
     asked, spent = sum((line.rho for line in new.values()), Fraction(0)), spent_rho(entries)
     if spent + asked > dataset.rho:
-        raise _refusal(dataset, spent, asked, delta or dataset.cap.delta)
+        raise _refusal(dataset, spent, asked, delta or dataset.cap.delta, _accountant(lines[0]))
     return list(new.values())
+
+
+def _accountant(line: Line) -> str:
+    return str(line.detail.get("accountant", "tight"))
 
 
 def _append(connection: Connection, dataset: Dataset, run: str, line: Line, event: Event) -> None:
@@ -266,17 +280,18 @@ def _read(make: Any, row: Any) -> Any:
 def _summary(dataset: Dataset, entries: Iterable[Entry]) -> DatasetSummary:
     history = list(entries)
     spent = spent_rho(history)
-    left, delta = max(dataset.rho - spent, Fraction(0)), dataset.cap.delta
+    left = max(dataset.rho - spent, Fraction(0))
     return DatasetSummary(
         dataset.name,
         dataset.cap,
         dataset.rho,
         spent,
-        epsilon_for(spent, delta),
+        dataset.epsilon(spent),
         left,
-        epsilon_for(left, delta),
+        dataset.epsilon(left),
         len(history),
         dataset.created,
+        dataset.accountant,
     )
 
 
@@ -289,13 +304,22 @@ def _cap_changed(known: Dataset, cap: Guarantee) -> RequestError:
     )
 
 
-def _refusal(dataset: Dataset, spent: Fraction, asked: Fraction, delta: float) -> BudgetRefusedError:
+def _no_price(dataset: Dataset, accountant: str) -> RequestError:
+    return RequestError(
+        f"the cap of {dataset.name!r} is counted in Gaussian differential privacy, for which noise under accountant "
+        f"{accountant!r} has no price; nothing was spent",
+        "Write accountant: gaussian, which the preset `paper` takes too",
+        "accountant",
+    )
+
+
+def _refusal(dataset: Dataset, spent: Fraction, asked: Fraction, delta: float, accountant: str) -> BudgetRefusedError:
     cap, left = dataset.cap, max(dataset.rho - spent, Fraction(0))
 
     def both(rho: Fraction) -> str:
-        return f"rho {float(rho):.4g} (epsilon {epsilon_for(rho, cap.delta):.4g})"
+        return f"rho {float(rho):.4g} (epsilon {dataset.epsilon(rho):.4g})"
 
-    fits = float(f"{epsilon_for(left, delta) * 0.9995:.3e}")
+    fits = float(f"{epsilon_for(left, delta, cast(Accountant, accountant)) * 0.9995:.3e}")
     cure = (
         f"At delta {delta:g} at most epsilon {fits:.4g} still fits: lower privacy.epsilon to that"
         if fits > 0

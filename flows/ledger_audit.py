@@ -14,15 +14,22 @@ from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 from data_contracts.spec import Guarantee
-from tasks.privacy.accountant import rho_for
+from tasks.privacy.accountant import CapAccountant, epsilon_for, rho_for
 
 GENESIS = "0" * 64
+ROUNDING = Fraction(1, 10**6)
+"""How far the rho of a kept cap may be from what this version gives, as a share of it."""
+
 _COUNTS = {"reserve": 1, "cancel": -1, "spent": 0, "abandon": 0}
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set's lifetime cap; ``rho`` is what counts, (epsilon, delta) what was asked for."""
+    """A data set's lifetime cap; ``rho`` is what counts, (epsilon, delta) what was asked for.
+
+    ``accountant`` converts its sums, first and last: the one by which its (epsilon, delta) give its ``rho``.  Under
+    "gaussian" only charges priced for it may be added; under "tight" all may, since every price is a zCDP price.
+    """
 
     name: str
     cap: Guarantee
@@ -35,10 +42,27 @@ class Dataset:
         cap = Guarantee(epsilon=float(row["epsilon"]), delta=float(row["delta"]))
         return cls(row["name"], cap, Fraction(row["rho"]), row["created"])
 
+    @property
+    def accountant(self) -> CapAccountant:
+        """That of the cap: "tight" for caps of versions that knew no other, and where both would give the same."""
+        return "tight" if self.rho <= _rho_of(self.cap, "tight") * (1 + ROUNDING) else "gaussian"
+
+    def takes(self, accountant: str) -> bool:
+        """Whether a charge of a release under ``accountant`` has a price in this data set's sum."""
+        return self.accountant == "tight" or accountant == "gaussian"
+
+    def epsilon(self, rho: Fraction) -> float:
+        """What a total price of ``rho`` comes to at the cap's delta, rounded up."""
+        return epsilon_for(rho, self.cap.delta, self.accountant)
+
+
+def _rho_of(cap: Guarantee, accountant: CapAccountant) -> Fraction:
+    return rho_for(cap.epsilon, cap.delta, accountant)
+
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry: what happened to which charge, its exact zCDP price, and its place in the chain."""
+    """One entry: what happened to which charge, its exact price, and its place in the chain."""
 
     id: int
     dataset: str
@@ -58,6 +82,11 @@ class Entry:
         if row["event"] not in _COUNTS:
             raise ValueError("unknown event")
         return cls(**{**row, "id": int(row["id"]), "rho": Fraction(row["rho"]), "detail": json.loads(row["detail"])})
+
+    @property
+    def accountant(self) -> str:
+        """The accountant of the release; what an entry without one was priced for is zCDP."""
+        return str(self.detail.get("accountant", "tight"))
 
     def row(self) -> dict[str, Any]:
         """The row without its own hash, as it was hashed."""
@@ -134,9 +163,11 @@ def audit(entries: Sequence[Entry], datasets: Mapping[str, Dataset], count: int,
         problems += _order(own)
         if spent_rho(own) > dataset.rho:
             problems.append(f"{name!r} has spent more than its cap")
-        expected = rho_for(dataset.cap.epsilon, dataset.cap.delta, "tight")
-        if abs(dataset.rho - expected) > expected / 10**6:
+        expected = _rho_of(dataset.cap, dataset.accountant)
+        if abs(dataset.rho - expected) > expected * ROUNDING:
             problems.append(f"the cap of {name!r} is not what its epsilon and delta give")
+        if not all(dataset.takes(e.accountant) for e in own if e.event == "reserve"):
+            problems.append(f"{name!r} holds a charge that its cap's accountant has no price for")
     return problems
 
 

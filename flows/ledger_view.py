@@ -106,6 +106,7 @@ def ledger_as_json(url: str, dataset: str | None) -> dict[str, Any]:
             "dataset": s.dataset,
             "created": s.created,
             "cap": {"epsilon": s.cap.epsilon, "delta": s.cap.delta, "rho": str(s.cap_rho)},
+            "accountant": s.accountant,
             "spent": {"epsilon": s.epsilon, "rho": str(s.rho)},
             "left": {"epsilon": s.remaining_epsilon, "rho": str(s.remaining_rho)},
             "entries": ledger.export(s.dataset),
@@ -140,7 +141,7 @@ def print_ledger(url: str, dataset: str | None, console: Console) -> bool:
 
 
 def _figures(summaries: list[DatasetSummary]) -> Table:
-    headings = ("data set", "epsilon used", "of cap", "room for epsilon", "at delta", "rho used", "entries")
+    headings = ("data set", "epsilon used", "of cap", "room for epsilon", "at delta", "by", "rho used", "entries")
     table = Table(*headings, title="Privacy ledger")
     for s in summaries:
         table.add_row(
@@ -149,6 +150,7 @@ def _figures(summaries: list[DatasetSummary]) -> Table:
             f"{s.cap.epsilon:g}",
             f"{s.remaining_epsilon:.4g}",
             f"{s.cap.delta:g}",
+            s.accountant,
             f"{float(s.rho):.6g} of {float(s.cap_rho):.6g}",
             str(s.entries),
         )

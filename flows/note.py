@@ -118,7 +118,7 @@ def cost(c: Certificate) -> str:
     lines = [
         "## What it cost",
         "",
-        "| look at the private table | queries | rho (zCDP) | noise: standard deviation |",
+        "| look at the private table | queries | rho (its price) | noise: standard deviation |",
         "|---|---|---|---|",
     ]
     for stage in c.stages:

@@ -33,7 +33,7 @@ from flows.source import Source
 from flows.step import Inputs, ReleaseStep, Request, Step
 from flows.steps import ONE_WAY_MARGINALS, STEPS
 from flows.store import Store
-from tasks.privacy.accountant import Accountant, rho_for
+from tasks.privacy.accountant import Accountant, cap_accountant, rho_for
 from tasks.privacy.noise import NoiseSource, OpenDPNoise
 
 MOST_NOISE = 1e8
@@ -96,7 +96,7 @@ def open_run(
     lock files can only be left-overs of a killed run and are removed.
     """
     accounted(spec.privacy, "privacy", spec.accountant)
-    accounted(spec.budget, "budget", "tight")
+    accounted(spec.budget, "budget", cap_accountant(spec.accountant))
     if job.shares is None:
         _check_noise(Request(spec, (), lambda: ()))
     with _agreed(spec, settings, fresh=fresh, job=job) as (store, records, ledger):
@@ -133,7 +133,7 @@ def open_run(
         records.save(request_name, {"dataset": spec.dataset, "finished": False})  # its room may be its own from here on
         try:
             lines = shell.missing_budget()
-            ledger.register(spec.dataset, spec.budget)
+            ledger.register(spec.dataset, spec.budget, cap_accountant(spec.accountant))
             records.save("ledger", {"created": ledger.summary(spec.dataset)[0].created})
             ledger.reserve(spec.dataset, shell.run, lines, spec.privacy.delta)
         except PrivsynError:
@@ -157,7 +157,7 @@ def check_request(spec: ReleaseSpec, settings: Settings, *, fresh: bool) -> None
     seen before are left to :func:`open_run`, which knows whether they are encoded already.
     """
     accounted(spec.privacy, "privacy", spec.accountant)
-    accounted(spec.budget, "budget", "tight")
+    accounted(spec.budget, "budget", cap_accountant(spec.accountant))
     _check_noise(Request(spec, (), lambda: ()))
     with _agreed(spec, settings, fresh=fresh, job=RELEASE) as (_, records, _):
         source = Source.open(spec.data, spec)
@@ -230,9 +230,9 @@ def _ask_room(ledger: Ledger, spec: ReleaseSpec) -> None:
     """Refuse a request that cannot fit before the data is opened; a new data set has its whole cap."""
     asked = Request(spec, (), lambda: ()).total_rho()
     if ledger.summary(spec.dataset):
-        line = Line("release", f"room-{secrets.token_hex(8)}", asked)
+        line = Line("release", f"room-{secrets.token_hex(8)}", asked, {"accountant": spec.accountant})
         ledger.check_room(spec.dataset, [line], spec.privacy.delta)
-    elif asked > rho_for(spec.budget.epsilon, spec.budget.delta, "tight"):
+    elif asked > rho_for(spec.budget.epsilon, spec.budget.delta, cap_accountant(spec.accountant)):
         raise BudgetRefusedError(
             f"privacy ({spec.privacy.epsilon:g}, {spec.privacy.delta:g}) costs more than the whole lifetime cap "
             f"({spec.budget.epsilon:g}, {spec.budget.delta:g}); nothing was read, nothing was spent",

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 
 from data_contracts.artifacts import ArtifactRef
 from data_contracts.certificate import Certificate, Manifest, ManifestFile, QueryGroup, StageCost, Total
-from data_contracts.receipts import Query, rho_text, total_rho
+from data_contracts.receipts import SMOOTHING, Pricing, Query, rho_text, total_rho
 from flows.note import release_note
 from flows.preflight import Opened
 from flows.records import write_json
@@ -30,6 +30,8 @@ from flows.shell import Shell, StepRefs
 from flows.step import Request
 from flows.store import Store
 from tasks.noisy import receipts_from_table
+from tasks.privacy.accountant import Accountant
+from tasks.privacy.gaussian_dp import LEAKED
 
 MARGINALS = {
     "marginals/one_way.parquet": "one_way_marginals.noisy",
@@ -46,12 +48,25 @@ MARGINALS = {
 LISTED_QUERIES = 5_000
 """A group of more queries than this is not listed one by one in the certificate (its receipts table is)."""
 
-COMPOSITION = (
-    "zCDP adds up over all queries (Bun and Steinke 2016, Lemma 2.3; PrivSyn, Theorem 1); the sum is converted to "
-    "(epsilon, delta) by the accountant named here, 'tight' being Canonne, Kamath and Steinke 2020, Corollary 13"
-)
+_ZCDP = "zCDP adds up over all queries (Bun and Steinke 2016, Lemma 2.3; PrivSyn, Theorem 1); the sum rho is converted"
 
-PRICE = "rho = sensitivity^2 / (2 sigma^2), Canonne, Kamath and Steinke 2020, Theorem 14"
+COMPOSITION: dict[Accountant, str] = {
+    "gaussian": "prices add up over all queries, also where later ones depend on earlier answers (Smith and Thakurta "
+    "2022; own proof in docs/privacy.md); together they keep mu-Gaussian differential privacy, mu = sqrt(2 rho), at "
+    f"epsilon - {float(LEAKED):g} and delta / (1 + {float(LEAKED):g}), and so (epsilon, delta) by Balle and Wang 2018, "
+    "Theorem 8",
+    "tight": f"{_ZCDP} to (epsilon, delta) by Canonne, Kamath and Steinke 2020, Corollary 13",
+    "paper": f"{_ZCDP} to (epsilon, delta) by rho + 2 sqrt(rho ln(1/delta)) = epsilon (PrivSyn, Theorem 2)",
+}
+"""Accountant -> how the prices become the promise."""
+
+PRICE: dict[Pricing, str] = {
+    "gaussian": f"rho = sensitivity^2 / (2 (sigma^2 - {SMOOTHING})): but for a factor within exp(+-4e-26) a count, "
+    f"discrete Gaussian noise is continuous Gaussian noise of variance sigma^2 - {SMOOTHING}, rounded at random "
+    "(docs/privacy.md)",
+    "zcdp": "rho = sensitivity^2 / (2 sigma^2), Canonne, Kamath and Steinke 2020, Theorem 14",
+}
+"""Pricing -> how a query's price follows from its noise."""
 
 REASONS = {
     "one_way_marginals": "k, the records a person may have: all k may fall into one cell",
@@ -193,8 +208,8 @@ def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
         delta=spec.privacy.delta,
         unit_of_protection=spec.unit.describe(),
         records_per_person=spec.unit.records,
-        price=PRICE,
-        composition=COMPOSITION,
+        price=PRICE[shell.request.pricing],
+        composition=COMPOSITION[spec.accountant],
         accountant=spec.accountant,
         rho_budget=str(shell.request.total_rho()),
         rho_spent=rho_text(spent),
@@ -205,6 +220,7 @@ def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
             epsilon=summary.epsilon,
             delta=summary.cap.delta,
             epsilon_cap=summary.cap.epsilon,
+            accountant=summary.accountant,
         ),
     )
     shell.records.save(record, certificate.model_dump(mode="json"))

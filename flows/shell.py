@@ -73,6 +73,7 @@ def lineage_keys(
         parts += sorted({keys[name.split(".")[0]] for name in step.inputs}) or [fingerprint]
         if step.kind is Kind.RELEASE:
             parts += [f"generation {generation}", type(noise).__name__]
+            parts += [f"pricing {request.pricing}"] if request.pricing != "zcdp" else []
         keys[step.name] = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     return keys
 
@@ -201,7 +202,7 @@ class Shell:
     def _draw(self, step: ReleaseStep, inputs: Mapping[str, StepRefs]) -> StepRefs:
         """Noise first, then the look, then the sum: the only place where private counts become releasable."""
         key, tables_in = self.keys[step.name], self._inputs(step, inputs)
-        queries = step.plan(self.request, tables_in)
+        queries = [query.under(self.request.pricing) for query in step.plan(self.request, tables_in)]
         check_stage(step.name, queries, self.request.stage_rho(step.name))
         noise = self._noise(step, key, queries)
         answers = []
@@ -237,8 +238,11 @@ class Shell:
     def _settle(self, step: ReleaseStep, refs: StepRefs) -> None:
         receipts = noisy.receipts_from_table(self.store.read_table(refs.tables["receipts"]))
         spent, budget = total_rho(receipts), self.request.stage_rho(step.name)
-        if spent > budget:
-            raise LedgerError(f"the receipts of {step.name!r} cost more than their reservation", "Report this fault")
+        if spent > budget or any(q.pricing != self.request.pricing for q in receipts):
+            raise LedgerError(
+                f"the receipts of {step.name!r} cost more than their reservation, or are priced for another accountant",
+                "Report this fault",
+            )
         if receipts:
             self.ledger.settle(self.dataset, self.keys[step.name])
         else:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from flows.errors import RequestError
 from flows.source import Source
 from tasks.codecs import Codec, plan
 from tasks.codecs.parsing import to_keys
+from tasks.privacy.accountant import Accountant, cap_accountant, pricing_of
 
 MANY_CODES = 10_000
 LARGE_EPSILON = 10.0
@@ -107,7 +108,7 @@ def _warnings(spec: ReleaseSpec, columns: tuple[ColumnPlan, ...]) -> list[str]:
         found.append(f"privacy.epsilon is {privacy.epsilon:g}: above {LARGE_EPSILON:g} a release protects little.")
     if privacy.delta >= LARGE_DELTA:
         found.append(f"privacy.delta is {privacy.delta:g}: it should be far below one over the number of people.")
-    if _rho(privacy, "privacy", spec.accountant) > _rho(budget, "budget", "tight"):  # the ledger's own accountant
+    if _rho(privacy, "privacy", spec.accountant) > _rho(budget, "budget", cap_accountant(spec.accountant)):
         found.append("privacy is larger than budget: the ledger will refuse this release.")
     if unit.records > 1:
         found.append(f"unit: every count gets {unit.records} times the noise of one record a person.")
@@ -123,7 +124,7 @@ def _warnings(spec: ReleaseSpec, columns: tuple[ColumnPlan, ...]) -> list[str]:
     return found
 
 
-def _rho(promise: Guarantee, name: str, accountant: Literal["tight", "paper"]) -> Fraction:
+def _rho(promise: Guarantee, name: str, accountant: Accountant) -> Fraction:
     from flows.preflight import accounted  # it loads the accountant's libraries
 
     return accounted(promise, name, accountant)
@@ -134,13 +135,13 @@ def _noise(spec: ReleaseSpec, attributes: int) -> tuple[NoiseLine, ...]:
     one_way, _, measurement = spec.split.exact()
     sizes = [("one-way marginals", one_way, attributes)]
     sizes += [("chosen marginals, if as many and equal", measurement, n) for n in (10, 50, 200)]
-    return tuple(_line(what, rho * share, n, spec.unit.records) for what, share, n in sizes)
+    return tuple(_line(what, rho * share, n, spec) for what, share, n in sizes)
 
 
-def _line(what: str, rho: Fraction, queries: int, records: int) -> NoiseLine:
+def _line(what: str, rho: Fraction, queries: int, spec: ReleaseSpec) -> NoiseLine:
     if rho <= 0:
         raise RequestError("is too small to be accounted", "Choose a larger epsilon", "privacy.epsilon")
-    return NoiseLine(what, queries, sigma_for(rho / queries, records))
+    return NoiseLine(what, queries, sigma_for(rho / queries, spec.unit.records, pricing_of(spec.accountant)))
 
 
 def _fit(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Fit:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from data_contracts.artifacts import Kind
 from data_contracts.domain import Domain
-from data_contracts.receipts import Query
+from data_contracts.receipts import Pricing, Query
 from data_contracts.spec import ReleaseSpec
 from data_contracts.tables import TableContract
 from tasks import (
@@ -27,7 +27,7 @@ from tasks import (
 )
 from tasks.codecs import EncodingPlan, plan
 from tasks.kernels.counting import CodeTable
-from tasks.privacy.accountant import rho_for
+from tasks.privacy.accountant import pricing_of, rho_for
 
 Batches = Iterable[pa.RecordBatch]
 Progress = Callable[[int, int], None]
@@ -70,8 +70,13 @@ class Request:
         """The codecs of the spec, in the source's column order: the order in the spec means nothing."""
         return plan(self.spec, self.column_order)
 
+    @property
+    def pricing(self) -> Pricing:
+        """How the noise of every release step is priced: for what the release's accountant proves."""
+        return pricing_of(self.spec.accountant)
+
     def total_rho(self) -> Fraction:
-        """The release's zCDP budget."""
+        """The release's budget, in the accountant's pricing."""
         return rho_for(self.spec.privacy.epsilon, self.spec.privacy.delta, self.spec.accountant)
 
     def stage_rho(self, stage: str) -> Fraction:
@@ -136,7 +141,8 @@ class Step:
 class ReleaseStep(Step):
     """A release step never sees noise: it says what to ask (``plan``, public) and counts it (``exact``).
 
-    The shell draws the noise before the look, adds it, and publishes sums only.
+    The shell gives each planned query the noise that its price buys under the release's pricing (``Query.under``),
+    draws it before the look, adds it, and publishes sums only.
     """
 
     plan: Callable[[Request, Inputs], list[Query]] = field(default=None, repr=False)  # type: ignore[assignment]

@@ -7,13 +7,15 @@ Does not belong here: noise itself, or what the queries mean.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from fractions import Fraction
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from data_contracts.receipts import Query
+from data_contracts.receipts import SMOOTHING, Pricing, Query
 from data_contracts.tables import NOISY, RECEIPTS
 
 Answers = list[NDArray[np.int64]]
@@ -59,11 +61,21 @@ def receipts_to_table(queries: Sequence[Query]) -> pa.Table:
 
 
 def receipts_from_table(table: pa.Table) -> list[Query]:
-    """The queries of a RECEIPTS table; ValueError where a stated price is not the noise's exact price."""
-    queries = []
-    for row in table.to_pylist():
-        query = Query(tuple(row["attributes"]), row["cells"], row["sensitivity"], row["sigma"])
-        if query.rho != Fraction(row["rho"]):
-            raise ValueError(f"receipt {row['query']}: the stated rho is not sensitivity^2 / (2 sigma^2)")
-        queries.append(query)
-    return queries
+    """The queries of a RECEIPTS table, each under the pricing by which its stated price is the noise's exact price.
+
+    ValueError where it is so under none.
+    """
+    return [_query(row) for row in table.to_pylist()]
+
+
+def _query(row: dict[str, Any]) -> Query:
+    asked, stated = (tuple(row["attributes"]), row["cells"], row["sensitivity"], row["sigma"]), Fraction(row["rho"])
+    for pricing in get_args(Pricing):
+        query = Query(*asked, pricing)
+        with suppress(ValueError):  # noise too small for that pricing
+            if query.rho == stated:
+                return query
+    raise ValueError(
+        f"receipt {row['query']}: the stated rho is neither sensitivity^2 / (2 sigma^2) nor "
+        f"sensitivity^2 / (2 (sigma^2 - {SMOOTHING}))"
+    )

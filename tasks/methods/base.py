@@ -30,7 +30,7 @@ from tasks.privacy.noise import ComparisonNoise
 class PipelineSettings:
     """The spec's choices that a method may follow or replace: all of a release's but data, columns and guarantee."""
 
-    accountant: Accountant = "tight"
+    accountant: Accountant = "gaussian"
     split: Split = field(default_factory=Split)
     compression: Compression = field(default_factory=Compression)
     selection: Selection = field(default_factory=Selection)
@@ -129,9 +129,12 @@ class Made:
     def epsilon(self, delta: float) -> float:
         """The epsilon (rounded up) that the receipts promise at ``delta``.
 
-        The Gaussian ones compose as zCDP and become (epsilon, delta); the pure ones add up (naive composition).
+        The Gaussian ones compose, where all are priced for it as Gaussian DP, else as zCDP, and become (epsilon,
+        delta); the pure ones add up (naive composition).
         """
-        exact = Fraction(epsilon_for(total_rho(self.zcdp), delta)) + sum((q.epsilon for q in self.pure), Fraction(0))
+        accountant: Accountant = "gaussian" if all(q.pricing == "gaussian" for q in self.zcdp) else "tight"
+        composed = Fraction(epsilon_for(total_rho(self.zcdp), delta, accountant))
+        exact = composed + sum((q.epsilon for q in self.pure), Fraction(0))
         nearest = float(exact)
         return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
 

@@ -37,7 +37,7 @@ from tasks.kernels.counting import CodeTable
 from tasks.marginals import Marginal
 from tasks.methods.base import LaplaceQuery, Made, PipelineSettings, Task, laplace_scale
 from tasks.noisy import Answers
-from tasks.privacy.accountant import epsilon_for, rho_for
+from tasks.privacy.accountant import epsilon_for, pricing_of, rho_for
 
 Exact = Callable[[CodeTable, Sequence[Query], int], Iterator[NDArray[np.int64]]]
 
@@ -78,14 +78,17 @@ def run_pipeline(task: Task, variant: Variant) -> Made:
     task = replace(task, settings=settings)
     budget = _budget(task, variant)
     equal = settings.split.one_ways == "equal"
-    asked = one_way_marginals.plan(task.rows.domain, budget.one_way, task.records, equal=equal)
+    pricing = pricing_of(settings.accountant)
+    planned = one_way_marginals.plan(task.rows.domain, budget.one_way, task.records, equal=equal)
+    asked = [q.under(pricing) for q in planned]
     answers = _noisy(task, asked, one_way_marginals.exact, task.rows)
     recode = compress_domain.compress_domain(answers, asked, task.groups, settings.compression)
     domain = compress_domain.coarse_domain(recode)
     rows = _recoded(task.rows, recode, domain)
     reference = indif_scores.Reference.of(recode) if settings.selection.scores == "one_ways" else None
     cliques, scored = _choose(task, variant, budget, rows, reference)
-    plan = measure_marginals.plan(cliques, domain, budget.measurement, task.records) if cliques else []
+    planned = measure_marginals.plan(cliques, domain, budget.measurement, task.records) if cliques else []
+    plan = [q.under(pricing) for q in planned]
     zcdp, pure = _mechanisms(task, variant, budget, plan, [*asked, *scored])
     measured = _measure(task, rows, plan, pure or zcdp)
     found = _consistent(task, recode, measured, [q.sigma for q in pure or zcdp])
@@ -125,7 +128,8 @@ def _choose(
         pairs = [p for p in combinations(domain.attributes, 2) if domain.cells(p) <= selection.max_cells]
         return [*pairs] or [(a,) for a in domain.attributes], []
     sensitivity = indif_scores.SENSITIVITY if reference is None else indif_scores.REFERENCE_SENSITIVITY
-    queries = indif_scores.plan(domain, budget.selection, task.records, sensitivity)
+    planned = indif_scores.plan(domain, budget.selection, task.records, sensitivity)
+    queries = [q.under(pricing_of(task.settings.accountant)) for q in planned]
     exact = partial(indif_scores.exact, reference=reference)
     if variant.marginals == "exact":
         scores, spent = list(exact(rows, queries, task.threads)), []
@@ -156,7 +160,7 @@ def _mechanisms(
     if variant.noise == "weighted" or not plan:
         return plan, []
     if variant.noise == "equal":
-        sigma = sigma_for(budget.measurement / len(plan), task.records)
+        sigma = sigma_for(budget.measurement / len(plan), task.records, plan[0].pricing)
         return [replace(q, sigma=sigma) for q in plan], []
     spent = epsilon_for(total_rho(before), task.delta, task.settings.accountant)
     scale = laplace_scale((Fraction(task.epsilon) - Fraction(spent)) / len(plan), task.records)

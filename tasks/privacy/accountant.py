@@ -1,7 +1,11 @@
-"""The accountant: (epsilon, delta) to zCDP's rho and back, each rounded in the safe direction.
+"""The accountant: (epsilon, delta) to a total price rho and back, each rounded in the safe direction.
 
-Belongs here: the two conversions, as pure functions.  Does not belong here: who spent what
-(flows/ledger.py), how rho becomes noise (data_contracts/receipts.py).
+Belongs here: the three conversions, as pure functions.  Does not belong here: who spent what
+(flows/ledger.py), how rho becomes noise (data_contracts/receipts.py), the Gaussian's curve (gaussian_dp.py).
+
+``gaussian`` is the exact curve of Gaussian differential privacy (Dong, Roth and Su 2022; Balle and Wang 2018,
+Theorem 8) at mu = sqrt(2 rho), proved for discrete Gaussian noise that is priced for it (docs/privacy.md).  It is for
+prices of the pricing "gaussian" only; those are zCDP prices too, so the other two hold for them as well.
 
 ``tight`` is the optimal conversion of a zCDP bound into approximate DP by Canonne, Kamath and
 Steinke (2020), Proposition 12 and Corollary 13,
@@ -9,20 +13,27 @@ Steinke (2020), Proposition 12 and Corollary 13,
     delta = inf over alpha > 1 of exp((alpha - 1)(alpha rho - epsilon)) / (alpha - 1) * (1 - 1/alpha)^alpha,
 
 computed by OpenDP with directed rounding.  ``paper`` is PrivSyn's Theorem 2 (Bun and Steinke 2016),
-rho + 2 sqrt(rho ln(1/delta)) = epsilon.  Both hold for any rho-zCDP mechanism; ``tight`` promises
-the same with more budget (at delta = 1e-12 rho is 1.30 times the paper's at epsilon 0.2, 1.21 at 1,
-1.17 at 2).  Above rho = 50,000, where no privacy is left to speak of, ``tight`` is the paper's too.
+rho + 2 sqrt(rho ln(1/delta)) = epsilon.  Both hold for any rho-zCDP mechanism.
+
+At delta = 1e-12, ``tight`` has 1.30 times the paper's rho at epsilon 0.2, 1.21 times at 1, 1.17 times at 2, and
+``gaussian`` 1.41, 1.31 and 1.27 times.  Where no privacy is left to speak of, above rho = 50,000 and 10^9, the paper's
+conversion takes their place.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Any, Literal
 
-Accountant = Literal["tight", "paper"]
+from data_contracts.receipts import Pricing
+from tasks.privacy import gaussian_dp
+
+Accountant = Literal["gaussian", "tight", "paper"]
+CapAccountant = Literal["gaussian", "tight"]
 
 RHO_DIGITS = 10
 """Significant decimal digits of a rho made from (epsilon, delta); the rest is rounded away, downwards."""
@@ -32,8 +43,19 @@ SMALLEST_EPSILON = 1e-30
 
 _STEPS = 60
 _OPENDP_LARGEST = Fraction(50_000)  # its arithmetic overflows from rho = 7e4, where no privacy is left
+_GAUSSIAN_LARGEST = Fraction(10**9)
 _UP = Context(prec=40, rounding=ROUND_CEILING, Emin=-(10**9), Emax=10**9)
 _DOWN = Context(prec=RHO_DIGITS, rounding=ROUND_FLOOR, Emin=-(10**9), Emax=10**9)
+
+
+def pricing_of(accountant: Accountant) -> Pricing:
+    """The pricing that releases under this accountant use."""
+    return "gaussian" if accountant == "gaussian" else "zcdp"
+
+
+def cap_accountant(accountant: Accountant) -> CapAccountant:
+    """What converts the lifetime cap of a data set whose first release is under ``accountant``."""
+    return "gaussian" if accountant == "gaussian" else "tight"
 
 
 @functools.lru_cache(maxsize=256)
@@ -47,8 +69,10 @@ def rho_for(epsilon: float, delta: float, accountant: Accountant = "tight") -> F
     if epsilon < SMALLEST_EPSILON:
         raise ValueError(f"epsilon must be at least {SMALLEST_EPSILON:g} to be accounted for, not {epsilon}")
     low = _paper_rho(epsilon, delta)
-    if accountant == "tight":
-        low = _bisect(low, epsilon, delta)
+    if accountant == "gaussian" and epsilon >= gaussian_dp.SMALLEST and low <= _GAUSSIAN_LARGEST / 8:
+        low = _bisect(low, lambda rho: gaussian_dp.keeps(Fraction(rho), epsilon, delta))
+    elif accountant != "paper":
+        low = _bisect(low, lambda rho: epsilon_for(Fraction(rho), delta, "tight") <= epsilon)
     rho = _floor(low)
     while epsilon_for(rho, delta, accountant) > epsilon:
         rho = _floor(float(rho) * (1 - 1e-9))
@@ -57,9 +81,11 @@ def rho_for(epsilon: float, delta: float, accountant: Accountant = "tight") -> F
 
 @functools.lru_cache(maxsize=1024)
 def epsilon_for(rho: Fraction, delta: float, accountant: Accountant = "tight") -> float:
-    """Smallest epsilon (a float, rounded up) such that rho-zCDP implies (epsilon, delta)-DP.
+    """Smallest epsilon (a float, rounded up) such that a total price of ``rho`` implies (epsilon, delta)-DP.
 
-    ``rho`` = 0 gives 0.  Raises ValueError for rho < 0 and unless 0 < delta < 1.
+    The price is of the accountant's own pricing; for ``tight``, the default, and ``paper`` it may be of either.
+    ``rho`` = 0 gives 0.
+    Raises ValueError for rho < 0 and unless 0 < delta < 1.
     """
     _check(1.0, delta)
     if rho < 0:
@@ -67,6 +93,9 @@ def epsilon_for(rho: Fraction, delta: float, accountant: Accountant = "tight") -
     if rho == 0:
         return 0.0
     paper = _paper_epsilon(rho, delta)
+    if accountant == "gaussian" and rho <= _GAUSSIAN_LARGEST:
+        found = min(paper, _gaussian_epsilon(rho, delta, paper))
+        return found if found > gaussian_dp.SMALLEST else min(found, epsilon_for(rho, delta, "tight"))
     if accountant == "paper" or rho > _OPENDP_LARGEST:
         return paper
     return min(paper, _tight_epsilon(rho, delta))
@@ -102,16 +131,29 @@ def _tight_epsilon(rho: Fraction, delta: float) -> float:
     return float(_opendp().map(distance).epsilon(delta))
 
 
-def _bisect(low: float, epsilon: float, delta: float) -> float:
-    """Largest float found with tight epsilon <= ``epsilon``; epsilon_for rises with rho."""
+def _gaussian_epsilon(rho: Fraction, delta: float, most: float) -> float:
+    """Smallest epsilon from gaussian_dp.SMALLEST to about ``most`` that Gaussian DP keeps; ``most`` if none does."""
+    low, high = gaussian_dp.SMALLEST, most
+    if high <= low or gaussian_dp.keeps(rho, low, delta):
+        return min(low, high)
+    while low < (middle := (low + high) / 2) < high:
+        if gaussian_dp.keeps(rho, middle, delta):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _bisect(low: float, fits: Callable[[float], bool]) -> float:
+    """Largest float found that ``fits``, as ``low`` and everything below it does."""
     high, factor = low, 1.5
-    while epsilon_for(Fraction(high), delta) <= epsilon:
+    while fits(high):
         low, high, factor = high, high * factor, factor**2
     for _ in range(_STEPS):
         if high - low <= low * 1e-12:
             break
         middle = (low + high) / 2 if high < 2 * low else math.sqrt(low) * math.sqrt(high)
-        if epsilon_for(Fraction(middle), delta) <= epsilon:
+        if fits(middle):
             low = middle
         else:
             high = middle
@@ -132,8 +174,13 @@ def _float_up(value: Fraction) -> float:
 @functools.lru_cache(maxsize=1)
 def _opendp() -> Any:
     """A mechanism whose map is d -> d^2/2 zCDP, seen as approximate DP; it is never invoked."""
-    import opendp.prelude as dp  # here, because loading the library takes a while
+    # Here, because it is needed late; not from opendp.prelude, which loads scikit-learn: a second and more.
+    from opendp.combinators import make_zCDP_to_approxDP
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_gaussian
+    from opendp.metrics import l2_distance
+    from opendp.mod import enable_features
 
-    dp.enable_features("contrib")
-    carrier = dp.m.make_gaussian(dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64"), scale=1.0)
-    return dp.c.make_zCDP_to_approxDP(carrier)
+    enable_features("contrib")
+    carrier = make_gaussian(vector_domain(atom_domain(T="i64")), l2_distance(T="f64"), scale=1.0)
+    return make_zCDP_to_approxDP(carrier)

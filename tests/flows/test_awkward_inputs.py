@@ -81,7 +81,7 @@ def test_one_column_costs_only_what_it_asks(places: Path, save: Save) -> None:
     summary = release_directly(spec, Settings())
     spent = Ledger(Settings().ledger).summary("people")[0].rho
     certificate = json.loads((Path(summary.released) / "certificate.json").read_text(encoding="utf-8"))
-    assert spent == (1 - spec.split.exact()[1]) * rho_for(1.0, 1e-9)
+    assert spent == (1 - spec.split.exact()[1]) * rho_for(1.0, 1e-9, "gaussian")
     assert [bool(stage["groups"]) for stage in certificate["stages"]] == [True, False, True]
     assert release_directly(spec, Settings()).drawn == ()
     assert Ledger(Settings().ledger).summary("people")[0].rho == spent

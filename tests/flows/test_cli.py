@@ -100,7 +100,7 @@ def test_json_is_one_object_and_nothing_else(direct: None, spec: Path) -> None:
     answer = json.loads(lines[0])
     assert set(answer) == JSON_KEYS
     assert answer["epsilon"] == 1.0
-    assert answer["rho"] == pytest.approx(float(rho_for(1.0, 1e-9)))
+    assert answer["rho"] == pytest.approx(float(rho_for(1.0, 1e-9, "gaussian")))
     assert pq.read_table(Path(answer["released"]) / "synthetic.parquet").num_rows == answer["rows"]
     assert "synthetic rows" in shown(result)
 
@@ -137,7 +137,7 @@ def test_options_replace_the_specs_values(direct: None, spec: Path, places: Path
     assert (answer["epsilon"], answer["delta"]) == (0.5, 1e-10)
     assert Path(answer["released"]).is_relative_to(out / "released")
     assert Path(answer["private"]).is_relative_to(out / "private")
-    assert answer["rho"] == pytest.approx(float(rho_for(0.5, 1e-10)))
+    assert answer["rho"] == pytest.approx(float(rho_for(0.5, 1e-10, "gaussian")))
 
 
 def test_a_refused_budget_is_3_and_spends_nothing(direct: None, spec: Path, places: Path) -> None:
@@ -313,7 +313,7 @@ def test_the_ledger_of_a_data_set(direct: None, spec: Path) -> None:
     assert whole["problems"] == []
     (answer,) = whole["datasets"]
     assert answer["dataset"] == "people"
-    assert answer["spent"]["rho"] == str(rho_for(1.0, 1e-9))
+    assert answer["spent"]["rho"] == str(rho_for(1.0, 1e-9, "gaussian"))
     assert [entry["event"] for entry in answer["entries"]].count("spent") == 3
     assert {entry["run"] for entry in answer["entries"]} == {run}
 
@@ -364,11 +364,11 @@ def test_the_command_itself(spec: Path) -> None:
     assert len(result.stdout.splitlines()) == 1
     assert set(json.loads(result.stdout)) == JSON_KEYS
     assert "Traceback" not in result.stderr
-    assert spent() == rho_for(1.0, 1e-9)
+    assert spent() == rho_for(1.0, 1e-9, "gaussian")
     refusal = run_whole("release", spec, "--epsilon", 5, "--json")
     assert refusal.returncode == 3
     assert refusal.stdout == ""
-    assert spent() == rho_for(1.0, 1e-9)
+    assert spent() == rho_for(1.0, 1e-9, "gaussian")
 
 
 def test_debug_shows_the_whole_error(spec: Path) -> None:

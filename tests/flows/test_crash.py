@@ -161,7 +161,7 @@ def check_money(releases: int = 1) -> None:
     held = [key for key in reserved if ledger.state("people", key) == "spent"]
     assert len(held) == len(set(held)) == 3 * releases
     assert {ledger.state("people", key) for key in reserved} <= {"spent", "cancelled"}
-    assert ledger.summary("people")[0].rho == releases * rho_for(3.0, 1e-9, "tight")
+    assert ledger.summary("people")[0].rho == releases * rho_for(3.0, 1e-9, "gaussian")
     assert ledger.verify() == []
 
 
@@ -261,7 +261,7 @@ def test_noise_that_was_drawn_but_not_kept_is_not_used(children: Any, spec: Rele
     """Killed while the noise is being written: nobody has looked at the data, so nothing is charged for it."""
     killed(children, spec, Kill("keep_noise", 1, "before"))
     assert kept() == {}
-    assert Ledger(Settings().ledger).summary("people")[0].rho == rho_for(3.0, 1e-9, "tight")
+    assert Ledger(Settings().ledger).summary("people")[0].rho == rho_for(3.0, 1e-9, "gaussian")
     check_recovery(spec)
 
 

@@ -43,9 +43,9 @@ def test_the_certificate_holds_the_argument(places: Path, save: Save) -> None:
     folder = released(save)
     certificate = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
     assert "against the noisy one-ways" in certificate["stages"][1]["reason"]
-    assert "sensitivity^2 / (2 sigma^2)" in certificate["price"]
+    assert "sensitivity^2 / (2 (sigma^2 - 3))" in certificate["price"]
     assert certificate["sensitivity"].startswith("L2 norm")
     assert [stage["reason"].partition(":")[0].partition(",")[0] for stage in certificate["stages"]] == ["k", "k", "k"]
-    assert certificate["dataset_total"]["accountant"] == "tight"
+    assert certificate["dataset_total"]["accountant"] == "gaussian"
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["differentially_private"] is True

@@ -298,7 +298,7 @@ def test_two_at_once_draw_once_and_pay_once(spec: ReleaseSpec, tmp_path: Path, p
     assert drew[0]["run"] == found[0]["run"]
     assert states(UUID(drew[1]), len(STEPS)) == dict.fromkeys(TITLES, "Completed")
     assert states(UUID(found[1]), len(STEPS)) == dict.fromkeys(TITLES, "Cached")
-    assert spent() == rho_for(1.0, 1e-9, "tight")
+    assert spent() == rho_for(1.0, 1e-9, "gaussian")
 
 
 def test_the_run_form_has_every_field_with_its_description_limits_and_choices() -> None:
@@ -311,8 +311,8 @@ def test_the_run_form_has_every_field_with_its_description_limits_and_choices() 
     for name, model in models.items():
         for field, content in model["properties"].items():
             assert content.get("description") or field == "kind", f"{name}.{field} has no description"
-    assert fields["accountant"]["enum"] == ["tight", "paper"]
-    assert fields["accountant"]["default"] == "tight"
+    assert fields["accountant"]["enum"] == ["gaussian", "tight", "paper"]
+    assert fields["accountant"]["default"] == "gaussian"
     epsilon, delta = (models["Guarantee"]["properties"][name] for name in ("epsilon", "delta"))
     assert epsilon["exclusiveMinimum"] == 0
     assert (delta["exclusiveMinimum"], delta["exclusiveMaximum"]) == (0, 1)

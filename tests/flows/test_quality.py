@@ -105,7 +105,7 @@ def test_what_is_released_and_nothing_else(release: ReleaseSummary) -> None:
 def test_sigma_receipts_ledger_and_certificate_agree_exactly(release: ReleaseSummary) -> None:
     before = spent()
     summary = ask(release, 0.7, delta=1e-10)
-    rho = rho_for(0.7, 1e-10, "tight")
+    rho = rho_for(0.7, 1e-10, "gaussian")
     assert spent() == before + rho
     certificate = Certificate.model_validate_json(contents(summary.released)["certificate.json"])
     (stage,) = certificate.stages
@@ -402,7 +402,7 @@ def test_killed_once_the_figures_rest_on_one_draw_and_one_charge(
     found = [f.noisy_sum for f in summary.figures]
     for noise in kept:
         assert found == [e + n for e, n in zip(exact, noise, strict=True)]
-    assert spent() == before + rho_for(1.0, 1e-9, "tight")
+    assert spent() == before + rho_for(1.0, 1e-9, "gaussian")
     assert Ledger(Settings().ledger).verify() == []
     assert not list(Settings().private_root.glob("noise/people/*.parquet"))
     assert json.loads(contents(summary.released)["certificate.json"])["run"] == summary.run

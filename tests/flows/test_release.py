@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from data_contracts.receipts import SMOOTHING, Query
 from data_contracts.spec import ReleaseSpec
 from flows.direct import release_directly
 from flows.errors import BudgetRefusedError, LedgerError, RequestError
@@ -105,7 +108,7 @@ def test_the_manifest_names_every_file_and_no_path(spec: ReleaseSpec) -> None:
 def test_receipts_ledger_and_certificate_agree_exactly(spec: ReleaseSpec) -> None:
     summary = run(spec)
     certificate = json.loads((Path(summary.released) / "certificate.json").read_text())
-    rho = rho_for(1.0, 1e-9, "tight")
+    rho = rho_for(1.0, 1e-9, "gaussian")
     receipts = [
         receipts_from_table(pq.read_table(Path(summary.released) / f"marginals/{stage}_receipts.parquet"))
         for stage in ("one_way", "scores", "measured")
@@ -120,6 +123,58 @@ def test_receipts_ledger_and_certificate_agree_exactly(spec: ReleaseSpec) -> Non
     assert spent() == rho == Fraction(certificate["rho_budget"]) == Fraction(certificate["dataset_total"]["rho"])
     states = [Ledger(Settings().ledger).state("people", e.key) for e in Ledger(Settings().ledger).entries("people")]
     assert set(states) == {"spent"}
+    assert certificate["accountant"] == certificate["dataset_total"]["accountant"] == "gaussian"
+
+
+def test_a_reader_finds_the_promise_from_the_released_receipts_alone(spec: ReleaseSpec) -> None:
+    """By the formulas that the certificate states, in floating point, with nothing of this project."""
+    folder = Path(run(spec).released)
+    certificate = json.loads((folder / "certificate.json").read_text())
+    assert "sensitivity^2 / (2 (sigma^2 - 3))" in certificate["price"] and "Theorem 8" in certificate["composition"]
+    names = ("one_way", "scores", "measured")
+    rows = [row for name in names for row in pq.read_table(folder / f"marginals/{name}_receipts.parquet").to_pylist()]
+    prices = [row["sensitivity"] ** 2 / (2 * (row["sigma"] ** 2 - 3)) for row in rows]
+    assert prices == pytest.approx([float(Fraction(row["rho"])) for row in rows])
+    assert sum(prices) == pytest.approx(float(Fraction(certificate["rho_spent"])))
+    mu, epsilon = math.sqrt(2 * sum(prices)), certificate["epsilon"]
+    near, far = (math.erfc((epsilon / mu + shift) / math.sqrt(2)) / 2 for shift in (-mu / 2, mu / 2))
+    found = near - math.exp(epsilon) * far
+    assert found == pytest.approx(certificate["delta"], rel=1e-5) and found <= certificate["delta"]
+    groups = [g for stage in certificate["stages"] for g in stage["groups"]]
+    listed = sum((g["queries"] * Fraction(g["rho_each"]) for g in groups), Fraction(0))
+    assert float(listed) == pytest.approx(sum(prices)) and sum(g["queries"] for g in groups) == len(rows)
+
+
+@pytest.mark.parametrize("accountant", ["tight", "paper"])
+def test_the_other_accountants_say_which_formula_is_theirs(spec: ReleaseSpec, accountant: str) -> None:
+    folder = Path(run(changed(spec, accountant=accountant)).released)
+    certificate = json.loads((folder / "certificate.json").read_text())
+    assert "sensitivity^2 / (2 sigma^2)" in certificate["price"]
+    assert {"tight": "Corollary 13", "paper": "ln(1/delta)"}[accountant] in certificate["composition"]
+    assert (certificate["accountant"], certificate["dataset_total"]["accountant"]) == (accountant, "tight")
+    for row in pq.read_table(folder / "marginals/measured_receipts.parquet").to_pylist():
+        assert Fraction(row["rho"]) == 1 / (2 * Fraction(row["sigma"]) ** 2)
+
+
+def test_releases_under_different_accountants_meet_on_one_cap(spec: ReleaseSpec) -> None:
+    """zCDP first: all may follow.  Gaussian first: its cap has no price for zCDP noise, and says so before a look."""
+    run(changed(spec, accountant="tight"))
+    assert run(spec).drawn == STAGES
+    assert spent() == rho_for(1.0, 1e-9, "tight") + rho_for(1.0, 1e-9, "gaussian")
+    run(changed(spec, dataset="others"))
+    with pytest.raises(RequestError, match=r"accountant.*Gaussian.*'paper'"):
+        run(changed(spec, dataset="others", accountant="paper", data="/nothing/is/read.parquet"))
+    assert Ledger(Settings().ledger).verify() == []
+
+
+def test_noise_of_zcdp_under_the_gaussian_accountant_is_found(
+    spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted mutant: the shell forgets the 3 counts of variance."""
+    monkeypatch.setattr(Query, "under", lambda query, pricing: query)
+    with pytest.raises(LedgerError, match="priced for another accountant"):
+        run(spec)
+    assert not list(Settings().released_root.glob("people-*"))
 
 
 def test_the_same_again_draws_nothing_and_gives_the_same_bytes(spec: ReleaseSpec) -> None:
@@ -154,7 +209,7 @@ def test_fresh_draws_new_noise_and_costs_again(spec: ReleaseSpec) -> None:
     fresh = run(spec, fresh=True)
     assert fresh.drawn == STAGES
     assert fresh.run != first.run
-    assert spent() == 2 * rho_for(1.0, 1e-9, "tight")
+    assert spent() == 2 * rho_for(1.0, 1e-9, "gaussian")
     one, two = (pq.read_table(Path(s.released) / "marginals/one_way.parquet") for s in (first, fresh))
     assert not one.equals(two)
     after = run(spec)
@@ -173,7 +228,7 @@ def test_other_synthesis_settings_cost_nothing_and_other_gamma_costs_stage_three
     assert merged.drawn == ("measure_marginals",)
     gamma = run(changed(spec, selection={"combine_cliques": True, "gamma": 4_999}))
     assert gamma.drawn == ("measure_marginals",)
-    assert spent() == cost + 2 * rho_for(1.0, 1e-9, "tight") * 13 / 20
+    assert spent() == cost + 2 * rho_for(1.0, 1e-9, "gaussian") * 13 / 20
 
 
 def test_scores_against_exact_one_ways_draw_from_the_scores_on(spec: ReleaseSpec) -> None:
@@ -181,7 +236,7 @@ def test_scores_against_exact_one_ways_draw_from_the_scores_on(spec: ReleaseSpec
     cost = spent()
     paper = run(changed(spec, selection={"scores": "indif"}))
     assert paper.drawn == ("indif_scores", "measure_marginals")
-    assert spent() == cost + rho_for(1.0, 1e-9, "tight") * 14 / 20
+    assert spent() == cost + rho_for(1.0, 1e-9, "gaussian") * 14 / 20
     receipts = [
         receipts_from_table(pq.read_table(Path(s.released) / "marginals/scores_receipts.parquet"))
         for s in (run(spec), paper)
@@ -299,7 +354,7 @@ def test_fresh_shares_no_noise_with_other_requests(spec: ReleaseSpec) -> None:
     assert run(other, fresh=True).drawn == STAGES
     assert run(spec, fresh=True).drawn == STAGES
     assert run(other).drawn == run(spec).drawn == ()
-    assert spent() == 3 * rho_for(1.0, 1e-9, "tight")
+    assert spent() == 3 * rho_for(1.0, 1e-9, "gaussian")
 
 
 def test_fresh_gets_past_lost_tables_of_several_generations(spec: ReleaseSpec) -> None:
@@ -323,7 +378,7 @@ def test_one_column_needs_no_scores_and_a_cached_rerun_reserves_nothing(spec: Re
     entries = len(Ledger(Settings().ledger).entries("people"))
     assert run(alone).drawn == ()
     assert len(Ledger(Settings().ledger).entries("people")) == entries
-    assert spent() == rho_for(1.0, 1e-9, "tight") * 19 / 20
+    assert spent() == rho_for(1.0, 1e-9, "gaussian") * 19 / 20
 
 
 def test_a_changed_cap_is_refused(spec: ReleaseSpec) -> None:
@@ -375,7 +430,8 @@ def test_three_records_a_person_triple_every_sigma(spec: ReleaseSpec) -> None:
     sigmas = [
         pq.read_table(Path(s.released) / "marginals/one_way_receipts.parquet")["sigma"].to_numpy() for s in (one, three)
     ]
-    assert sigmas[1] == pytest.approx(3 * sigmas[0])
+    # but for what hides the discreteness, which is per count
+    assert np.sqrt(sigmas[1] ** 2 - SMOOTHING) == pytest.approx(3 * np.sqrt(sigmas[0] ** 2 - SMOOTHING))
 
 
 def test_the_paper_accountant_spends_less_rho(spec: ReleaseSpec) -> None:

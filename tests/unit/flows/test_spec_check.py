@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from flows.source import Source
 from flows.spec_check import CheckReport, check, render
 from tasks.codecs import plan
 from tasks.encode import Repairs, encode
+from tasks.privacy.accountant import rho_for
 
 COLUMNS: dict[str, Any] = {
     "age": {"kind": "integer", "min": 0, "max": 99},
@@ -68,11 +70,16 @@ def test_public_report() -> None:
 
 
 def test_noise_follows_the_formula() -> None:
-    """sigma = k sqrt(d / (2 rho1)): twice the records a person, twice the noise; more budget, less."""
-    base = check(spec_of()).noise[0]
-    double = check(spec_of(unit={"person_id": "pid", "max_records": 2})).noise[0]
-    rich = check(spec_of(privacy={"epsilon": 4, "delta": 1e-9}, budget={"epsilon": 4, "delta": 1e-9})).noise[0]
-    assert base.queries == 4 and double.sigma == pytest.approx(2 * base.sigma) and rich.sigma < base.sigma / 2
+    """sigma^2 = k^2 d / (2 rho1), and 3 more if Gaussian: twice the records, twice the noise; more budget, less."""
+    for accountant, smoothing in (("gaussian", 3), ("tight", 0), ("paper", 0)):
+        chosen: dict[str, Any] = {"accountant": accountant}
+        rho = rho_for(1.0, 1e-9, accountant) * Fraction(3, 10)  # type: ignore[arg-type]
+        base = check(spec_of(**chosen)).noise[0]
+        assert base.queries == 4 and base.sigma**2 == pytest.approx(float(4 / (2 * rho)) + smoothing)
+        double = check(spec_of(**chosen, unit={"person_id": "pid", "max_records": 2})).noise[0]
+        assert double.sigma**2 - smoothing == pytest.approx(4 * (base.sigma**2 - smoothing))
+        more = {"epsilon": 4, "delta": 1e-9}
+        assert check(spec_of(**chosen, privacy=more, budget=more)).noise[0].sigma < base.sigma / 2
 
 
 @pytest.mark.parametrize(

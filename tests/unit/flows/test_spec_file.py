@@ -114,7 +114,7 @@ def test_shared_values_by_anchor() -> None:
         (HEAD + "columns: {c: }", ["columns.c", "mapping"]),
         (HEAD + "columns: [a]", ["columns", "mapping"]),
         (HEAD + COLUMNS + "synthesis: {rows: many}", ["synthesis.rows (line 7)", "`many`", "`auto` or a whole number"]),
-        (HEAD + COLUMNS + "accountant: pld", ["accountant (line 7)", "'tight', 'paper'"]),
+        (HEAD + COLUMNS + "accountant: pld", ["accountant (line 7)", "'gaussian', 'tight', 'paper'"]),
         (HEAD.replace("demo", "My Data") + COLUMNS, ["dataset (line 1)", "1 to 48 small letters"]),
         (
             HEAD.replace("{records_per_person: 1}", "{person_id: pid, max_records: 2}") + COLUMNS,

@@ -109,7 +109,7 @@ def test_one_column_is_no_error(name: str) -> None:
 @pytest.mark.parametrize(("epsilon", "records"), [(0.2, 1), (1.0, 1), (2.0, 3)])
 def test_receipts_cost_no_more_than_the_promise(name: str, epsilon: float, records: int) -> None:
     made = METHODS[name].run(task(epsilon=epsilon, records=records))
-    accountant = "tight" if name in ("default", "independent") else "paper"
+    accountant = "gaussian" if name in ("default", "independent") else "paper"
     assert total_rho(made.zcdp) <= rho_for(epsilon, DELTA, accountant)  # exact fractions
     assert made.epsilon(DELTA) <= epsilon
     assert {q.sensitivity for q in (*made.zcdp, *made.pure)} <= {records, 4 * records}
@@ -135,7 +135,7 @@ def test_receipts_cost_no_more_than_the_promise(name: str, epsilon: float, recor
 )
 def test_no_budget_lies_idle_but_what_is_said(name: str, share: float) -> None:
     made = METHODS[name].run(task())
-    accountant = "tight" if name in ("default", "independent") else "paper"
+    accountant = "gaussian" if name in ("default", "independent") else "paper"
     used = total_rho(made.zcdp) / rho_for(1.0, DELTA, accountant)
     assert float(used) == pytest.approx(share, rel=1e-9)
     if name == "equal-laplace":

@@ -1,0 +1,129 @@
+"""Gaussian differential privacy of discrete Gaussian noise: which (epsilon, delta) a total price keeps, from above.
+
+Belongs here: the curve of the Gaussian mechanism in directed rounding, and what the discreteness of the noise adds
+to it.  Does not belong here: the search for rho or epsilon (accountant.py), prices (data_contracts/receipts.py).
+
+Discrete Gaussian noise of scale sigma is, up to a factor within exp(+-4e-26) a count, continuous Gaussian noise of
+variance sigma^2 - SMOOTHING that is rounded at random.  Continuous Gaussian mechanisms whose sum of
+sensitivity^2 / variance is at most mu^2 = 2 rho, whatever was answered, are together no easier to see through than one
+Gaussian of shift mu and variance 1.  docs/privacy.md has both proofs, and why LEAKED covers the factor.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from fractions import Fraction
+from typing import Final
+
+LEAKED: Final = Fraction(1, 10**10)
+"""Taken off epsilon, and off delta as a share of it, for the noise being discrete.
+
+In a life of 10^15 counts that one person changes (their drawing alone would take three centuries) the proof needs
+8e-11 of epsilon and 4e-11 of delta: see :func:`theta`.
+"""
+
+SMALLEST: Final = 1e-6
+"""Below this epsilon, LEAKED would no longer be nothing, and the zCDP conversion is used instead."""
+
+_DIGITS, _SURE = 60, Decimal(10) ** -40
+_UP = Context(prec=_DIGITS, rounding=ROUND_CEILING, Emin=-(10**13), Emax=10**13)
+_DOWN = Context(prec=_DIGITS, rounding=ROUND_FLOOR, Emin=-(10**13), Emax=10**13)
+_NEAR = Context(prec=_DIGITS, rounding=ROUND_HALF_EVEN, Emin=-(10**13), Emax=10**13)
+_PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798")
+_SERIES_TO, _SERIES_TERMS, _FRACTION_TERMS = 3, 80, 140
+_FAR, _NOTHING = 10**6, Decimal("1E-100000000000")
+
+
+def keeps(rho: Fraction, epsilon: float, delta: float) -> bool:
+    """Whether mechanisms of total price ``rho`` (data_contracts.receipts, pricing "gaussian") are (epsilon, delta)-DP.
+
+    True is proved; False near the border can be caution, by less than one part in 10^9.  ``rho`` > 0,
+    ``epsilon`` >= SMALLEST, 0 < ``delta`` < 1: nothing smaller is ever True.
+    """
+    left = Fraction(epsilon) - LEAKED
+    if left < 0:
+        return False
+    return _UP.multiply(delta_above(rho, left), _divide(_UP, 1 + LEAKED)) <= Decimal(delta)
+
+
+def delta_above(rho: Fraction, epsilon: Fraction) -> Decimal:
+    """At least the delta of N(mu, 1) against N(0, 1) at ``epsilon`` >= 0, where mu^2 = 2 ``rho`` > 0.
+
+    Balle and Wang (2018), Theorem 8: delta = Q(epsilon/mu - mu/2) - exp(epsilon) Q(epsilon/mu + mu/2), with Q the
+    normal distribution's upper tail.  It rises with mu and falls with epsilon, so mu is rounded up and epsilon down;
+    then the first Q is taken from above and the product from below.
+    """
+    mu = _next(_UP.sqrt(_UP.multiply(2, _divide(_UP, rho))))
+    loss = _divide(_DOWN, epsilon)
+    near = _DOWN.subtract(_DOWN.divide(loss, mu), _UP.divide(mu, 2))
+    far = _UP.add(_UP.divide(loss, mu), _UP.divide(mu, 2))
+    return _UP.subtract(tail(near)[1], _DOWN.multiply(_bounds(_NEAR.exp(loss))[0], tail(far)[0]))
+
+
+def tail(z: Decimal) -> tuple[Decimal, Decimal]:
+    """Bounds, below and above, on Q(z) = P(N(0, 1) > z), about 40 digits apart.
+
+    Up to 3 by the power series Q(z) = 1/2 - phi(z) (z + z^3/3 + z^5/15 + ...), whose rest is below a geometric one;
+    above by Laplace's continued fraction Q(z) = phi(z) / (z + 1/(z + 2/(z + 3/(z + ...)))), which lies between any
+    two neighbouring convergents.  All terms are positive, so that each of the some hundred roundings at 60 digits
+    moves a bound by parts in 10^60 of itself; the widening by 10^-40 covers them.  Above 10^6, Q is below
+    exp(-z^2/2) < 10^(-10^11).
+    """
+    if z < 0:
+        low, high = tail(z.copy_negate())  # unary minus would round to the default context
+        return _DOWN.subtract(1, high), _UP.subtract(1, low)
+    if z > _FAR:
+        return Decimal(0), _NOTHING
+    if z <= _SERIES_TO:
+        least, most = _series(z)
+        return _DOWN.subtract(Decimal("0.5"), most), _UP.subtract(Decimal("0.5"), least)
+    density = _density(z)
+    return _bounds(*(_NEAR.multiply(density, _mills(z, terms)) for terms in (_FRACTION_TERMS, _FRACTION_TERMS + 1)))
+
+
+def theta(variance: Fraction) -> Decimal:
+    """At least 2 sum_{k >= 1} exp(-2 pi^2 k^2 ``variance``).
+
+    By Poisson summation, the sum over all integers z of exp(-(z - c)^2 / (2 ``variance``)) is within 1 +- theta of
+    sqrt(2 pi variance) for every centre c.  So for SMOOTHING one count's odds between two tables are within the factor
+    (1 + theta) / (1 - theta) of those of noise that is rounded at random: 8e-26 of epsilon (docs/privacy.md).
+    """
+    exponent = _NEAR.multiply(_NEAR.multiply(_NEAR.multiply(-2, _PI), _PI), _divide(_NEAR, variance))
+    first = _bounds(_NEAR.exp(exponent))[1]
+    return _UP.divide(_UP.multiply(2, first), _DOWN.subtract(1, first))
+
+
+def _series(z: Decimal) -> tuple[Decimal, Decimal]:
+    term = total = z
+    square = _NEAR.multiply(z, z)
+    for k in range(1, _SERIES_TERMS):
+        term = _NEAR.divide(_NEAR.multiply(term, square), 2 * k + 1)
+        total = _NEAR.add(total, term)
+    # later terms shrink by at least z^2 / (2 _SERIES_TERMS + 1) < 1/2 each, so that their sum is below the last one
+    density = _density(z)
+    return _bounds(_NEAR.multiply(density, total), _NEAR.multiply(density, _NEAR.add(total, term)))
+
+
+def _mills(z: Decimal, terms: int) -> Decimal:
+    fraction = z
+    for k in range(terms, 0, -1):
+        fraction = _NEAR.add(z, _NEAR.divide(k, fraction))
+    return _NEAR.divide(1, fraction)
+
+
+def _density(z: Decimal) -> Decimal:
+    """phi(z) for z up to _FAR: the exponent's own rounding, z^2 parts in 10^60, is far inside _SURE."""
+    exponent = _NEAR.divide(_NEAR.multiply(z, z), -2)
+    return _NEAR.divide(_NEAR.exp(exponent), _NEAR.sqrt(_NEAR.multiply(2, _PI)))
+
+
+def _bounds(*values: Decimal) -> tuple[Decimal, Decimal]:
+    return _DOWN.multiply(min(values), _DOWN.subtract(1, _SURE)), _UP.multiply(max(values), _UP.add(1, _SURE))
+
+
+def _divide(context: Context, value: Fraction) -> Decimal:
+    return context.divide(Decimal(value.numerator), Decimal(value.denominator))
+
+
+def _next(value: Decimal) -> Decimal:
+    return value.next_plus(_UP)
