@@ -46,7 +46,7 @@ def worst(step: object, queries: list[Query], records: int, largest: int) -> lis
 
 
 @pytest.mark.parametrize("records", [1, 2])
-def test_marginals(records: int) -> None:
+def test_05_marginals(records: int) -> None:
     queries = one_way_marginals.plan(DOMAIN, Fraction(1), records)
     assert worst(one_way_marginals, queries, records, 4) == [records, records]
     queries = measure_marginals.plan([("a", "b")], DOMAIN, Fraction(1), records)
@@ -55,7 +55,7 @@ def test_marginals(records: int) -> None:
 
 
 @pytest.mark.parametrize("records", [1, 2])
-def test_indif(records: int) -> None:
+def test_05_indif(records: int) -> None:
     """The declared 4 k is never exceeded, on every table of up to 6 rows and every added person."""
     queries = indif_scores.plan(DOMAIN, Fraction(1), records)
     (found,) = worst(indif_scores, queries, records, 6)
@@ -64,7 +64,7 @@ def test_indif(records: int) -> None:
 
 @pytest.mark.parametrize("records", [1, 2])
 @pytest.mark.parametrize("seed", range(3))
-def test_scores_against_noisy_one_ways(records: int, seed: int) -> None:
+def test_05_scores_against_noisy_one_ways(records: int, seed: int) -> None:
     """The declared k is never exceeded, whatever the reference says, and is reached."""
     rng = np.random.default_rng(seed)
     shares = {a: rng.dirichlet(np.ones(size + 1)) for a, size in zip(DOMAIN.attributes, DOMAIN.sizes, strict=True)}
@@ -75,7 +75,7 @@ def test_scores_against_noisy_one_ways(records: int, seed: int) -> None:
     assert 0 < found <= queries[0].sensitivity == records
 
 
-def test_the_mutant_that_takes_the_reference_from_the_rows_is_caught() -> None:
+def test_05_mutant_a_reference_from_the_rows() -> None:
     """Planted mutant: sensitivity 1 with exact one-ways, which move with the rows; that is InDif's 4."""
 
     def exact(rows: CodeTable, queries: list[Query], threads: int) -> Iterator[np.ndarray]:
@@ -88,7 +88,7 @@ def test_the_mutant_that_takes_the_reference_from_the_rows_is_caught() -> None:
     assert found > queries[0].sensitivity
 
 
-def test_indif_under_adversarial_counts() -> None:
+def test_05_indif_under_adversarial_counts() -> None:
     """Large random tables: the exact floor never moves by more than 4, and comes near it."""
     rng = np.random.default_rng(0)
     largest = 0
@@ -101,14 +101,14 @@ def test_indif_under_adversarial_counts() -> None:
     assert 2 <= largest <= 4
 
 
-def test_the_mutant_of_sensitivity_one_is_caught() -> None:
+def test_05_mutant_indif_at_the_price_of_a_marginal() -> None:
     """Planted mutant: InDif declared with the marginals' sensitivity."""
     queries = [Query(("a", "b"), 1, 1, 1.0)]
     (found,) = worst(indif_scores, queries, 1, 6)
     assert found > queries[0].sensitivity
 
 
-def test_noise_levels_price_what_is_declared() -> None:
+def test_06_noise_levels_price_what_is_declared() -> None:
     """Sigma recomputed from the receipts is the noise the stage's rho allows (bug class 6)."""
     for epsilon in (0.1, 1.0, 10.0):
         rho = Fraction(epsilon) / 7

@@ -23,24 +23,29 @@ def pmf(sigma: float) -> tuple[np.ndarray, np.ndarray]:
 def p_value(sample: np.ndarray, sigma: float) -> float:
     """p-value of Pearson's chi-square, on bins of consecutive integers with at least MIN_EXPECTED expected.
 
-    At most about 60 bins, so that wide distributions keep power against wrong shapes.  A draw outside
-    the support (beyond 12 sigma) has probability below 1e-32 and gives p = 0.
+    About 60 bins in the body, so that wide distributions keep power against wrong shapes, and smaller ones towards the
+    tails, so that cut or heavy tails are seen.  A draw outside the support (beyond 12 sigma) has probability below
+    1e-32 and gives p = 0.
     """
     support, probabilities = pmf(sigma)
     if np.any(np.abs(sample) > support[-1]):
         return 0.0
     observed = np.bincount(np.asarray(sample) + support[-1], minlength=len(support))
     expected = probabilities * len(sample)
-    group = _groups(expected, max(MIN_EXPECTED, len(sample) / 60))
+    beyond = np.minimum(np.cumsum(expected), np.cumsum(expected[::-1])[::-1])  # expected here and further out
+    group = _groups(expected, np.clip(beyond / 4, MIN_EXPECTED, max(MIN_EXPECTED, len(sample) / 60)))
     return float(stats.chisquare(np.bincount(group, observed), np.bincount(group, expected)).pvalue)
 
 
-def _groups(expected: np.ndarray, least: float) -> np.ndarray:
-    """Bin number of each support point: consecutive points until ``least`` is expected; the rest joins the last."""
+def _groups(expected: np.ndarray, least: np.ndarray) -> np.ndarray:
+    """Bin number of each support point: consecutive points until ``least`` of the point is expected.
+
+    The rest joins the last bin.
+    """
     bins, total, current = np.empty(len(expected), dtype=np.int64), 0.0, 0
     for i, e in enumerate(expected):
         bins[i] = current
         total += e
-        if total >= least:
+        if total >= least[i]:
             current, total = current + 1, 0.0
     return np.minimum(bins, max(current - 1, 0))

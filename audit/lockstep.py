@@ -1,0 +1,221 @@
+"""A release's noisy looks, in memory, at two neighbouring tables at once: what each look tells about the canary.
+
+Belongs here: running the steps of flows/steps.py up to the last look on a table without and a table with the canary,
+with the same noisy answers for both, and the evidence in them.  Does not belong here: the bounds that follow from many
+runs (audit/bounds.py), planted faults (audit/mutants.py).
+
+The attacker is the strongest there is: they know both tables and the code, and ask only which of the two was released.
+Skipped, because it is not under test: files, contracts, ledger, Prefect, and all that follows the last look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from data_contracts.artifacts import Kind
+from data_contracts.receipts import Query
+from data_contracts.spec import ReleaseSpec
+from flows.step import Inputs, ReleaseStep, Request, Step, Wide
+from flows.steps import STEPS
+from tasks import noisy
+from tasks.codecs import EncodingPlan, plan
+from tasks.compress_domain import Recode
+from tasks.noisy import Answers
+from tasks.privacy.noise import NoiseSource, OpenDPNoise
+
+Tables = dict[str, pa.Table]
+
+ENCODE = STEPS[0]
+_LAST = max(number for number, step in enumerate(STEPS) if isinstance(step, ReleaseStep))
+UP_TO_THE_LAST_LOOK = STEPS[1 : _LAST + 1]
+LOOKS = tuple(step.name for step in UP_TO_THE_LAST_LOOK if isinstance(step, ReleaseStep))
+
+
+@dataclass
+class Transcript:
+    """What one run showed.
+
+    ``evidence``: statistic -> value, larger where it speaks for the canary: the log-likelihood ratio of each look's
+    answers, ``all`` for their sum, and ``<look> asked`` for what the choice of its questions gives away: 1 where
+    it is the one that the exact answers before it, of the table with the canary and of that table only, would have led
+    to, -1 the other way round, else 0.  ``receipts``: the noise that was declared.
+    """
+
+    evidence: dict[str, float] = field(default_factory=dict)
+    receipts: list[Query] = field(default_factory=list)
+
+
+class Release:
+    """Releases of one of two neighbouring tables of one spec; a planted fault overrides a method.
+
+    ``pair``: the source tables without and with the canary.
+    """
+
+    def __init__(self, spec: ReleaseSpec, pair: tuple[pa.Table, pa.Table], noise: NoiseSource | None = None) -> None:
+        self.spec, self.noise = spec, noise or OpenDPNoise()
+        order = tuple(spec.released_columns)
+        plain = Request(spec, order, pair[0].to_batches)
+        shares = self.shares({look: plain.stage_rho(look) / plain.total_rho() for look in LOOKS})
+        self.requests = [_Request(spec, order, t.to_batches, threads=1, shares=shares) for t in pair]
+        self.encoded = [_made(ENCODE, request, _Inputs({})) for request in self.requests]
+
+    def shares(self, declared: Mapping[str, Fraction]) -> Mapping[str, Fraction]:
+        """Each look's share of rho, by its name."""
+        return declared
+
+    def draw(self, look: str, query: Query) -> NDArray[np.int64]:
+        """The noise of one query."""
+        return self.noise.draw(query.sigma, query.cells)
+
+    def handed_on(self, look: str, answers: Answers, exact: Answers) -> Answers:
+        """The answers of a look that later steps work with: those with noise, which are the published ones."""
+        return answers
+
+    def run(self, canary: bool) -> Transcript:
+        """One release of the table with the ``canary`` or of the one without, as far as its last look."""
+        run = _Run(self, canary)
+        for step in UP_TO_THE_LAST_LOOK:
+            if isinstance(step, ReleaseStep):
+                run.look(step)
+            else:
+                run.plain(step)
+        run.found.evidence["all"] = sum(run.found.evidence[name] for name in LOOKS)
+        return run.found
+
+
+def evidence(release: Release, runs: int) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
+    """Statistic -> its value in each of ``runs`` independent runs, of the table without and the one with the canary."""
+    sides = []
+    for canary in (False, True):
+        found = [release.run(canary).evidence for _ in range(runs)]
+        sides.append({name: np.array([one[name] for one in found]) for name in found[0]})
+    return sides[0], sides[1]
+
+
+class _Run:
+    """One run's tables: ``public`` ones, ``private`` ones of both sides, and what exact answers would have made."""
+
+    def __init__(self, release: Release, canary: bool) -> None:
+        self.release, self.canary, self.found = release, canary, Transcript()
+        self.public = _Inputs({})
+        self.private = [_Inputs(tables) for tables in release.encoded]
+        self.instead: list[Tables] = [{}, {}]  # the tables since the last look, had it been answered exactly
+        self.chain: list[Step] = []  # the post-processing since the last look
+
+    def plain(self, step: Step) -> None:
+        """A transform runs on both sides, post-processing once, and sees public tables only."""
+        if step.kind is Kind.TRANSFORM:
+            for side, request in zip(self.private, self.release.requests, strict=True):
+                side.add(_made(step, request, self.public.joined(side)))
+        else:
+            self.public.add(_made(step, self.release.requests[0], self.public))
+            self.chain.append(step)
+
+    def look(self, step: ReleaseStep) -> None:
+        """Ask, count on both sides, add noise to the counts of the table that is released."""
+        request = self.release.requests[0]
+        queries = [query.under(request.pricing) for query in step.plan(request, self.public)]
+        self.found.evidence[f"{step.name} asked"] = self._tell(step, queries)
+        exact = [self._exact(step, queries, side) for side in (0, 1)]
+        truth = exact[self.canary]
+        answers = [count + self.release.draw(step.name, q) for count, q in zip(truth, queries, strict=True)]
+        self.found.evidence[step.name] = log_likelihood_ratio(answers, exact[0], exact[1], queries)
+        self.found.receipts += queries
+        handed_on = self.release.handed_on(step.name, answers, truth)
+        self.public.add({f"{step.name}.receipts": noisy.receipts_to_table(queries)})
+        self.public.add({f"{step.name}.noisy": noisy.answers_to_table(handed_on)})
+        self.instead, self.chain = [{f"{step.name}.noisy": noisy.answers_to_table(e)} for e in exact], []
+
+    def _exact(self, step: ReleaseStep, queries: list[Query], side: int) -> Answers:
+        request, inputs = self.release.requests[side], self.public.joined(self.private[side])
+        return list(step.exact(request, inputs, step.read_rows(request, inputs), queries))
+
+    def _tell(self, step: ReleaseStep, asked: list[Query]) -> float:
+        """What the questions of ``step`` give away of the exact answers to the look before it."""
+        if not self.chain:
+            return 0.0
+        request, would = self.release.requests[0], []
+        for instead in self.instead:
+            inputs = self.public.joined(_Inputs(instead))
+            for earlier in self.chain:
+                inputs.add(_made(earlier, request, inputs))
+            would.append(_questions(step.plan(request, inputs)))
+        without, with_canary = (questions == _questions(asked) for questions in would)
+        return float(with_canary) - float(without)
+
+
+class _Request(Request):
+    """A request that makes its encoding once."""
+
+    @cached_property
+    def encoding(self) -> EncodingPlan:
+        return plan(self.spec, self.column_order)
+
+
+class _Inputs(Inputs):
+    """Tables in memory, each parsed once."""
+
+    def __init__(self, tables: Mapping[str, pa.Table]) -> None:
+        self.tables, self.parsed = dict(tables), dict[str, Recode]()
+
+    def add(self, tables: Mapping[str, pa.Table]) -> None:
+        """More tables, in place of those of the same name."""
+        self.tables.update(tables)
+        if "compress_domain.recode" in tables:
+            self.parsed.clear()
+
+    def joined(self, other: _Inputs) -> _Inputs:
+        """The tables of both; those of ``other`` go before."""
+        both = _Inputs({**self.tables, **other.tables})
+        if "compress_domain.recode" not in other.tables:
+            both.parsed = self.parsed
+        return both
+
+    def table(self, name: str) -> pa.Table:
+        return self.tables[name]
+
+    def batches(self, name: str) -> list[pa.RecordBatch]:
+        return list(self.tables[name].to_batches())
+
+    def recode(self) -> Recode:
+        if "recode" not in self.parsed:
+            self.parsed["recode"] = super().recode()
+        return self.parsed["recode"]
+
+
+def log_likelihood_ratio(
+    answers: Sequence[NDArray[np.int64]],
+    without: Sequence[NDArray[np.int64]],
+    with_canary: Sequence[NDArray[np.int64]],
+    queries: Sequence[Query],
+) -> float:
+    """ln P(answers | with the canary) - ln P(answers | without), for discrete Gaussian noise of the declared sigmas."""
+    total = 0.0
+    for y, a, b, query in zip(answers, without, with_canary, queries, strict=True):
+        total += float(((y - a) ** 2 - (y - b) ** 2).sum()) / (2 * query.sigma**2)
+    return total
+
+
+def _questions(queries: Sequence[Query]) -> list[tuple[object, ...]]:
+    return sorted((q.attributes, q.cells) for q in queries)
+
+
+def _made(step: Step, request: Request, inputs: Inputs) -> Tables:
+    """The tables that a step makes, but the counts of repairs, which are known only after the rows have streamed."""
+    if step.run is None:
+        raise TypeError(f"{step.name} has nothing to run")
+    outputs = step.run(request, inputs, lambda done, total: None)
+    tables = {}
+    for name, output in outputs.items():
+        if isinstance(output, Wide):
+            tables[f"{step.name}.{name}"] = pa.Table.from_batches(list(output.batches), output.schema)
+        elif isinstance(output, pa.Table):
+            tables[f"{step.name}.{name}"] = output
+    return tables

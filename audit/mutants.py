@@ -1,0 +1,54 @@
+"""Three planted faults that the audit must find: bugs of the kind that trusted code has shipped.
+
+Belongs here: each fault, as little changed from the release as it takes.  Does not belong here: the release itself;
+nothing outside the audit and its tests imports this module, and no package ships it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audit.lockstep import Release
+from data_contracts.receipts import Query
+from tasks.noisy import Answers
+
+SELECTION = "indif_scores"
+ONE_WAYS = "one_way_marginals"
+
+
+class HalfNoise(Release):
+    """Every draw has half the sigma that its receipt states."""
+
+    def draw(self, look: str, query: Query) -> NDArray[np.int64]:
+        """Half of it."""
+        return self.noise.draw(query.sigma / 2, query.cells)
+
+
+class UnNoisedSelection(Release):
+    """The noisy scores are published, and the marginals chosen by the exact ones."""
+
+    def handed_on(self, look: str, answers: Answers, exact: Answers) -> Answers:
+        """The exact scores."""
+        return exact if look == SELECTION else answers
+
+
+class FreeOneWays(Release):
+    """The one-ways are left out of the sum: the shares of the other looks add up to the whole budget.
+
+    The shares keep their proportions, so that all of them grow by 1 / (1 - the one-ways' share).
+    """
+
+    def shares(self, declared: Mapping[str, Fraction]) -> Mapping[str, Fraction]:
+        """Shares that add up to more than 1."""
+        return {look: share / (1 - declared[ONE_WAYS]) for look, share in declared.items()}
+
+
+MUTANTS: dict[str, type[Release]] = {
+    "half the noise": HalfNoise,
+    "selection on exact scores": UnNoisedSelection,
+    "one-ways free of charge": FreeOneWays,
+}

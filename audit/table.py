@@ -1,0 +1,105 @@
+"""The audit as a table: many runs of the release and of the planted faults, against the claim.
+
+Belongs here: many runs on all cores, and the printed table.  Does not belong here: what is run (audit/lockstep.py,
+audit/worst_case.py), what it proves (audit/bounds.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from audit.bounds import CONFIDENCE, Bound, Evidence, epsilon_bound, merged, mu_bound
+from audit.lockstep import Release, evidence
+from audit.mutants import MUTANTS
+from audit.worst_case import DELTA, EPSILONS, audited_spec, worst_pair
+from data_contracts.spec import ReleaseSpec
+from tasks.privacy.accountant import rho_for
+
+RELEASES: dict[str, type[Release]] = {"the release": Release, **MUTANTS}
+CHUNK = 250
+HEADER = ("epsilon claimed", "what is run", "runs", "epsilon at least", "mu claimed", "mu at least", "verdict")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table; the bounds are those of ``runs`` runs of each of the two tables."""
+
+    epsilon: float
+    name: str
+    runs: int
+    found: Bound
+    mu: float
+    found_mu: Bound
+
+    @property
+    def verdict(self) -> str:
+        """Against the claim; "fault found" is what a planted fault must give, and the release must not."""
+        if self.found.value > self.epsilon:
+            return "fault found"
+        return "fault found (mu only)" if self.found_mu.value > self.mu else "within the claim"
+
+    def cells(self) -> tuple[str, ...]:
+        """As text, in the order of HEADER."""
+        bounds = (f"{b.value:.2f} ({b.statistic})" for b in (self.found, self.found_mu))
+        epsilon, mu = bounds
+        return (f"{self.epsilon:g}", self.name, f"2 x {self.runs:,}", epsilon, f"{self.mu:.2f}", mu, self.verdict)
+
+
+def run(name: str, spec: ReleaseSpec, pair: tuple[pa.Table, pa.Table], runs: int) -> tuple[Evidence, Evidence]:
+    """The evidence of one chunk of runs, with the release's own noise: in a process of its own."""
+    return evidence(RELEASES[name](spec, pair), runs)
+
+
+def audit(pool: ProcessPoolExecutor, epsilon: float, name: str, runs: int, pair: tuple[pa.Table, pa.Table]) -> Line:
+    """``runs`` runs of each table, spread over the pool."""
+    spec = audited_spec(epsilon)
+    sizes = [CHUNK] * (runs // CHUNK) + ([runs % CHUNK] if runs % CHUNK else [])
+    jobs = [pool.submit(run, name, spec, pair, size) for size in sizes]
+    without, with_canary = (merged(side) for side in zip(*(job.result() for job in jobs), strict=True))
+    mu = claimed_mu(spec)
+    return Line(epsilon, name, runs, epsilon_bound(without, with_canary, DELTA), mu, mu_bound(without, with_canary))
+
+
+def claimed_mu(spec: ReleaseSpec) -> float:
+    """sqrt(2 rho) of the whole budget."""
+    return float(np.sqrt(2 * float(rho_for(spec.privacy.epsilon, spec.privacy.delta, spec.accountant))))
+
+
+def main() -> int:
+    """Print the table; 1 if the release is above its claim or a planted fault is below it."""
+    parser = argparse.ArgumentParser(prog="python -m audit", description="Lower bounds on epsilon, from many runs.")
+    parser.add_argument("--runs", type=int, default=10_000, help="runs of each table for the release")
+    parser.add_argument("--mutant-runs", type=int, default=5_000, help="the same for each planted fault")
+    parser.add_argument("--markdown", type=Path, help="also write the table into this page, between its marks")
+    arguments = parser.parse_args()
+    lines = []
+    print(f"delta {DELTA:g}, confidence {CONFIDENCE:.0%} each", " | ".join(HEADER), sep="\n", flush=True)
+    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
+        for epsilon in EPSILONS:
+            pair = worst_pair(audited_spec(epsilon))
+            for name in RELEASES:
+                runs = arguments.mutant_runs if name in MUTANTS else arguments.runs
+                lines.append(audit(pool, epsilon, name, runs, pair))
+                print(" | ".join(lines[-1].cells()), flush=True)
+    if arguments.markdown:
+        write(arguments.markdown, lines)
+    return int(any((line.found.value > line.epsilon) != (line.name in MUTANTS) for line in lines))
+
+
+def write(page: Path, lines: list[Line]) -> None:
+    """Put the table between the page's two marks; ValueError if it has none."""
+    text = page.read_text(encoding="utf-8")
+    before, begin, rest = text.partition("<!-- audit: begin -->\n")
+    _, end, after = rest.partition("<!-- audit: end -->")
+    if not (begin and end):
+        raise ValueError(f"{page} has no marks for the audit's table")
+    rows = [HEADER, ("---",) * len(HEADER), *(line.cells() for line in lines)]
+    page.write_text(before + begin + "".join(f"| {' | '.join(r)} |\n" for r in rows) + end + after, encoding="utf-8")

@@ -1,0 +1,72 @@
+"""The worst case that is audited: a small table, a canary that every look sees, and a spec that spends it all.
+
+Belongs here: the audited spec and pairs of neighbouring tables.  Does not belong here: running releases
+(audit/lockstep.py).
+
+The canary falls into a cell of every marginal that no low-count rule removes, so it moves every answer by the full
+sensitivity and the release's whole budget is at stake.  The table is one at which it also changes which marginals are
+chosen: two columns depend on each other just as much as it takes to be selected.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pyarrow as pa
+
+from audit.lockstep import LOOKS
+from audit.mutants import UnNoisedSelection
+from data_contracts.spec import ReleaseSpec
+from tasks.privacy.noise import SeededNoise
+
+DELTA = 0.01
+"""Large on purpose: what happens with probability 1e-9 cannot be seen in thousands of runs."""
+
+EPSILONS = (0.5, 1.0, 4.0)
+
+RECORDS = 10
+"""Records of one person, all of them the same: noise of tens of counts, so that whole numbers hide nothing."""
+
+_COLUMNS = ("a", "b", "c")
+_CELL = 500  # rows of each of the eight cells
+_STEPS = range(0, 900, 10)  # how many rows may be added to (0, 0, 0) and (0, 0, 1)
+_PILOTS = 3  # pilot runs a table
+
+
+def audited_spec(epsilon: float) -> ReleaseSpec:
+    """Three columns of two values; the split is one at which all planted faults weigh much, the rest is the default."""
+    return ReleaseSpec.model_validate(
+        {
+            "dataset": "audit",
+            "data": "in-memory",
+            "unit": {"records_per_person": RECORDS},
+            "privacy": {"epsilon": epsilon, "delta": DELTA},
+            "budget": {"epsilon": epsilon, "delta": DELTA},
+            "columns": {name: {"kind": "integer", "min": 0, "max": 1} for name in _COLUMNS},
+            "split": {"one_way": 0.75, "selection": 0.2, "measurement": 0.05},
+        }
+    )
+
+
+def neighbours(more: int) -> tuple[pa.Table, pa.Table]:
+    """Without and with the canary: every cell 500 times, (0, 0, c) ``more`` times more, and RECORDS times (0, 0, 0)."""
+    cells = np.array(list(itertools.product((0, 1), repeat=len(_COLUMNS))))
+    rows = np.concatenate([np.repeat(cells, _CELL, axis=0), cells[np.arange(more) % 2]])
+    sides = (rows, np.concatenate([rows, np.zeros((RECORDS, len(_COLUMNS)), dtype=rows.dtype)]))
+    without, with_canary = (pa.table(dict(zip(_COLUMNS, side.T, strict=True))) for side in sides)
+    return without, with_canary
+
+
+def worst_pair(spec: ReleaseSpec, seed: int = 0) -> tuple[pa.Table, pa.Table]:
+    """The neighbours at which a selection by exact scores would most often show the canary, found in pilot runs.
+
+    The pilot runs are no part of the audit; their noise is seeded.
+    """
+    shown = [_shown(spec, neighbours(more), seed) for more in _STEPS]
+    return neighbours(_STEPS[int(np.argmax(shown))])
+
+
+def _shown(spec: ReleaseSpec, pair: tuple[pa.Table, pa.Table], seed: int) -> float:
+    pilot = UnNoisedSelection(spec, pair, SeededNoise(seed))
+    return float(np.mean([pilot.run(canary=True).evidence[f"{LOOKS[-1]} asked"] for _ in range(_PILOTS)]))

@@ -1,0 +1,167 @@
+"""Bug classes 1, 2 and 17: bounds, bins, categories and settings come from the spec and public constants."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from data_contracts.spec import ReleaseSpec
+from flows import steps
+from flows.publish import ReleaseSummary
+from flows.step import Inputs, Request, Step
+from flows.steps import STEPS
+from tasks.codecs import plan
+from tests.releases import QUICK, no_rows, outputs, released, run
+from tests.specs import COLUMNS, make_spec, people
+
+Save = Callable[..., str]
+EXTREME = {"age": 10**9, "income": 1e300, "region": "Atlantis", "happy": None, "seen": None, "caseid": "extreme"}
+
+
+def with_an_extreme_row(table: pa.Table) -> pa.Table:
+    return pa.concat_tables([table, pa.Table.from_pylist([EXTREME], schema=table.schema)])
+
+
+# 1: domain, bounds or categories read from the data
+
+
+def public_things(spec: ReleaseSpec, summary: ReleaseSummary) -> dict[str, Any]:
+    """All that must follow from the spec alone: schema, codes, bins, ranges, and what stage 1 asks at what noise."""
+    encoding = plan(spec)
+    manifest = json.loads((Path(summary.released) / "manifest.json").read_text(encoding="utf-8"))
+    return {
+        "schema": str(released(summary, "synthetic.parquet").schema),
+        "labels": encoding.labels(),
+        "bins": {name: group.tolist() for name, group in encoding.groups.items()},
+        "ranges": [(n, r.low, r.high, r.values and r.values.to_pylist()) for n, r in encoding.ranges().items()],
+        "receipts": released(summary, "marginals/one_way_receipts.parquet").to_pylist(),
+        "fine codes": released(summary, "marginals/recode.parquet").select(["attribute", "code"]).to_pylist(),
+        "spec": manifest["spec"],
+        "order": manifest["column_order"],
+    }
+
+
+def test_01_an_extreme_row_changes_no_public_thing(places: Path, save: Save) -> None:
+    seen = []
+    for table in (people(300), with_an_extreme_row(people(300))):
+        spec = make_spec(data=save(table), **QUICK)
+        seen.append(public_things(spec, run(spec)))
+    assert seen[0] == seen[1]
+
+
+def test_01_mutant_bounds_of_the_data(places: Path, save: Save) -> None:
+    """Planted mutant: a plan whose bounds are the data's own."""
+    seen = []
+    for table in (people(300), with_an_extreme_row(people(300))):
+        ages = table["age"].drop_null().to_pylist()
+        columns = {**COLUMNS, "age": {**COLUMNS["age"], "min": min(ages), "max": max(ages)}}
+        spec = make_spec(columns, data=save(table), dataset=f"people{len(seen)}", **QUICK)
+        seen.append(public_things(spec, run(spec)))
+    assert seen[0] != seen[1]
+
+
+@pytest.mark.parametrize("missing", ["min", "max"])
+def test_01_a_column_without_bounds_or_values_is_refused(missing: str) -> None:
+    """There is no default that could be read off the data."""
+    without = {name: value for name, value in COLUMNS["age"].items() if name != missing}
+    with pytest.raises(ValidationError, match=missing):
+        make_spec({"age": without})
+    with pytest.raises(ValidationError, match="values"):
+        make_spec({"region": {"kind": "categorical"}})
+
+
+# 2: binning by private quantiles
+
+
+def codes_of_a_few(others: pa.Table) -> list[dict[str, Any]]:
+    """Codes of the same ten rows before other rows: they say in which bins these lie."""
+    table = pa.concat_tables([people(10), others.cast(people(10).schema)])
+    made = outputs(steps.ENCODE, {}, make_spec(), rows=lambda: table.to_batches())
+    return made["encoded_rows"].slice(0, 10).to_pylist()
+
+
+def rich() -> pa.Table:
+    table = people(500, seed=4)
+    return table.set_column(1, "income", pa.array(np.linspace(150_000, 199_000, 500)))
+
+
+def test_02_bins_do_not_follow_the_values() -> None:
+    assert codes_of_a_few(people(500, seed=3)) == codes_of_a_few(rich())
+
+
+def test_02_mutant_bins_at_the_datas_quantiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: the bins of income are its private quantiles."""
+    encode = steps.encode.encode
+
+    def by_quantiles(rows: Callable[[], Any], encoding: Any, *rest: Any) -> Any:
+        incomes = np.concatenate([np.asarray(b.column("income")) for b in rows()])
+        codec = next(c for c in encoding.codecs if c.attribute == "income")
+        edges = np.quantile(incomes, np.linspace(0, 1, len(codec._edges)))
+        monkeypatch.setattr(codec, "_edges", np.maximum.accumulate(edges))
+        return encode(rows, encoding, *rest)
+
+    monkeypatch.setattr(steps.encode, "encode", by_quantiles)
+    assert codes_of_a_few(people(500, seed=3)) != codes_of_a_few(rich())
+
+
+def test_02_coarse_codes_follow_from_noisy_counts_alone(places: Path, save: Save) -> None:
+    """The step that merges values is handed noisy counts; a row, or any other table, would fail it."""
+    spec = make_spec(data=save(people(300)), **QUICK)
+    summary = run(spec)
+    assert compressed(summary, steps.COMPRESS_DOMAIN, spec).equals(released(summary, "marginals/recode.parquet"))
+
+
+def test_02_mutant_coarse_codes_from_the_rows(places: Path, save: Save) -> None:
+    """Planted mutant: values are merged by how often they really occur."""
+
+    def by_rows(request: Request, inputs: Inputs, progress: steps.Progress) -> Any:
+        return {"recode": pa.concat_tables(pa.Table.from_batches([b]) for b in request.rows())}
+
+    spec = make_spec(data=save(people(300)), **QUICK)
+    with pytest.raises(AssertionError, match="private rows"):
+        compressed(run(spec), replace(steps.COMPRESS_DOMAIN, run=by_rows), spec)
+
+
+def compressed(summary: ReleaseSummary, step: Step, spec: ReleaseSpec) -> pa.Table:
+    read = {
+        "one_way_marginals.noisy": released(summary, "marginals/one_way.parquet"),
+        "one_way_marginals.receipts": released(summary, "marginals/one_way_receipts.parquet"),
+    }
+    return outputs(step, read, spec)["recode"]
+
+
+# 17: tuning on the private data
+
+
+def settings_of(steps_: tuple[Step, ...], rows: Callable[[], Iterator[pa.RecordBatch]]) -> dict[str, str]:
+    """What each step is set to, as it enters the step's key."""
+    spec = make_spec()
+    request = Request(spec, tuple(spec.released_columns), rows)
+    return {step.name: step.settings_json(request) for step in steps_}
+
+
+def test_17_settings_and_defaults_do_not_depend_on_the_data() -> None:
+    """Every setting of every step follows from the spec, without a look at rows; so do those the spec leaves out."""
+    assert settings_of(STEPS, no_rows) == settings_of(STEPS, lambda: iter(people(9).to_batches()))
+    assert ReleaseSpec.model_fields.keys() == make_spec().public().keys() | {"data"}
+
+
+def test_17_mutant_a_setting_that_follows_the_data() -> None:
+    """Planted mutant: the most cells of a pair are the number of private rows."""
+
+    def tuned(request: Request) -> dict[str, int]:
+        return {"max_cells": sum(batch.num_rows for batch in request.rows())}
+
+    mutants = tuple(replace(s, settings=tuned) if s is steps.SELECT_PAIRS else s for s in STEPS)
+    with pytest.raises(AssertionError, match="private rows"):
+        settings_of(mutants, no_rows)
+    few, many = (settings_of(mutants, lambda n=n: iter(people(n).to_batches())) for n in (9, 90))
+    assert few != many

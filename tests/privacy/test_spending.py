@@ -1,0 +1,267 @@
+"""Bug classes 6, 8 and 13: what is drawn is what is paid for, all of it, and once."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dp_accounting import GaussianDpEvent, dp_event
+from dp_accounting.rdp import RdpAccountant
+
+from data_contracts.receipts import Query, sigma_for
+from data_contracts.spec import ReleaseSpec
+from flows import steps
+from flows.errors import LedgerError, PrivsynError
+from flows.ledger import Ledger
+from flows.publish import ReleaseSummary
+from flows.records import Records
+from flows.settings import Settings
+from flows.shell import Shell
+from flows.step import ReleaseStep
+from flows.steps import STEPS
+from flows.store import Store
+from tasks import indif_scores, measure_marginals, noisy, one_way_marginals
+from tasks.privacy.accountant import epsilon_for
+from tasks.privacy.noise import NoNoise
+from tests.releases import few, released, run
+from tests.specs import people
+
+Save = Callable[..., str]
+LOOKS = tuple(step.name for step in STEPS if isinstance(step, ReleaseStep))
+PLANNERS = (one_way_marginals, indif_scores, measure_marginals)
+
+
+def queries_of(summary: ReleaseSummary) -> list[Query]:
+    """All receipts of a run, in the order of its looks."""
+    names = ("one_way_receipts", "scores_receipts", "measured_receipts")
+    return [q for name in names for q in noisy.receipts_from_table(released(summary, f"marginals/{name}.parquet"))]
+
+
+def reserved(dataset: str = "people") -> Fraction:
+    """What the ledger holds for the data set."""
+    return sum((e.rho for e in Ledger(Settings().ledger).entries(dataset) if e.event == "reserve"), Fraction(0))
+
+
+# 6: rho used where sigma belongs
+
+
+class Recording(NoNoise):
+    """No noise; keeps what was asked for, a cell at a time."""
+
+    def __init__(self) -> None:
+        self.sigmas: list[float] = []
+
+    def draw(self, sigma: float, cells: int) -> np.ndarray:
+        self.sigmas += [sigma] * cells
+        return super().draw(sigma, cells)
+
+
+def part_of_the_ledger_that_was_drawn(spec: ReleaseSpec) -> float:
+    """rho of the noise that was really asked for, by hand, in units of what the ledger holds: 1 but for rounding."""
+    recording = Recording()
+    queries = queries_of(run(spec, noise=recording))
+    smoothing = 3 if spec.accountant == "gaussian" else 0
+    rho, start = 0.0, 0
+    for query in queries:
+        (sigma,) = set(recording.sigmas[start : start + query.cells])
+        rho += query.sensitivity**2 / (2 * (sigma**2 - smoothing))
+        start += query.cells
+    assert start == len(recording.sigmas)
+    return rho / float(reserved())
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
+def test_06_the_drawn_noise_costs_what_the_ledger_holds(places: Path, save: Save, epsilon: float) -> None:
+    spec = few(save(people(300)), privacy={"epsilon": epsilon, "delta": 1e-9}, unit={"records_per_person": 2})
+    assert part_of_the_ledger_that_was_drawn(spec) == pytest.approx(1, abs=1e-5)
+
+
+MUTANT_SIGMAS: dict[str, Callable[..., float]] = {
+    "rho for sigma": lambda rho, sensitivity, *how: float(rho) * sensitivity,
+    "variance for sigma": lambda rho, sensitivity, *how: sensitivity**2 / (2 * float(rho)),
+    "two left out": lambda rho, sensitivity, *how: sensitivity / math.sqrt(float(rho)),
+    "sensitivity left out": lambda rho, sensitivity, *how: sigma_for(rho, 1, *how),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANT_SIGMAS.values(), ids=list(MUTANT_SIGMAS))
+def test_06_mutant_another_sigma(
+    places: Path, save: Save, monkeypatch: pytest.MonkeyPatch, mutant: Callable[..., float]
+) -> None:
+    """Planted mutants of the one function that makes sigma: the price check refuses them before any look."""
+    looks: list[int] = []
+    monkeypatch.setattr(ReleaseStep, "read_rows", lambda *arguments: looks.append(1))
+    for module in PLANNERS:
+        if hasattr(module, "sigma_for"):
+            monkeypatch.setattr(module, "sigma_for", mutant)
+    spec = few(save(people(300)), unit={"records_per_person": 2})
+    with pytest.raises(PrivsynError):
+        run(spec)
+    assert looks == []
+    assert list(Settings().released_root.iterdir()) == []
+
+
+# 8: spend left out or wrong
+
+
+def promised_and_kept(summary: ReleaseSummary) -> tuple[float, float]:
+    """The epsilon that was declared, and an upper bound by an accountant that is not ours, from the receipts alone."""
+    orders = 1 + np.exp(np.linspace(math.log(1e-2), math.log(1e4), 1_000))
+    events = [GaussianDpEvent(q.sigma / q.sensitivity) for q in queries_of(summary)]
+    accountant = RdpAccountant(orders=orders).compose(dp_event.ComposedDpEvent(events))
+    return summary.epsilon, float(accountant.get_epsilon(summary.delta))
+
+
+def test_08_a_second_accountant_agrees_with_ledger_and_certificate(places: Path, save: Save) -> None:
+    """Its bound for the noise that was drawn, all looks together, is the declared epsilon, and so is the ledger's."""
+    spec = few(save(people(300)), accountant="tight")
+    declared, kept = promised_and_kept(run(spec))
+    assert 0.99 * declared <= kept <= declared * 1.001  # the grid of orders is no finer
+    assert epsilon_for(reserved(), spec.privacy.delta, "tight") == pytest.approx(declared, rel=1e-6)
+
+
+def test_08_mutant_one_ways_that_are_not_paid_for(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: the one-ways draw the noise of the whole budget; the price check left out, the figures differ."""
+    plan = one_way_marginals.plan
+
+    def for_all_of_it(domain: Any, rho: Fraction, records: int, **how: Any) -> list[Query]:
+        return plan(domain, rho / Fraction(3, 10), records, **how)
+
+    monkeypatch.setattr(steps.one_way_marginals, "plan", for_all_of_it)
+    spec = few(save(people(300)), accountant="tight")
+    with pytest.raises(PrivsynError, match="stage"):
+        run(spec)
+    assert list(Settings().released_root.iterdir()) == []
+    monkeypatch.setattr("flows.shell.check_stage", lambda *arguments: None)
+    monkeypatch.setattr("flows.shell.total_rho", lambda queries: 0)
+    declared, kept = promised_and_kept(run(spec))
+    assert kept > 1.1 * declared
+
+
+def order_of_events(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a run does, in order."""
+    events: list[str] = []
+
+    def note(owner: Any, name: str, event: str) -> None:
+        function = getattr(owner, name)
+
+        def noted(*arguments: Any, **named: Any) -> Any:
+            if event != "write" or named.get("name", arguments[3] if len(arguments) > 3 else "") == "noisy":
+                events.append(event)
+            return function(*arguments, **named)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    note(Ledger, "reserve", "reserve")
+    note(Ledger, "settle", "settle")
+    note(ReleaseStep, "read_rows", "look")
+    note(Store, "write_table", "write")
+    note(Shell, "_noise", "noise")
+    run(spec)
+    return events
+
+
+RIGHT_ORDER = ["reserve", *(["noise", "look", "write", "settle"] * len(LOOKS))]
+
+
+def test_08_nothing_is_read_before_it_is_reserved(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert order_of_events(few(save(people(300))), monkeypatch) == RIGHT_ORDER
+
+
+def test_08_mutant_a_look_before_the_noise(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: the rows are read before the noise is drawn and kept."""
+    draw = Shell._draw
+
+    def look_first(shell: Shell, step: ReleaseStep, inputs: Any) -> Any:
+        step.read_rows(shell.request, shell._inputs(step, inputs))
+        return draw(shell, step, inputs)
+
+    monkeypatch.setattr(Shell, "_draw", look_first)
+    assert order_of_events(few(save(people(300))), monkeypatch) != RIGHT_ORDER
+
+
+def test_08_mutant_a_run_that_never_reserves(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: fails closed, before a look."""
+    monkeypatch.setattr(Ledger, "reserve", lambda *arguments, **named: None)
+    looks: list[int] = []
+    monkeypatch.setattr(ReleaseStep, "read_rows", lambda *arguments: looks.append(1))
+    with pytest.raises(LedgerError, match="no reservation"):
+        run(few(save(people(300))))
+    assert looks == []
+    assert list(Settings().released_root.iterdir()) == []
+
+
+# 13: retry or cache spends twice.  By SIGKILL, and at every write: tests/flows/test_crash.py
+
+
+class StoppedError(BaseException):
+    """Power off, for a test in one process."""
+
+
+STOPS: dict[str, tuple[Any, str, str]] = {
+    "before the noise is kept": (Records, "keep_noise", "before"),
+    "after the noise is kept": (Records, "keep_noise", "after"),
+    "after the look": (ReleaseStep, "read_rows", "after"),
+    "before the charge is settled": (Ledger, "settle", "before"),
+    "after the charge is settled": (Ledger, "settle", "after"),
+}
+
+
+def noise_of_each_look(spec: ReleaseSpec, stop: tuple[Any, str, str], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The noise that was drawn before each look, in a run that is stopped there once and in its re-run."""
+    owner, name, when = stop
+    drawn: list[Any] = []
+    looked: list[Any] = []
+    noise, read_rows = Shell._noise, ReleaseStep.read_rows
+
+    def noted(shell: Shell, *arguments: Any) -> Any:
+        drawn.append(noise(shell, *arguments))
+        return drawn[-1]
+
+    def looking(step: ReleaseStep, *arguments: Any) -> Any:
+        looked.append(tuple(int(n) for cells in drawn[-1] for n in cells))
+        return read_rows(step, *arguments)
+
+    monkeypatch.setattr(Shell, "_noise", noted)
+    monkeypatch.setattr(ReleaseStep, "read_rows", looking)
+    function = getattr(owner, name)
+
+    def stopped(*arguments: Any, **named: Any) -> Any:
+        if when == "after":
+            function(*arguments, **named)
+        raise StoppedError
+
+    with monkeypatch.context() as once:
+        once.setattr(owner, name, stopped)
+        with pytest.raises(StoppedError):
+            run(spec)
+    run(spec)
+    return looked
+
+
+@pytest.mark.parametrize("stop", STOPS.values(), ids=list(STOPS))
+def test_13_a_run_that_was_stopped_draws_and_pays_once(
+    places: Path, save: Save, monkeypatch: pytest.MonkeyPatch, stop: tuple[Any, str, str]
+) -> None:
+    """However often it looks, each look adds the one noise of its charge, and each charge is there once."""
+    spec = few(save(people(300)))
+    assert len(set(noise_of_each_look(spec, stop, monkeypatch))) == len(LOOKS)
+    entries = Ledger(Settings().ledger).entries("people")
+    keys = {event: Counter(e.key for e in entries if e.event == event) for event in ("reserve", "cancel", "spent")}
+    assert keys["spent"] == keys["reserve"] - keys["cancel"]
+    assert set(keys["spent"].values()) == {1} and len(keys["spent"]) == len(LOOKS)
+    assert run(spec).drawn == ()
+    assert Ledger(Settings().ledger).entries("people") == entries
+
+
+def test_13_mutant_a_rerun_that_draws_again(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: the kept noise is not looked for, so that one charge covers two draws on the same counts."""
+    monkeypatch.setattr(Records, "kept_noise", lambda records, key: None)
+    looked = noise_of_each_look(few(save(people(300))), STOPS["after the look"], monkeypatch)
+    assert len(set(looked)) == len(LOOKS) + 1
