@@ -8,6 +8,12 @@ The private root holds every step's table, of either zone, under ``store/``, the
 locks.  The released root holds published runs, one folder each, that appear whole or not at all.  A
 plain hash of private data would tell whoever guesses the data that the guess is right, so checks and
 fingerprints are HMAC-SHA256 under a key that never leaves the private root.
+
+One look at a file is enough for a run (:meth:`Store.verify`): the store knows it again by device, inode, size and
+the times of its last writing and change, if those lay SETTLED before the look.  The look is there for disks, copies,
+restores and other programs that change files; each such change sets the time of change, which programs cannot set
+back.  It is no defence against whoever may write in the private root: the key lies there too.  What leaves for the
+released root, and the private table itself, are looked at afresh every time.
 """
 
 from __future__ import annotations
@@ -18,6 +24,7 @@ import hmac
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -35,6 +42,11 @@ _RELEASED_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 _KEY_BYTES = 32
 _BUFFER = 1 << 20
 
+SETTLED = 2.0
+"""Seconds.  A file changed just before a look may change again within one tick of its file system's clock."""
+
+Stamp = tuple[int, int, int, int, int]
+
 
 class ZoneError(PermissionError):
     """A private artifact was about to enter the released root."""
@@ -49,6 +61,7 @@ class Store:
         Raises RequestError when one root lies inside the other.
         """
         self.dataset = safe_name(dataset, "dataset")
+        self._seen: dict[Path, tuple[Stamp, str]] = {}
         self.private_root, self.released_root = roots(private_root, released_root)
         make_private_root(self.private_root)
         with in_words(self.private_root):
@@ -101,7 +114,7 @@ class Store:
             with replacing(target) as temporary:
                 _write_parquet(temporary, table, schema.remove_metadata())
         unsigned = ArtifactRef(name=name, step=step, zone=zone, key=key, path=str(target), check="")
-        return unsigned.model_copy(update={"check": self._sign(unsigned)})
+        return unsigned.model_copy(update={"check": self._sign(unsigned, self.mac(target))})
 
     def read_table(self, ref: ArtifactRef) -> pa.Table:
         """The whole table."""
@@ -113,17 +126,33 @@ class Store:
         with in_words(Path(ref.path)), pq.ParquetFile(ref.path) as file:
             yield from file.iter_batches(batch_size=rows)
 
-    def verify(self, ref: ArtifactRef) -> bool:
+    def verify(self, ref: ArtifactRef, *, afresh: bool = False) -> bool:
         """Whether the file is there, in this store, byte for byte the one that was written, and the
-        reference (zone, name, step, key) the one that was given out for it."""
+        reference (zone, name, step, key) the one that was given out for it.
+
+        ``afresh``: look at every byte although this store did so before and the file has not changed since.
+        """
         path = Path(ref.path)
         if not path.is_file() or not path.resolve().is_relative_to(self.private_root):
             return False
-        return hmac.compare_digest(self._sign(ref), ref.check)
+        mac = self.mac(path) if afresh else self._known_mac(path)
+        return hmac.compare_digest(self._sign(ref, mac), ref.check)
 
-    def _sign(self, ref: ArtifactRef) -> str:
-        label = "\0".join(("reference", ref.zone, ref.name, ref.step, ref.key, self.mac(Path(ref.path))))
+    def _sign(self, ref: ArtifactRef, mac: str) -> str:
+        label = "\0".join(("reference", ref.zone, ref.name, ref.step, ref.key, mac))
         return hmac.new(self._key, label.encode(), hashlib.sha256).hexdigest()
+
+    def _known_mac(self, path: Path) -> str:
+        """The file's HMAC, from memory if the file is the one that was looked at."""
+        with in_words(path):
+            before, began = _stamp(path), time.time()
+            known = self._seen.get(path)
+            if known is not None and known[0] == before:
+                return known[1]
+            mac = self.mac(path)
+            if _stamp(path) == before and max(before[3:]) / 1e9 < began - SETTLED:
+                self._seen[path] = (before, mac)
+        return mac
 
     def remove_leftovers(self) -> None:
         """Remove what killed runs left of tables that never became whole; hold the data set's lock."""
@@ -176,7 +205,7 @@ class Store:
             raise ZoneError(f"{ref.name} of step {ref.step} is private and cannot be released")
         target = folder / name
         self._check_place(target, name)
-        if not self.verify(ref):
+        if not self.verify(ref, afresh=True):
             problem = f"{ref.name} of step {ref.step} is not the file that was written"
             raise PrivsynError(problem, "Run the release again")
         with in_words(target):
@@ -283,6 +312,12 @@ def _seal(folder: Path) -> None:
             raise ZoneError(f"{path.name} is neither a file nor a folder and cannot be released")
         path.chmod(0o755 if path.is_dir() else 0o644)
         sync(path)
+
+
+def _stamp(path: Path) -> Stamp:
+    """What tells a file from another and from itself after a change; times in nanoseconds."""
+    s = path.stat()
+    return s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
 
 
 def _feed(digest: hmac.HMAC, path: Path) -> None:

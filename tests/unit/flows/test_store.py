@@ -154,6 +154,48 @@ def test_one_flipped_bit_is_found(store):
     assert not store.verify(ref)
 
 
+def test_one_look_is_enough_until_the_file_changes(store, monkeypatch):
+    """Even a change that keeps the size and sets the time of writing back is seen: it sets the time of change."""
+    looks = []
+    mac = Store.mac
+    monkeypatch.setattr(Store, "mac", lambda self, path: looks.append(path) or mac(self, path))
+    monkeypatch.setattr("flows.store.SETTLED", 0.05)
+    ref = write(store)
+    path = Path(ref.path)
+    time.sleep(0.1)
+    looks.clear()
+    assert store.verify(ref) and store.verify(ref) and len(looks) == 1
+    assert not store.verify(ref.model_copy(update={"key": "0" * 64})) and len(looks) == 1
+    assert store.verify(ref, afresh=True) and len(looks) == 2
+    before, content = path.stat(), path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_mtime_ns == before.st_mtime_ns and path.stat().st_size == before.st_size
+    assert not store.verify(ref)
+    other = path.with_name("other")
+    shutil.copy2(path, other)
+    other.replace(path)
+    assert not store.verify(ref)
+
+
+def test_a_file_that_has_just_changed_is_looked_at_again(store):
+    """Within one tick of the file system's clock a second change leaves no trace in its times."""
+    ref = write(store)
+    path = Path(ref.path)
+    assert store.verify(ref)
+    before, content = path.stat(), path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    original = os.stat
+
+    class Same:
+        def __getattr__(self, name):
+            return getattr(before, name)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Path, "stat", lambda self, **how: Same() if self == path else original(self, **how))
+        assert not store.verify(ref)
+
+
 def test_a_reference_cannot_change_its_zone_or_name(store):
     ref = write(store, zone=Zone.PRIVATE)
     for change in ({"zone": Zone.RELEASED}, {"name": "synthetic"}, {"key": "0" * 64}, {"step": "decode"}):
