@@ -19,7 +19,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from benchmarks.census_like import ATTRIBUTES, ROWS, census_domain, census_like
-from data_contracts.domain import code_dtype
+from data_contracts.domain import Domain, code_dtype
+from data_contracts.spec import ReleaseSpec
 from flows.direct import release_directly
 from flows.settings import Settings
 from flows.spec_file import load_spec, override
@@ -63,19 +64,25 @@ def timed_command(arguments: list[str], folder: Path) -> Run:
     return Run(seconds, cpu, peak / 1024, json.loads(done.stdout))
 
 
+def census_spec(domain: Domain, data: str) -> ReleaseSpec:
+    """The spec of a census-like table over ``domain``: each code a value of its own."""
+    columns = {
+        a: {"kind": "integer", "min": 0, "max": s - 1, "bins": s}
+        for a, s in zip(domain.attributes, domain.sizes, strict=True)
+    }
+    spec = {
+        "dataset": "census-like", "data": data, "unit": {"records_per_person": 1},
+        "privacy": {"epsilon": 1.0, "delta": 1e-12}, "budget": {"epsilon": 10.0, "delta": 1e-11}, "columns": columns,
+    }  # fmt: skip
+    return ReleaseSpec.model_validate(spec)
+
+
 def write_census(folder: Path, rows: int) -> Path:
     """The census-like table as Parquet with its spec; returns the spec's path."""
     table = census_like(rows, ATTRIBUTES)
     pq.write_table(table.to_arrow(), folder / "census.parquet")
-    columns = {
-        a: {"kind": "integer", "min": 0, "max": s - 1, "bins": s}
-        for a, s in zip(table.domain.attributes, table.domain.sizes, strict=True)
-    }
-    spec = {
-        "dataset": "census-like", "data": "census.parquet", "unit": {"records_per_person": 1},
-        "privacy": {"epsilon": 1.0, "delta": 1e-12}, "budget": {"epsilon": 10.0, "delta": 1e-11}, "columns": columns,
-    }  # fmt: skip
-    (folder / "census.yaml").write_text(json.dumps(spec), encoding="utf-8")  # JSON is YAML
+    spec = census_spec(table.domain, "census.parquet").model_dump_json(exclude_defaults=True)
+    (folder / "census.yaml").write_text(spec, encoding="utf-8")  # JSON is YAML
     return folder / "census.yaml"
 
 
