@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from data_contracts.spec import Guarantee, ReleaseSpec
-from flows.disk import remove_parts
+from flows.disk import in_words, remove_parts
 from flows.errors import BudgetRefusedError, LedgerError, PrivsynError, RequestError
 from flows.ledger import Ledger, Line
 from flows.records import Records, write_json
@@ -141,8 +141,8 @@ def open_run(
             raise
         note(finished=generation.finished)
         opened = Opened(shell, settings.private_root, settings.released_root)
-        _write_private_note(opened, source, fingerprint)
         try:
+            _write_private_note(opened, source, fingerprint)
             yield opened
         except BaseException:
             shell.give_back()
@@ -293,7 +293,8 @@ def _run_name(records: Records, beginning: str, last_key: str) -> str:
 def _write_private_note(opened: Opened, source: Source, fingerprint: str) -> None:
     """The run's private folder: where the data came from and which stored tables belong to the run."""
     folder = opened.private_folder
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with in_words(folder):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     remove_parts(folder)
     note = {
         "run": opened.shell.run,
