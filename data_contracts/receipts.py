@@ -55,7 +55,7 @@ class Query:
         """
         if pricing == self.pricing:
             return self
-        return replace(self, sigma=sigma_for(self.rho, self.sensitivity, pricing), pricing=pricing)
+        return replace(self, sigma=_repriced(self.sensitivity, self.sigma, self.pricing, pricing), pricing=pricing)
 
 
 @lru_cache(maxsize=4096)
@@ -64,6 +64,11 @@ def _price(sensitivity: int, sigma: float, pricing: Pricing) -> Fraction:
     if variance <= 0:
         raise ValueError(f"noise of scale {sigma} has no price under the pricing {pricing!r}")
     return Fraction(sensitivity) ** 2 / (2 * variance)
+
+
+@lru_cache(maxsize=4096)
+def _repriced(sensitivity: int, sigma: float, old: Pricing, new: Pricing) -> float:
+    return sigma_for(_price(sensitivity, sigma, old), sensitivity, new)
 
 
 def sigma_for(rho: Fraction, sensitivity: int, pricing: Pricing = "zcdp") -> float:
@@ -90,5 +95,5 @@ def rho_text(rho: Fraction) -> str:
 
 def total_rho(queries: Iterable[Query]) -> Fraction:
     """Exact sum of the queries' prices, which adds up under either pricing (Theorem 1; docs/privacy.md)."""
-    prices = Counter(q.rho for q in queries)
-    return sum((rho * times for rho, times in prices.items()), Fraction(0))
+    prices = Counter((q.sensitivity, q.sigma, q.pricing) for q in queries)
+    return sum((_price(*price) * times for price, times in prices.items()), Fraction(0))

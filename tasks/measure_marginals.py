@@ -27,5 +27,6 @@ def plan(cliques: Sequence[Clique], domain: Domain, rho: Fraction, records: int)
     instance a clique.
     """
     cells = [domain.cells(c) for c in cliques]
-    shares = allocate(cells, rho)
-    return [Query(c, n, records, sigma_for(r, records)) for c, n, r in zip(cliques, cells, shares, strict=True)]
+    shares = dict(zip(cells, allocate(cells, rho), strict=True))  # cliques of one size have one share
+    sigmas = {n: sigma_for(share, records) for n, share in shares.items()}
+    return [Query(c, n, records, sigmas[n]) for c, n in zip(cliques, cells, strict=True)]

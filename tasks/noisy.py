@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, get_args
 
 import numpy as np
@@ -69,13 +70,20 @@ def receipts_from_table(table: pa.Table) -> list[Query]:
 
 
 def _query(row: dict[str, Any]) -> Query:
-    asked, stated = (tuple(row["attributes"]), row["cells"], row["sensitivity"], row["sigma"]), Fraction(row["rho"])
+    pricing = _pricing(row["sensitivity"], row["sigma"], row["rho"])
+    if pricing is None:
+        raise ValueError(
+            f"receipt {row['query']}: the stated rho is neither sensitivity^2 / (2 sigma^2) nor "
+            f"sensitivity^2 / (2 (sigma^2 - {SMOOTHING}))"
+        )
+    return Query(tuple(row["attributes"]), row["cells"], row["sensitivity"], row["sigma"], pricing)
+
+
+@lru_cache(maxsize=4096)
+def _pricing(sensitivity: int, sigma: float, stated: str) -> Pricing | None:
+    """The pricing under which noise of that scale costs exactly the stated rho; None: there is none."""
     for pricing in get_args(Pricing):
-        query = Query(*asked, pricing)
         with suppress(ValueError):  # noise too small for that pricing
-            if query.rho == stated:
-                return query
-    raise ValueError(
-        f"receipt {row['query']}: the stated rho is neither sensitivity^2 / (2 sigma^2) nor "
-        f"sensitivity^2 / (2 (sigma^2 - {SMOOTHING}))"
-    )
+            if Query((), 1, sensitivity, sigma, pricing).rho == Fraction(stated):
+                return pricing
+    return None

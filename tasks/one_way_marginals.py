@@ -7,6 +7,7 @@ Paper: Algorithm 3, line 1.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
@@ -28,9 +29,8 @@ def plan(domain: Domain, rho: Fraction, records: int, *, equal: bool = True) -> 
     public domain only; d mechanism instances add up (Theorem 1).
     """
     shares = [rho / len(domain.sizes)] * len(domain.sizes) if equal else allocate(domain.sizes, rho)
-    sigmas = [sigma_for(share, records) for share in shares]
-    parts = zip(domain.attributes, domain.sizes, sigmas, strict=True)
-    return [Query((a,), size, records, sigma) for a, size, sigma in parts]
+    sigmas = {size: sigma_for(share, records) for size, share in dict(zip(domain.sizes, shares, strict=True)).items()}
+    return [Query((a,), size, records, sigmas[size]) for a, size in zip(domain.attributes, domain.sizes, strict=True)]
 
 
 def allocate(cells: Sequence[int], rho: Fraction) -> list[Fraction]:
@@ -38,9 +38,10 @@ def allocate(cells: Sequence[int], rho: Fraction) -> list[Fraction]:
 
     Minimizes the summed expected L1 noise, sum_i c_i / sqrt(pi rho_i).  ``cells`` are public sizes >= 1.
     """
-    weights = [Fraction(c ** (2 / 3)) for c in cells]
-    total = sum(weights, Fraction(0))
-    return [rho * w / total for w in weights]
+    weights = {c: Fraction(c ** (2 / 3)) for c in set(cells)}
+    total = sum((weights[c] * times for c, times in Counter(cells).items()), Fraction(0))
+    shares = {c: rho * w / total for c, w in weights.items()}
+    return [shares[c] for c in cells]
 
 
 def exact(rows: CodeTable, queries: Sequence[Query], threads: int) -> Iterator[NDArray[np.int64]]:
