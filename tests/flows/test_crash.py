@@ -1,7 +1,9 @@
 """Killed at any moment, a release run again completes: one charge and one draw a release step, no half-written file.
 
 A child process is told where to kill itself (SIGKILL: no handler runs, nothing is cleaned up); the same
-request then runs again here.  Children are forked from a server that has only imported modules.
+request then runs again here.  Children are forked from a server that has made one release already.  The boundaries and
+the release steps are those of ``STEPS``, and the writes those that a run makes (tests/faults.py): what is added to a
+release is killed there too.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import functools
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -20,7 +23,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from data_contracts.domain import Domain
 from data_contracts.spec import Guarantee, ReleaseSpec
 from flows.direct import release_directly
 from flows.errors import BudgetRefusedError
@@ -28,14 +30,14 @@ from flows.ledger import Ledger
 from flows.publish import ReleaseSummary, is_whole
 from flows.records import Records
 from flows.settings import Settings
-from flows.step import Inputs, ReleaseStep, Request
+from flows.shell import Shell
+from flows.step import Inputs, ReleaseStep, Request, Step
 from flows.steps import STEPS
 from flows.store import Store
-from tasks.compress_domain import coarse_domain, recode_from_table
-from tasks.kernels.counting import CodeTable
 from tasks.noisy import answers_from_table, receipts_from_table
 from tasks.privacy.accountant import rho_for
 from tasks.privacy.noise import OpenDPNoise
+from tests.faults import Site, at_every_write
 from tests.specs import COLUMNS, make_spec, people
 
 PLACES: dict[str, tuple[Any, str]] = {
@@ -50,6 +52,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "publish": (Store, "publish"),
     "add_released": (Store, "add_released"),
     "swap": (Store, "_swap"),
+    "execute": (Shell, "execute"),
     "rename": (Path, "replace"),
     "move": (Path, "rename"),
 }
@@ -60,25 +63,37 @@ RELEASES = [step for step in STEPS if isinstance(step, ReleaseStep)]
 
 @dataclass(frozen=True)
 class Kill:
-    """Die ``when`` the ``nth`` call of a place is made (from 1)."""
+    """Die ``when`` the ``nth`` call of a place is made (from 1); with a ``step``, counted while that step runs."""
 
     place: str
     nth: int
     when: str
+    step: str = ""
 
     def __str__(self) -> str:
-        return f"{self.when}-{self.place}-{self.nth}"
+        return f"{self.when}-{self.place}-{self.step or self.nth}"
 
 
 def plant(kill: Kill) -> None:
     """Make this very process kill itself there."""
     owner, name = PLACES[kill.place]
-    function = getattr(owner, name)
+    function, execute = getattr(owner, name), Shell.execute
     calls = iter(range(1, 10**9))
+    running = [""]
+
+    @functools.wraps(execute)
+    def named(shell: Shell, step: Step, inputs: Any) -> Any:
+        running[0] = step.name
+        return execute(shell, step, inputs)
+
+    Shell.execute = named  # type: ignore[method-assign]
+    if kill.place == "execute":
+        function = named
 
     @functools.wraps(function)
     def deadly(*args: Any, **kwargs: Any) -> Any:
-        is_the_one = next(calls) == kill.nth
+        step = args[1].name if kill.place == "execute" else running[0]
+        is_the_one = kill.step in ("", step) and next(calls) == kill.nth
         if is_the_one and kill.when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         result = function(*args, **kwargs)
@@ -97,6 +112,22 @@ def child(spec: str, environment: dict[str, str], kill: Kill | None, fresh: bool
     release_directly(ReleaseSpec.model_validate_json(spec), Settings(), fresh=fresh)
 
 
+def child_of_writes(
+    spec: str, environment: dict[str, str], survived: set[tuple[str, ...]], length: int, tell: Any
+) -> None:
+    """The process that kills itself at its first write that no other has died at, after telling which it is."""
+    os.environ.update(environment)
+
+    def die(site: Site, path: str) -> None:
+        if site[:length] not in survived:
+            tell.send(site)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    settings = Settings()
+    with at_every_write([settings.out, Path(settings.ledger)], die):
+        release_directly(ReleaseSpec.model_validate_json(spec), settings)
+
+
 @pytest.fixture
 def spec(places: Path, save: Callable[..., str]) -> ReleaseSpec:
     return make_spec(
@@ -108,9 +139,12 @@ def spec(places: Path, save: Callable[..., str]) -> ReleaseSpec:
     )
 
 
+def environment() -> dict[str, str]:
+    return {name: os.environ[name] for name in ("PRIVSYN_OUT", "PRIVSYN_LEDGER")}
+
+
 def start(children: Any, spec: ReleaseSpec, kill: Kill | None = None, *, fresh: bool = False) -> Any:
-    environment = {name: os.environ[name] for name in ("PRIVSYN_OUT", "PRIVSYN_LEDGER")}
-    process = children.Process(target=child, args=(spec.model_dump_json(), environment, kill, fresh))
+    process = children.Process(target=child, args=(spec.model_dump_json(), environment(), kill, fresh))
     process.start()
     return process
 
@@ -120,6 +154,17 @@ def killed(children: Any, spec: ReleaseSpec, kill: Kill, *, fresh: bool = False)
     process = start(children, spec, kill, fresh=fresh)
     process.join()
     assert process.exitcode == -signal.SIGKILL, f"{kill} was not reached"
+    check_released_now()
+
+
+def check_released_now() -> None:
+    """Right after a kill: visible runs are whole, and nothing in the released root is private, hidden or not."""
+    settings = Settings()
+    if settings.released_root.is_dir():
+        assert all(is_whole(p) for p in settings.released_root.iterdir() if not p.name.startswith("."))
+        private = {p.read_bytes() for p in settings.private_root.rglob("*_rows.parquet")}
+        private |= {p.read_bytes() for p in settings.private_root.rglob("noise/**/*.parquet")}
+        assert not private & {p.read_bytes() for p in settings.released_root.rglob("*") if p.is_file()}
 
 
 def noisy_tables() -> dict[str, bytes]:
@@ -141,16 +186,12 @@ def the_one(step: str, table: str) -> Any:
     return pq.read_table(path)
 
 
-def exact_counts(step: ReleaseStep, key: str) -> list[Any]:
+def exact_counts(spec: ReleaseSpec, step: ReleaseStep, key: str) -> list[Any]:
     """The exact answers to the queries of a finished step, counted anew."""
     queries = receipts_from_table(of_step(step.name, key, "receipts"))
-    recode = recode_from_table(the_one("compress_domain", "recode"))
-    domain = coarse_domain(recode) if step.padded else Domain.of({a: len(r.coarse) for a, r in recode.items()})
-    rows = the_one(*step.rows.split("."))
-    request = Request(make_spec(), (), lambda: ())
-    inputs = Inputs({"compress_domain.recode": lambda: the_one("compress_domain", "recode")})
-    table = CodeTable.from_arrow(rows.to_batches(), domain, padded=step.padded)
-    return list(step.exact(request, inputs, table, queries))
+    request = Request(spec, tuple(spec.released_columns), lambda: ())
+    inputs = Inputs({name: functools.partial(the_one, *name.split(".")) for name in step.inputs})
+    return list(step.exact(request, inputs, step.read_rows(request, inputs), queries))
 
 
 def check_money(releases: int = 1) -> None:
@@ -159,7 +200,7 @@ def check_money(releases: int = 1) -> None:
     entries = ledger.entries("people")
     reserved = [entry.key for entry in entries if entry.event == "reserve"]
     held = [key for key in reserved if ledger.state("people", key) == "spent"]
-    assert len(held) == len(set(held)) == 3 * releases
+    assert len(held) == len(set(held)) == len(RELEASES) * releases
     assert {ledger.state("people", key) for key in reserved} <= {"spent", "cancelled"}
     assert ledger.summary("people")[0].rho == releases * rho_for(3.0, 1e-9, "gaussian")
     assert ledger.verify() == []
@@ -178,6 +219,17 @@ def check_files(summary: ReleaseSummary) -> None:
     assert list(settings.private_root.rglob("*.part")) == []
 
 
+def check_draw(spec: ReleaseSpec, key: str, draws: Any) -> None:
+    """The noisy table of this key is the exact counts and these draws."""
+    step = next(s for s in RELEASES if any(n.startswith(f"{s.name}-{key[:16]}-") for n in noisy_tables()))
+    queries = receipts_from_table(of_step(step.name, key, "receipts"))
+    noisy = answers_from_table(of_step(step.name, key, "noisy"), queries)
+    drawn = answers_from_table(draws, queries)
+    for answer, exact, draw in zip(noisy, exact_counts(spec, step, key), drawn, strict=True):
+        assert np.array_equal(answer, exact + draw)
+    assert any(draw.any() for draw in drawn)
+
+
 def check_recovery(spec: ReleaseSpec) -> ReleaseSummary:
     """Run again after a kill: what was drawn stays, and everything else is made."""
     tables, noise = noisy_tables(), kept()
@@ -185,59 +237,105 @@ def check_recovery(spec: ReleaseSpec) -> ReleaseSummary:
     assert summary.rows > 0
     after = noisy_tables()
     assert tables.items() <= after.items()
-    assert len(after) == 3
+    assert len(after) == len(RELEASES)
     for key, draws in noise.items():
-        step = next(s for s in RELEASES if any(n.startswith(f"{s.name}-{key[:16]}-") for n in after))
-        queries = receipts_from_table(of_step(step.name, key, "receipts"))
-        noisy = answers_from_table(of_step(step.name, key, "noisy"), queries)
-        drawn = answers_from_table(draws, queries)
-        for answer, exact, draw in zip(noisy, exact_counts(step, key), drawn, strict=True):
-            assert np.array_equal(answer, exact + draw)
-        assert any(draw.any() for draw in drawn)
+        check_draw(spec, key, draws)
     check_money()
     check_files(summary)
     return summary
 
 
-EACH_STAGE = [
-    Kill(place, nth, when)
-    for nth in (1, 2, 3)
-    for place, when in (
-        ("keep_noise", "before"),
-        ("keep_noise", "after"),
-        ("read_rows", "after"),
-        ("settle", "before"),
-        ("settle", "after"),
-        ("discard_noise", "after"),
-    )
+IN_A_RELEASE_STEP = [
+    ("keep_noise", "before"),
+    ("keep_noise", "after"),
+    ("read_rows", "after"),
+    ("write_table", "after"),
+    ("settle", "before"),
+    ("settle", "after"),
+    ("discard_noise", "after"),
+    ("execute", "after"),
+]
+"""Where a release step is killed, in the order in which it gets there."""
+
+EVERY_BOUNDARY = [
+    Kill(place, 1, when, step.name)
+    for step in STEPS
+    for place, when in (IN_A_RELEASE_STEP if isinstance(step, ReleaseStep) else [("execute", "after")])
 ]
 ONCE = [
     Kill("reserve", 1, "before"),
     Kill("reserve", 1, "after"),
     Kill("draw", 2, "before"),
     Kill("draw", 3, "after"),
-    Kill("write_table", 3, "before"),
-    Kill("write_table", 3, "after"),
-    Kill("write_table", 14, "before"),
     Kill("save", 1, "before"),
     Kill("save", 3, "after"),
-    Kill("save", 5, "before"),
-    Kill("save", 5, "after"),
-    Kill("save", 16, "before"),
     Kill("publish", 1, "after"),
     Kill("add_released", 4, "after"),
     Kill("move", 1, "before"),
 ]
 WRITES = [Kill("rename", nth, "before") for nth in range(1, 32)]
-LONG = {kill for kill in [*EACH_STAGE, *WRITES] if kill.nth not in (1, 3, 14, 24)}
+QUICK = {"before-reserve-1", "after-draw-3", "after-add_released-4", "after-read_rows-indif_scores", "before-rename-14"}
 
 
-ALL = [*ONCE, *(pytest.param(k, marks=pytest.mark.slow) if k in LONG else k for k in [*EACH_STAGE, *WRITES])]
+ALL = [*ONCE, *EVERY_BOUNDARY, *WRITES]
 
 
-@pytest.mark.parametrize("kill", ALL, ids=str)
+@pytest.mark.parametrize(
+    "kill", [k if str(k) in QUICK else pytest.param(k, marks=pytest.mark.slow) for k in ALL], ids=str
+)
 def test_a_release_survives_a_kill(children: Any, spec: ReleaseSpec, kill: Kill) -> None:
     killed(children, spec, kill)
+    check_recovery(spec)
+
+
+def test_killed_at_every_boundary_and_inside_every_release_step(children: Any, spec: ReleaseSpec) -> None:
+    """One run after the other, each killed a little later than the one before; the last one completes."""
+    noise: dict[str, Any] = {}
+    for kill in EVERY_BOUNDARY:
+        before = noisy_tables()
+        killed(children, spec, kill)
+        assert before.items() <= noisy_tables().items(), kill
+        for key, draws in kept().items():
+            assert noise.setdefault(key, draws).equals(draws), kill  # the same draw until its charge is settled
+    assert len(noise) == len(RELEASES)
+    check_recovery(spec)
+    for key, draws in noise.items():
+        check_draw(spec, key, draws)
+
+
+def killed_at_writes(children: Any, spec: ReleaseSpec, length: int) -> set[tuple[str, ...]]:
+    """Kill run after run, each at the first write that no run was killed at, until one completes; where that was."""
+    survived: set[tuple[str, ...]] = set()
+    draws: dict[str, bytes] = {}
+    while True:
+        listen, tell = children.Pipe(duplex=False)
+        arguments = (spec.model_dump_json(), environment(), survived, length, tell)
+        process = children.Process(target=child_of_writes, args=arguments)
+        process.start()
+        tell.close()
+        process.join()
+        if process.exitcode == 0:
+            return survived
+        assert process.exitcode == -signal.SIGKILL
+        survived.add(listen.recv()[:length])
+        check_released_now()
+        found = noisy_tables()
+        assert draws.items() <= found.items()
+        draws = found
+
+
+def test_killed_at_every_line_that_writes(children: Any, spec: ReleaseSpec) -> None:
+    killed_at = killed_at_writes(children, spec, length=2)
+    assert {"open", "fsync", "os.rename", "half written", "arrow write", "arrow close", "ledger"} <= {
+        k for k, _ in killed_at
+    }
+    check_recovery(spec)
+
+
+@pytest.mark.slow
+def test_killed_at_every_file_that_is_written(children: Any, spec: ReleaseSpec) -> None:
+    written = {name for kind, _, name in killed_at_writes(children, spec, length=3) if kind == "os.rename"}
+    assert all(any(name.startswith(f".{step.name}-") for name in written) for step in STEPS)
     check_recovery(spec)
 
 
@@ -247,13 +345,6 @@ def test_the_kept_noise_is_the_noise_of_the_table(children: Any, spec: ReleaseSp
         killed(children, spec, Kill("read_rows", 1 if stage == 0 else 2, "after"))
         assert len(kept()) == 1  # check_recovery compares it with the table
         assert len(noisy_tables()) == stage
-    check_recovery(spec)
-
-
-def test_killed_again_and_again_at_every_boundary(children: Any, spec: ReleaseSpec) -> None:
-    for place in ("reserve", "keep_noise", "read_rows", "settle", "discard_noise", "publish"):
-        killed(children, spec, Kill(place, 1, "before"))
-    assert len(noisy_tables()) == 3
     check_recovery(spec)
 
 
@@ -303,21 +394,24 @@ def test_fresh_noise_that_was_killed_is_taken_up_again(children: Any, spec: Rele
 
 
 @pytest.mark.slow
-def test_a_release_survives_kills_at_random_moments(children: Any, spec: ReleaseSpec) -> None:
-    """Thirty kills at random moments, spread over the time that a whole run takes."""
+def test_a_release_survives_100_kills_at_random_moments(
+    children: Any, spec: ReleaseSpec, places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred releases, each killed at a random moment of the time that a whole run takes, then run again."""
     started = time.monotonic()
     process = start(children, spec.model_copy(update={"dataset": "measure"}))
     process.join()
     assert process.exitcode == 0
-    whole = time.monotonic() - started
-    moments = random.Random(5)  # noqa: S311 - moments of a test
-    draws: dict[str, bytes] = {}
-    for _ in range(30):
+    whole, moments, deaths = time.monotonic() - started, random.Random(5), 0  # noqa: S311 - moments of a test
+    for number in range(100):
+        monkeypatch.setenv("PRIVSYN_OUT", str(places / f"out-{number}"))
+        monkeypatch.setenv("PRIVSYN_LEDGER", str(places / f"ledger-{number}.sqlite"))
         process = start(children, spec)
         process.join(moments.random() * whole)
         process.kill()
         process.join()
-        found = noisy_tables()
-        assert draws.items() <= found.items()
-        draws = found
-    check_recovery(spec)
+        deaths += process.exitcode == -signal.SIGKILL
+        check_released_now()
+        check_recovery(spec)
+        shutil.rmtree(places / f"out-{number}")
+    assert deaths > 80  # the others were done before
