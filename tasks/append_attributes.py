@@ -68,7 +68,9 @@ def core_marginals(marginals: Sequence[Marginal], domain: Domain) -> Core:
     ones = one_ways(marginals, domain)
     kept = [Marginal((a,), ones[a]) for a in core.attributes]
     holding = _by_attribute(marginals)
-    return Core([*kept, *(_on(clique, holding) for clique in cliques)], core)
+    as_they_stand = {frozenset(m.attributes): m for m in reversed(marginals)}  # most cliques are marginals themselves
+    found = ((clique, as_they_stand.get(frozenset(clique))) for clique in cliques)
+    return Core([*kept, *(m if m and m.attributes == c else _on(c, holding) for c, m in found)], core)
 
 
 def append_attributes(core: CodeTable, marginals: Sequence[Marginal], domain: Domain, seed: int) -> CodeTable:

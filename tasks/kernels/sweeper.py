@@ -98,11 +98,14 @@ def layout_of(sizes: Sequence[int], cliques: Sequence[Sequence[int]], weights: S
     bases = np.cumsum([0, *cells])
     views: list[tuple[int, int, int, int, int]] = []
     first, near, others = [0], [0], []
+    holding: list[list[int]] = [[] for _ in sizes]
+    for m, clique in enumerate(cliques):
+        for a in clique:
+            holding[a].append(m)
     for a, size in enumerate(sizes):
         place = 0
-        for m, clique in enumerate(cliques):
-            if a not in clique:
-                continue
+        for m in holding[a]:
+            clique = cliques[m]
             axis = list(clique).index(a)
             rest = [b for b in clique if b != a]
             right = prod(sizes[b] for b in clique[axis + 1 :])
