@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export DO_NOT_TRACK := 1
 
-.PHONY: help demo test test-all lint bench accuracy results peers compare server deploy worker clean
+.PHONY: help demo test test-all lint bench audit accuracy results peers compare server deploy worker clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo      release a synthetic General Social Survey extract at epsilon 1, and its private report"
 	@echo "make test      lint, types, layers and the tests"
 	@echo "make test-all  the same with the slow tests"
+	@echo "make audit     lower bounds on epsilon from thousands of releases of one pair of neighbours: docs/audit.md"
 	@echo "make bench     the figures of benchmarks/README.md"
 	@echo "make results   the paper's comparisons of methods on UCI Adult: docs/results.md and its plots"
 	@echo "make compare   AIM, MST and other peers on public tables, into docs/results.md: hours, resumable, needs Python 3.11"
@@ -47,6 +48,9 @@ test: lint
 
 test-all: lint
 	$(BIN)/pytest -q -n 2
+
+audit: $(VENV)/.dev
+	$(BIN)/python -m audit --markdown docs/audit.md
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.bench

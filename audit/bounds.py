@@ -1,6 +1,6 @@
 """From evidence to a lower bound on epsilon: what many runs prove about the promise.
 
-Belongs here: choosing the best test on one half of the runs, and what its error rates on the other half prove.
+Belongs here: choosing the best test on some of the runs, and what its error rates on the others prove.
 Does not belong here: making the runs (audit/lockstep.py).
 
 Two figures, each with a stated confidence, both by Clopper and Pearson's exact intervals of the two error rates:
@@ -47,8 +47,8 @@ class Bound:
 def epsilon_bound(without: Evidence, with_canary: Evidence, delta: float, confidence: float = CONFIDENCE) -> Bound:
     """Lower bound on epsilon at ``delta``; 0 if nothing is proven.
 
-    ``without``, ``with_canary``: the evidence of independent runs on each of two neighbours.  The first half of the
-    runs chooses statistic, threshold and direction, the second is evaluated once: the confidence is the stated one.
+    ``without``, ``with_canary``: the evidence of independent runs on each of two neighbours.  The first quarter of
+    the runs chooses statistic, threshold and direction, the rest is evaluated once: the confidence is the stated one.
     ValueError for fewer than 4 runs of either.
     """
     return _bound(without, with_canary, confidence, lambda high, low: _ratio(high, low, delta))
@@ -89,14 +89,14 @@ def _bound(without: Evidence, with_canary: Evidence, confidence: float, measure)
     each = 1 - (1 - confidence) / 2  # two rates, each wrong with half of what may go wrong
     best = Bound(-math.inf, "", 0.0)
     for name in without:
-        a, b = (np.asarray(e[name][: len(e[name]) // 2]) for e in (without, with_canary))
+        a, b = (np.asarray(e[name][: len(e[name]) // 4]) for e in (without, with_canary))
         thresholds = np.unique(np.concatenate([a, b]))
         for swapped in (False, True):
             values = _values(a, b, thresholds, swapped, each, measure)
             at = int(np.argmax(values))
             if values[at] > best.value:
                 best = Bound(float(values[at]), name, float(thresholds[at]), swapped)
-    a, b = (np.asarray(e[best.statistic][len(e[best.statistic]) // 2 :]) for e in (without, with_canary))
+    a, b = (np.asarray(e[best.statistic][len(e[best.statistic]) // 4 :]) for e in (without, with_canary))
     value = _values(a, b, np.array([best.threshold]), best.swapped, each, measure)[0]
     return Bound(max(float(value), 0.0), best.statistic, best.threshold, best.swapped)
 

@@ -78,11 +78,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m audit", description="Lower bounds on epsilon, from many runs.")
     parser.add_argument("--runs", type=int, default=10_000, help="runs of each table for the release")
     parser.add_argument("--mutant-runs", type=int, default=5_000, help="the same for each planted fault")
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--markdown", type=Path, help="also write the table into this page, between its marks")
     arguments = parser.parse_args()
     lines = []
     print(f"delta {DELTA:g}, confidence {CONFIDENCE:.0%} each", " | ".join(HEADER), sep="\n", flush=True)
-    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(arguments.workers, multiprocessing.get_context("spawn")) as pool:
         for epsilon in EPSILONS:
             pair = worst_pair(audited_spec(epsilon))
             for name in RELEASES:

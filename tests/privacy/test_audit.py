@@ -1,0 +1,133 @@
+"""Bug class 19, bugs that only audits see: the empirical lower bound stays below the claim, and above it for mutants.
+
+Short here: some hundred runs, with seeded noise of the same distribution.  `make audit` has ten thousand, with the
+release's own noise.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+from audit.bounds import clopper_pearson, epsilon_bound, mu_bound
+from audit.lockstep import LOOKS, UP_TO_THE_LAST_LOOK, Release, evidence
+from audit.mutants import MUTANTS
+from audit.table import claimed_mu
+from audit.worst_case import DELTA, RECORDS, audited_spec, neighbours, worst_pair
+from data_contracts.receipts import total_rho
+from flows.steps import STEPS
+from tasks.privacy.accountant import rho_for
+from tasks.privacy.noise import OpenDPNoise, SeededNoise
+from tests.releases import outputs
+
+RUNS = 300
+
+
+@cache
+def pair(epsilon: float) -> tuple[pa.Table, pa.Table]:
+    return worst_pair(audited_spec(epsilon))
+
+
+def audited(kind: type[Release], epsilon: float, runs: int = RUNS) -> tuple[float, float]:
+    """Lower bounds on epsilon and mu."""
+    sides = evidence(kind(audited_spec(epsilon), pair(epsilon), SeededNoise(5)), runs)
+    return epsilon_bound(*sides, DELTA).value, mu_bound(*sides).value
+
+
+def test_19_the_release_stays_below_its_claim_and_uses_much_of_it() -> None:
+    epsilon, mu = audited(Release, 4.0)
+    assert 1.0 < epsilon < 4.0
+    assert 0.5 * claimed_mu(audited_spec(4.0)) < mu < claimed_mu(audited_spec(4.0))
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_19_mutant_is_above_the_claim(name: str) -> None:
+    """Planted mutants: half the noise, selection on exact scores, one-ways free of charge."""
+    epsilon, mu = audited(MUTANTS[name], 1.0)
+    assert mu > claimed_mu(audited_spec(1.0))
+    assert epsilon > 1.0 or "exact scores" not in name  # the others need more runs for epsilon: make audit
+
+
+def test_19_the_audit_runs_the_releases_own_steps_noise_and_budget() -> None:
+    """Every step before the last look, OpenDP's noise unless told otherwise, the whole budget, the encoded rows."""
+    names = [step.name for step in STEPS]
+    assert [step.name for step in UP_TO_THE_LAST_LOOK] == names[1 : names.index(LOOKS[-1]) + 1]
+    spec = audited_spec(1.0)
+    release = Release(spec, neighbours(0))
+    assert isinstance(release.noise, OpenDPNoise)
+    receipts = release.run(canary=True).receipts
+    rho = rho_for(1.0, DELTA, spec.accountant)
+    assert rho * Fraction(999_999, 10**6) <= total_rho(receipts) <= rho
+    without, with_canary = (side["encode.encoded_rows"].num_rows for side in release.encoded)
+    assert with_canary - without == RECORDS
+    assert release.encoded[1]["encode.encoded_rows"].equals(
+        outputs(STEPS[0], {}, spec, rows=neighbours(0)[1].to_batches)["encoded_rows"]
+    )
+
+
+def test_19_the_evidence_is_the_whole_budgets() -> None:
+    """ln P/Q of Gaussian noise is N(+-mu^2/2, mu^2): the canary moves every look by its whole sensitivity."""
+    sides = evidence(Release(audited_spec(1.0), pair(1.0), SeededNoise(2)), RUNS)
+    mu = claimed_mu(audited_spec(1.0))
+    for side, sign in zip(sides, (-1, 1), strict=True):
+        assert abs(side["all"].mean() - sign * mu**2 / 2) < 4 * mu / math.sqrt(RUNS)
+        assert side["all"].std() == pytest.approx(mu, rel=0.15)
+
+
+# the bounds themselves
+
+
+def gaussian(mu: float, runs: int, seed: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Evidence of a mechanism whose mu is known, beside a statistic that says nothing."""
+    rng = np.random.default_rng(seed)
+    return tuple(  # type: ignore[return-value]
+        {"it": rng.normal(shift, 1, runs), "nothing": rng.normal(0, 1, runs)} for shift in (0.0, mu)
+    )
+
+
+def true_epsilon(mu: float, delta: float) -> float:
+    """The exact epsilon of mu-Gaussian privacy at delta (Balle and Wang 2018), by bisection."""
+    low, high = 0.0, 50.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        found = stats.norm.cdf(mu / 2 - middle / mu) - math.exp(middle) * stats.norm.cdf(-mu / 2 - middle / mu)
+        low, high = (middle, high) if found > delta else (low, middle)
+    return high
+
+
+@pytest.mark.parametrize("mu", [0.3, 1.0])
+def test_19_bounds_are_right_as_often_as_they_say_and_come_near(mu: float) -> None:
+    """200 audits of a known mechanism at 80 % confidence: at most about 20 % of the bounds are too high."""
+    epsilon = true_epsilon(mu, DELTA)
+    sides = [gaussian(mu, 1_000, seed) for seed in range(200)]
+    epsilons = np.array([epsilon_bound(*side, DELTA, 0.8).value for side in sides])
+    mus = np.array([mu_bound(*side, 0.8).value for side in sides])
+    assert (epsilons > epsilon).mean() < 0.2 + 0.08
+    assert (mus > mu).mean() < 0.2 + 0.08
+    assert np.median(mus) > mu - 0.2
+    assert np.median(epsilons) > epsilon / 3
+
+
+def test_19_no_difference_proves_nothing() -> None:
+    without, with_canary = gaussian(0.0, 400, 0)
+    assert epsilon_bound(without, with_canary, DELTA).value < 0.2
+    same = {"it": np.zeros(400)}
+    assert epsilon_bound(same, same, DELTA).value == 0
+    assert epsilon_bound({"it": np.zeros(400)}, {"it": np.ones(400)}, 0.0).value == pytest.approx(
+        math.log(0.025 ** (1 / 300) / (1 - 0.025 ** (1 / 300)))
+    )
+    with pytest.raises(ValueError, match="at least 4 runs"):
+        epsilon_bound({"it": np.zeros(3)}, {"it": np.ones(3)}, 0.0)
+
+
+def test_19_clopper_pearson_by_hand() -> None:
+    """None of n: the upper bound solves (1 - p)^n = 5 %; all of n: the lower one p^n = 5 %."""
+    lower, upper = clopper_pearson(np.array([0, 10]), 10, 0.95)
+    assert lower == pytest.approx([0, 0.05**0.1])
+    assert upper == pytest.approx([1 - 0.05**0.1, 1])

@@ -1,0 +1,110 @@
+"""Bug classes 17 and 18: an evaluation is private and says so, and a large epsilon is warned of and measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_contracts.domain import Domain
+from data_contracts.evaluation_spec import EvaluationSpec
+from flows import evaluate as evaluation
+from flows.cli import common
+from flows.evaluate import EvaluationRequest, Report, evaluate
+from flows.settings import Settings
+from tasks.kernels.counting import CodeTable
+from tasks.methods.base import Task
+from tasks.methods.pipeline import Variant, run_pipeline
+from tasks.metrics import membership as attacks
+from tasks.privacy.noise import SeededNoise
+from tests.releases import few, run
+from tests.specs import people
+
+Save = Callable[..., str]
+QUICK = {"range_queries": 20, "nist_schemas": 5, "nist_queries": 5, "attack_rows": 20}
+
+# 18: large epsilon really leaks
+
+SMALL = Domain.of(dict.fromkeys("abcde", 5))
+
+
+def attacked(epsilon: float) -> float:
+    """AUC of the membership attack on releases of 40 random rows, mean over four tables; 0.5 is a guess."""
+    found = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        real, holdout = (CodeTable(SMALL, tuple(rng.integers(5, size=(5, 40)).astype(np.uint8))) for _ in range(2))
+        groups = {name: np.arange(5, dtype=np.int32) for name in SMALL.attributes}
+        made = run_pipeline(Task(real, groups, epsilon, 1e-9, 1, SeededNoise(seed)), Variant())
+        result = attacks.membership(real, holdout, made.table, (), threads=1)
+        assert result is not None
+        found.append(result.auc)
+    return float(np.mean(found))
+
+
+def sees_the_leak() -> bool:
+    return attacked(0.5) < 0.56 and attacked(1_000.0) > 0.6
+
+
+def test_18_the_attack_of_the_evaluation_sees_a_large_epsilon_leak() -> None:
+    assert sees_the_leak()
+
+
+def test_18_mutant_an_attack_that_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: every distance is 0, so that every release looks safe."""
+    blind = lambda targets, rows, ordered, threads=0: np.zeros(targets.rows, np.float32)  # noqa: E731
+    monkeypatch.setattr(attacks, "closest", blind)
+    assert not sees_the_leak()
+
+
+def warned(epsilon: float) -> bool:
+    with common.people.capture() as shown:
+        common.warn_of_epsilon(epsilon)
+    return "attacks on single people are known to work" in " ".join(shown.get().split())
+
+
+def test_18_an_epsilon_above_ten_is_warned_of() -> None:
+    assert [warned(epsilon) for epsilon in (1.0, 10.0, 10.5, 1e6)] == [False, False, True, True]
+
+
+def test_18_mutant_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: a bound that nobody passes."""
+    monkeypatch.setattr(common, "WARN_EPSILON", float("inf"))
+    assert not warned(1e6)
+
+
+# 17: an evaluation against the real data is private, says so, and has the attack's figure
+
+
+def is_private(report: Report) -> bool:
+    """Whether an evaluation lies in the private root, says what it is, and left the released root alone."""
+    page = report.html.read_text(encoding="utf-8").lower()
+    inside = all(path.is_relative_to(Settings().private_root) for path in (report.html, report.figures))
+    return inside and "private" in page.partition("<body")[2][:3_000]
+
+
+def evaluated(data: str, holdout: str) -> Report:
+    release = run(few(data))
+    before = sorted(Settings().released_root.rglob("*"))
+    spec = EvaluationSpec.model_validate(QUICK)
+    report = evaluate(EvaluationRequest(release.run, holdout=holdout, spec=spec), Settings())
+    assert sorted(Settings().released_root.rglob("*")) == before
+    return report
+
+
+def test_17_an_evaluation_is_private_says_so_and_has_an_attack(places: Path, save: Save) -> None:
+    report = evaluated(save(people(200)), save(people(100, seed=1), "holdout.parquet"))
+    assert is_private(report)
+    figures = json.loads(report.figures.read_text(encoding="utf-8"))
+    metrics = {m["name"]: m["value"] for m in figures["scores"][0]["metrics"]}
+    assert [value for name, value in metrics.items() if "membership" in name and value is not None]
+
+
+def test_17_mutant_an_evaluation_beside_the_release(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: the report is written into the released root."""
+    monkeypatch.setattr(evaluation, "report_folder", lambda run, settings: settings.released_root / run / "report")
+    with pytest.raises(AssertionError):
+        assert is_private(evaluated(save(people(200)), save(people(100, seed=1), "holdout.parquet")))

@@ -1,0 +1,245 @@
+"""Bug class 12: no log, message, Prefect row, result file or released file shows a private value, whatever fails."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner, Result
+
+from data_contracts import tables
+from data_contracts.artifacts import Zone
+from data_contracts.domain import Domain
+from data_contracts.spec import ReleaseSpec
+from flows import cli, shell
+from flows.settings import Settings
+from flows.store import Store, ZoneError
+from tasks import encode
+from tests.releases import QUICK, few, run
+from tests.specs import make_spec, people
+
+Save = Callable[..., str]
+
+CANARIES = {
+    "caseid": "CANARY-DROPPED-4711",
+    "region": "CANARY-UNLISTED-4712",
+    "age": "CANARY-UNPARSEABLE-4713",
+    "income": "987654321.125",
+    "seen": "CANARY-MOMENT-4714",
+    "happy": "CANARY-TRUTH-4715",
+}
+
+
+def canary_csv(path: Path, rows: int = 200) -> str:
+    table = people(rows).to_pandas().astype(str)
+    for i, (column, canary) in enumerate(CANARIES.items()):
+        table.loc[i, column] = canary
+    table.to_csv(path, index=False)
+    return str(path)
+
+
+def fail_with_canaries(*arguments: Any, **named: Any) -> Any:
+    raise ValueError(" ".join(CANARIES.values()))
+
+
+def traces(folder: Path, *, texts: tuple[str, ...] = ()) -> list[str]:
+    """Files under the folder, and texts, in which a canary stands (Parquet is read cell by cell)."""
+    found = []
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        content = path.read_bytes()
+        if path.suffix == ".parquet":
+            table = pq.read_table(path)
+            content += "\n".join(str(c.to_pylist()) for c in table.columns).encode() + str(table.schema).encode()
+        found += [f"{path.name}: {c}" for c in CANARIES.values() if c.encode() in content]
+    return found + [f"text: {c}" for text in texts for c in CANARIES.values() if c in text]
+
+
+class Kept(logging.Handler):
+    """Keeps every record as text, with what it was given to format, and the error that it carries."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(f"{record.name} {record.msg} {record.args} {self.format(record)}")
+
+
+@contextmanager
+def everything_logged() -> Iterator[list[str]]:
+    """What any logger of this process says, at DEBUG; of numba's compiler, which sees no rows, at its own level."""
+    kept = Kept()
+    known = [lg for lg in logging.Logger.manager.loggerDict.values() if isinstance(lg, logging.Logger)]
+    loggers = [logging.getLogger(), *(lg for lg in known if not lg.name.startswith("numba"))]
+    before = [(lg, lg.level) for lg in loggers]
+    heard = [lg for lg in loggers if lg is logging.getLogger() or not lg.propagate]
+    for logger in loggers:
+        logger.setLevel(logging.DEBUG)
+    for logger in heard:
+        logger.addHandler(kept)
+    try:
+        yield kept.texts
+    finally:
+        for logger in heard:
+            logger.removeHandler(kept)
+        for logger, level in before:
+            logger.setLevel(level)
+
+
+# without Prefect: quick enough for mutants
+
+PLACES = ("tasks.encode.encode", "flows.step.ReleaseStep.read_rows", "flows.store.Store.write_table")
+
+
+def shown_by_releases(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Canaries in logs, messages and released files, of a release and of releases that fail in each of the PLACES."""
+    messages = []
+    with everything_logged() as logged:
+        for place in PLACES:
+            with monkeypatch.context() as patched:
+                patched.setattr(place, fail_with_canaries)
+                with pytest.raises(Exception, match="failed") as error:
+                    run(spec.model_copy(update={"dataset": place.split(".")[-1]}))
+            messages.append(str(error.value))
+        run(spec)
+    assert len(logged) > 3
+    assert all("ValueError" in message for message in messages), messages
+    return traces(Settings().released_root, texts=(*messages, *logged))
+
+
+def test_12_a_release_shows_no_private_value(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shown_by_releases(few(canary_csv(places / "people.csv")), monkeypatch) == []
+
+
+def logging_encode(rows: Any, *rest: Any) -> Any:
+    first = next(iter(rows())).slice(0, 9).to_pylist()
+    logging.getLogger("tasks.encode").debug("rows start with %s", first)
+    return ENCODE(rows, *rest)
+
+
+ENCODE, PLACE = encode.encode, shell._place
+MUTANTS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "rows in a log": ("tasks.encode.encode", logging_encode),
+    "the text of an error": ("flows.shell._place", lambda error: f"{PLACE(error)}: {error}"),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=list(MUTANTS))
+def test_12_mutant_rows_in_a_log_or_a_message(
+    places: Path, monkeypatch: pytest.MonkeyPatch, mutant: tuple[str, Callable[..., Any]]
+) -> None:
+    """Planted mutants: a line for debugging, and a message that is meant to be helpful."""
+    monkeypatch.setattr(*mutant)
+    assert shown_by_releases(few(canary_csv(places / "people.csv")), monkeypatch) != []
+
+
+def test_12_the_search_finds_planted_canaries(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(f"row {CANARIES['age']} was bad", encoding="utf-8")
+    pq.write_table(pa.table({"x": [CANARIES["region"]]}), tmp_path / "b.parquet", compression="zstd")
+    pq.write_table(pa.table({CANARIES["seen"]: [1]}), tmp_path / "c.parquet")
+    assert len(traces(tmp_path, texts=(CANARIES["caseid"],))) == 4
+
+
+def test_12_mutant_a_private_table_in_the_released_root(places: Path, save: Save) -> None:
+    """Planted mutant: publishing the encoded rows, as what they are and under a false name."""
+    spec = few(save(people(50)))
+    run(spec)
+    store = Store(Settings().private_root, Settings().released_root, spec.dataset)
+    domain = Domain.of({"x": 3})
+    rows = pa.table({"x": pa.array([0, 1, 2], pa.uint8())}, schema=tables.code_schema(domain))
+    ref = store.write_table(rows, rows.schema, "encoded_rows", "encode", "0" * 64, Zone.PRIVATE)
+    with pytest.raises(ZoneError):
+        store.publish("mutant", lambda folder: store.add_released(ref, folder, "rows.parquet"))
+    lying = ref.model_copy(update={"zone": Zone.RELEASED})
+    with pytest.raises(Exception, match="not the file that was written"):
+        store.publish("mutant", lambda folder: store.add_released(lying, folder, "rows.parquet"))
+    assert not (Settings().released_root / "mutant").exists()
+
+
+# every command, under Prefect, with everything logged
+
+LATER = ("tasks.select_pairs.select_pairs",)
+SLIGHT = {"range_queries": 20, "nist_schemas": 5, "nist_queries": 5, "attack_rows": 20}
+
+
+def privsyn(*arguments: object) -> Result:
+    return CliRunner().invoke(cli.app, [str(a) for a in arguments])
+
+
+def commands(places: Path, run_name: str) -> dict[str, tuple[tuple[object, ...], tuple[str, ...]]]:
+    """Command beside the release -> its arguments, and where it is made to fail."""
+    yaml, slight = places / "people.yaml", places / "slight.json"
+    comparing = ("compare", yaml, "--methods", "independent", "--epsilons", 1, "--seeds", 1)
+    return {
+        "evaluate": (
+            ("evaluate", run_name, "--settings", slight),
+            ("flows.scores.classification", "flows.evaluation_tables.encode"),
+        ),
+        "figures": (
+            ("evaluate", run_name, "--epsilon-report", 0.5),
+            ("tasks.quality_figures.exact",),
+        ),
+        "compare": (comparing, ("flows.compare.encode",)),
+        "check": (
+            ("spec", "check", yaml, "--data", places / "source" / "people.csv"),
+            ("flows.source.Source.batches",),
+        ),
+        "ledger": (("ledger", "show", "people"), ()),
+    }
+
+
+def test_12_canaries_reach_nothing_released_or_shown_by_any_command(
+    places: Path, prefect_server: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command whole and failing: no canary in logs, output, Prefect's database and results, or released files."""
+    from prefect.logging.handlers import APILogWorker
+    from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, get_current_settings, temporary_settings
+
+    from flows.release import release
+
+    (places / "source").mkdir()
+    spec = make_spec(
+        data=canary_csv(places / "source" / "people.csv"), budget={"epsilon": 50.0, "delta": 1e-8}, **QUICK
+    )
+    (places / "people.yaml").write_text(json.dumps(spec.model_dump(mode="json", exclude_none=True)), encoding="utf-8")
+    (places / "slight.json").write_text(json.dumps(SLIGHT), encoding="utf-8")
+    results, messages = [], []
+    with everything_logged() as logged, temporary_settings({PREFECT_LOCAL_STORAGE_PATH: places / "results"}):
+        summary = release(spec)
+        for number, place in enumerate(("tasks.encode.encode", "flows.step.ReleaseStep.read_rows", *LATER), start=2):
+            other = make_spec(**{**spec.model_dump(mode="json", exclude_none=True), "null_values": ["", str(number)]})
+            with monkeypatch.context() as patched:
+                patched.setattr(place, fail_with_canaries)
+                with pytest.raises(Exception, match="failed with ValueError") as error:
+                    release(other)
+            messages.append(str(error.value))
+        for arguments, failing in commands(places, summary.run).values():
+            for place in failing:
+                with monkeypatch.context() as patched:
+                    patched.setattr(place, fail_with_canaries)
+                    results.append(privsyn(*arguments))
+                assert results[-1].exit_code == 1, (arguments, place, results[-1].output)
+                assert "ValueError" in results[-1].output
+            results.append(privsyn(*arguments))
+            assert results[-1].exit_code == 0, results[-1].output
+        APILogWorker.instance().drain()
+    out, err = capfd.readouterr()
+    url = get_current_settings().server.database.connection_url
+    assert url is not None
+    database = Path(url.get_secret_value().partition(":///")[2])
+    assert b"one_way_marginals" in b"".join(p.read_bytes() for p in database.parent.glob("*.db*"))
+    assert list((places / "results").rglob("*"))
+    assert len(logged) > 100
+    assert traces(database.parent, texts=(out, err, *messages, *logged, *(r.output for r in results))) == []
+    assert traces(places / "results") == []
+    assert traces(Settings().released_root) == []
+    assert traces(Settings().private_root / "prefect") == []
+    for found in traces(Settings().private_root):  # the whole error, for the operator, in the private zone only
+        assert found.startswith("failure.txt: ")

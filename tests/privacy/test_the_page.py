@@ -1,0 +1,73 @@
+"""docs/privacy.md lists all twenty bug classes, each with tests and planted mutants that exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs" / "privacy.md"
+CLASSES = range(1, 21)
+
+
+def tests_of(folder: Path) -> dict[str, str]:
+    """Name of every test function under the folder -> its file's name."""
+    found = {}
+    for path in sorted(folder.glob("test_*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                found[node.name] = path.name
+    return found
+
+
+def faults(page: str, found: dict[str, str]) -> list[str]:
+    """Classes without a test or mutant of their own, rows that are missing, and names that do not exist."""
+    rows = {int(n): row for n, row in re.findall(r"^\| (\d+) (\|.*\|)$", page, re.MULTILINE)}
+    wrong = [f"class {n} has no row" for n in CLASSES if n not in rows]
+    own: dict[int, dict[bool, list[str]]] = defaultdict(lambda: {True: [], False: []})
+    for name in found:
+        numbered = re.match(r"test_(\d\d)_(mutant_)?", name)
+        if numbered:
+            own[int(numbered[1])][numbered[2] is not None].append(name)
+    for n, row in rows.items():
+        named = re.findall(r"`(test_\w+)`", row)
+        wrong += [f"class {n}: {name} does not exist" for name in named if name not in found]
+        for is_mutant, kind in ((False, "test"), (True, "mutant")):
+            if not set(own[n][is_mutant]) & set(named):
+                wrong.append(f"class {n} names no {kind} of its own")
+    return wrong
+
+
+def test_the_page_lists_every_class_with_its_tests_and_mutants() -> None:
+    assert faults(PAGE.read_text(encoding="utf-8"), tests_of(HERE)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda page: re.sub(r"^\| 7 \|.*\n", "", page, flags=re.MULTILINE), "class 7 has no row"),
+        (lambda page: page.replace("test_13_mutant_", "test_13_", 1), "class 13"),
+        (lambda page: page.replace("`test_04_mutant_", "`not_a_mutant_"), "class 4 names no mutant of its own"),
+    ],
+)
+def test_a_page_that_leaves_something_out_is_found(change: object, fault: str) -> None:
+    page = change(PAGE.read_text(encoding="utf-8"))  # type: ignore[operator]
+    assert any(found.startswith(fault) for found in faults(page, tests_of(HERE)))
+
+
+def test_every_test_here_belongs_to_a_class() -> None:
+    numbered = {name for name in tests_of(HERE) if re.match(r"test_\d\d_", name)}
+    assert {int(name[5:7]) for name in numbered} == set(CLASSES)
+    others = {name: file for name, file in tests_of(HERE).items() if name not in numbered}
+    assert set(others.values()) == {Path(__file__).name}
+
+
+def test_every_mutant_says_what_is_planted() -> None:
+    for path in HERE.glob("test_*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and "_mutant_" in node.name and node.name.startswith("test_"):
+                assert (ast.get_docstring(node) or "").startswith("Planted mutant"), node.name
