@@ -100,6 +100,10 @@ class Compression(FrozenModel):
         description="A value is kept when its noisy count is at least this many standard deviations of its noise "
         "(paper: 3).",
     )
+    filter: bool = Field(
+        default=False,
+        description="Whether low-count values that are few even together are dropped (the paper) rather than combined.",
+    )
 
 
 class Selection(FrozenModel):
@@ -137,6 +141,11 @@ class Consistency(FrozenModel):
         description="How many times their weight the one-ways get while marginals are projected, after rounds that "
         "only average. The paper does neither (1); then noise cut at 0 adds up in the one-ways' small counts.",
     )
+    shrink: bool = Field(
+        default=True,
+        description="Whether each cell of a pair is drawn to what its one-ways say of independence, by what its noise "
+        "explains of the difference (empirical Bayes); not in the paper.",
+    )
 
 
 class Synthesis(FrozenModel):
@@ -156,7 +165,7 @@ class Synthesis(FrozenModel):
     )
     sweeps: int = Field(default=8, ge=0, le=1_000, description="`sweep`: sweeps at most.")
     kappa: float = Field(
-        default=0.1,
+        default=0.0,
         ge=0,
         le=100,
         description="`sweep`: how much of a marginal's distance to independence, and to the start, is put down to its "
@@ -192,8 +201,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {
         "accountant": "paper",
         "split": {"one_way": 0.1, "selection": 0.1, "measurement": 0.8, "one_ways": "equal"},
+        "compression": {"filter": True},
         "selection": {"scores": "indif", "combine_cliques": True},
-        "consistency": {"firm": 1.0},
+        "consistency": {"firm": 1.0, "shrink": False},
         "synthesis": {"method": "gum", "duplicate_share": 0.5},
     },
 }

@@ -103,7 +103,9 @@ def _consistent(request: Request, inputs: Inputs, progress: Progress) -> Mapping
     one_way, variance = make_consistent.coarse_one_ways(recode)
     measured = make_consistent.measured_marginals(queries, answers, domain)
     settings, sigmas = request.spec.consistency, [q.sigma for q in queries]
-    found = make_consistent.make_consistent(one_way, variance, measured, sigmas, settings.rounds, firm=settings.firm)
+    found = make_consistent.make_consistent(
+        one_way, variance, measured, sigmas, settings.rounds, firm=settings.firm, shrink=settings.shrink
+    )
     return {"marginals": marginals.to_table(found)}
 
 

@@ -65,16 +65,16 @@ def compress_attribute(
     """Keep, combine or filter each bin of one attribute.
 
     The threshold is theta = ``settings.sigmas`` x sigma, sigma being the noise of one fine count (paper:
-    3 sigma).  A bin (its fine codes summed) is kept if its noisy count reaches theta.  The others are summed:
-    if the sum is below theta they are filtered (their count is taken as 0), else they share one combined
-    code, the last.  At least one code always remains.
+    3 sigma).  A bin (its fine codes summed) is kept if its noisy count reaches theta.  The others share one
+    combined code, the last.  With ``settings.filter`` (the paper) they are filtered instead, their count taken as
+    0, where their sum is below theta too; that loses the rows of many rare values.  At least one code always remains.
     """
     y = noisy.astype(np.float64)
     bins = int(groups.max()) + 1
     total = np.bincount(groups, weights=y, minlength=bins)
     theta = settings.sigmas * sigma
     low = total < theta if settings.enabled else np.zeros(bins, dtype=bool)
-    combine = bool(low.any()) and (bool(low.all()) or total[low].sum() >= theta)
+    combine = bool(low.any()) and (not settings.filter or bool(low.all()) or total[low].sum() >= theta)
     target = np.cumsum(~low) - 1
     kept_bins = int((~low).sum())
     target[low] = kept_bins

@@ -18,6 +18,7 @@ from data_contracts.domain import Clique, Domain
 from data_contracts.receipts import Query
 from tasks.compress_domain import Recode
 from tasks.marginals import Marginal
+from tasks.shrink_departures import shrink_pair
 
 Floats = NDArray[np.float64]
 
@@ -67,6 +68,8 @@ def make_consistent(
     rounds: int,
     support: Mapping[Clique, NDArray[np.bool_]] | None = None,
     firm: float = 1.0,
+    *,
+    shrink: bool = False,
 ) -> list[Marginal]:
     """Consistent, non-negative marginals with one common total: the one-ways, then the measured cliques.
 
@@ -77,7 +80,8 @@ def make_consistent(
     non-negative counts of the common total (norm-sub).  ``support`` masks impossible cells of a clique.
     With ``firm`` above 1, as many rounds that only average come first, and from then on the one-ways have
     ``firm`` times their weight: cutting noise below 0 moves counts from the large cells of a large marginal to
-    its small ones, and one-ways that were averaged before the cut hold against that.
+    its small ones, and one-ways that were averaged before the cut hold against that.  With ``shrink``, between the two,
+    every pair loses what its noise explains of its departure from independence (tasks/shrink_departures.py).
     Each result carries the noise that it was measured with as ``sigma`` (its root mean square over the cells).
     """
     estimates = [
@@ -91,10 +95,13 @@ def make_consistent(
     plan = _shared_sets([e.attributes for e in estimates])
     masks = support or {}
     groups = _groups(estimates, plan)
-    for _ in range(rounds if firm > 1 else 0):
+    for _ in range(rounds if firm > 1 or shrink else 0):
         _average_all(groups)
         if _inconsistency(groups) <= TOLERANCE:
             break
+    for e in estimates if shrink else ():
+        if len(e.attributes) == 2:
+            _shrink(e)
     if firm != 1:
         for e in estimates[: len(one_way)]:
             e.variance = e.variance / firm
@@ -107,6 +114,15 @@ def make_consistent(
         if _inconsistency(groups) <= TOLERANCE:
             break
     return [Marginal(e.attributes, e.counts, s) for e, s in zip(estimates, noise, strict=True)]
+
+
+def _shrink(pair: _Estimate) -> None:
+    """Draw a pair towards the product of its own one-ways; averaging took a degree of freedom a row and a column."""
+    total = max(float(pair.counts.sum()), 0.0)
+    a, b = norm_sub(pair.counts.sum(axis=1), total), norm_sub(pair.counts.sum(axis=0), total)
+    if total > 0:
+        free = (1 - 1 / len(a)) * (1 - 1 / len(b))
+        pair.counts = shrink_pair(pair.counts, np.outer(a, b) / total, pair.variance * free)
 
 
 def _shared_sets(cliques: Sequence[Clique]) -> list[tuple[Clique, list[int]]]:

@@ -185,7 +185,9 @@ def _consistent(
 ) -> list[Marginal]:
     one_way, variance = make_consistent.coarse_one_ways(recode)
     settings = task.settings.consistency
-    return make_consistent.make_consistent(one_way, variance, measured, sigmas, settings.rounds, firm=settings.firm)
+    return make_consistent.make_consistent(
+        one_way, variance, measured, sigmas, settings.rounds, firm=settings.firm, shrink=settings.shrink
+    )
 
 
 def _fine_rows(task: Task, found: list[Marginal], recode: compress_domain.Recode, domain: Domain) -> CodeTable:

@@ -21,6 +21,7 @@ from tasks.compress_domain import (
 )
 
 ON = Compression()
+PAPER = Compression(filter=True)
 EACH = np.arange(6, dtype=np.int32)
 
 
@@ -32,10 +33,16 @@ def test_values_below_three_sigma_are_combined_when_their_sum_is_not() -> None:
 
 
 def test_values_below_three_sigma_are_filtered_when_their_sum_is_too() -> None:
-    r = compress_attribute(np.array([500, -5, 400, 20, 13, -20]), 10.0, EACH, ON)
+    r = compress_attribute(np.array([500, -5, 400, 20, 13, -20]), 10.0, EACH, PAPER)
     assert r.kept.tolist() == [True, False, True, False, False, False]
     assert r.size == 2
     assert (r.coarse[~r.kept] == 2).all()
+
+
+def test_by_default_they_share_a_code_all_the_same_and_no_row_is_lost() -> None:
+    r = compress_attribute(np.array([500, -5, 400, 20, 13, -20]), 10.0, EACH, ON)
+    assert r.coarse.tolist() == [0, 2, 1, 2, 2, 2]
+    assert r.kept.all()
 
 
 def test_at_least_one_code_remains() -> None:
@@ -52,8 +59,8 @@ def test_off_keeps_the_public_bins() -> None:
 
 def test_the_threshold_is_the_papers_for_bins_of_several_fine_codes_too() -> None:
     groups = np.array([0, 0, 0, 0, 1], dtype=np.int32)
-    below = compress_attribute(np.array([7, 8, 7, 7, 900]), 10.0, groups, ON)
-    above = compress_attribute(np.array([7, 8, 8, 7, 900]), 10.0, groups, ON)
+    below = compress_attribute(np.array([7, 8, 7, 7, 900]), 10.0, groups, PAPER)
+    above = compress_attribute(np.array([7, 8, 8, 7, 900]), 10.0, groups, PAPER)
     assert not below.kept[0]
     assert above.kept.all()
 
@@ -71,7 +78,7 @@ def test_tables_round_trip_and_odd_names() -> None:
     queries = [Query(("a b",), 3, 1, 2.0), Query(("ü|",), 2, 1, 2.0)]
     answers = [np.array([50, 1, 60]), np.array([40, 50])]
     groups = {"a b": np.arange(3, dtype=np.int32), "ü|": np.arange(2, dtype=np.int32)}
-    recode = compress_domain(answers, queries, groups, ON)
+    recode = compress_domain(answers, queries, groups, PAPER)
     table = recode_to_table(recode, {"a b": ["x", "y", "z"], "ü|": ["0", "1"]})
     assert table["label"].to_pylist() == ["x", "y", "z", "0", "1"]
     back = recode_from_table(table)
@@ -84,7 +91,7 @@ def test_tables_round_trip_and_odd_names() -> None:
 
 def test_recode_rows_marks_filtered_values_one_past_the_end() -> None:
     fine = Domain(("a",), (3,))
-    recode = {"a": compress_attribute(np.array([100, 0, 90]), 2.0, np.arange(3, dtype=np.int32), ON)}
+    recode = {"a": compress_attribute(np.array([100, 0, 90]), 2.0, np.arange(3, dtype=np.int32), PAPER)}
     batch = pa.record_batch([pa.array([0, 1, 2, 2], pa.uint8())], schema=code_schema(fine))
     (out,) = recode_rows([batch], recode)
     assert out.column(0).to_pylist() == [0, 2, 1, 1]
@@ -92,7 +99,7 @@ def test_recode_rows_marks_filtered_values_one_past_the_end() -> None:
 
 def test_the_total_counts_filtered_values_and_weighs_by_noise() -> None:
     groups = np.arange(3, dtype=np.int32)
-    sure = compress_attribute(np.array([930, 30, 40]), 1.0, groups, Compression(sigmas=100))
+    sure = compress_attribute(np.array([930, 30, 40]), 1.0, groups, Compression(sigmas=100, filter=True))
     assert not sure.kept.all()
     unsure = compress_attribute(np.array([9_000, 0, 0]), 1_000.0, groups, ON)
     assert noisy_total({"a": sure}) == 1_000

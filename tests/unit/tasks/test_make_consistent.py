@@ -135,7 +135,11 @@ def test_a_clique_and_a_pair_agree_on_their_shared_pair() -> None:
 
 
 def test_coarse_one_ways_pool_fine_cells_and_leave_filtered_ones_out() -> None:
-    recode = {"x": compress_attribute(np.array([50, 60, 1, 80]), 5.0, np.array([0, 0, 1, 2], np.int32), Compression())}
+    recode = {
+        "x": compress_attribute(
+            np.array([50, 60, 1, 80]), 5.0, np.array([0, 0, 1, 2], np.int32), Compression(filter=True)
+        )
+    }
     (marginal,), (variance,) = coarse_one_ways(recode)
     assert marginal.counts.tolist() == [110, 80]
     assert variance.tolist() == [50, 25]
