@@ -30,7 +30,7 @@ def true() -> CodeTable:
     return CodeTable(DOMAIN, tuple(columns))
 
 
-def noisy_marginals(true: CodeTable, sigma: float, seed: int) -> list[Marginal]:
+def noisy_marginals(true: CodeTable, sigma: float, seed: int, *, shrink: bool = False) -> list[Marginal]:
     """Every pair under noise of one sigma, made consistent with one-ways of thrice the noise."""
     rng = np.random.default_rng(seed)
     ones = [Marginal((a,), count(true, (a,)) + rng.normal(0, 3 * sigma, DOMAIN.size(a))) for a in DOMAIN.attributes]
@@ -39,7 +39,7 @@ def noisy_marginals(true: CodeTable, sigma: float, seed: int) -> list[Marginal]:
         for c in combinations(DOMAIN.attributes, 2)
     ]  # fmt: skip
     variance = [np.full(m.counts.size, 9 * sigma**2) for m in ones]
-    return make_consistent(ones, variance, pairs, [sigma] * len(pairs), 10, firm=10.0)
+    return make_consistent(ones, variance, pairs, [sigma] * len(pairs), 10, firm=10.0, shrink=shrink)
 
 
 def l1(made: CodeTable, true: CodeTable, ways: int) -> float:
@@ -53,7 +53,7 @@ def test_sweeps_beat_gum(true: CodeTable, sigma: float, two: float, three: float
     """Far below GUM's error on the measured pairs where noise is small, still below it where noise is what is left."""
     errors = {"gum": np.zeros(2), "sweep": np.zeros(2)}
     for seed in range(3):
-        marginals = noisy_marginals(true, sigma, seed)
+        marginals = noisy_marginals(true, sigma, seed, shrink=True)
         for method, error in errors.items():
             made = synthesize(marginals, DOMAIN, Synthesis.model_validate({"method": method, "seed": seed}), ROWS)
             error += [l1(made, true, 2), l1(made, true, 3)]
@@ -61,8 +61,8 @@ def test_sweeps_beat_gum(true: CodeTable, sigma: float, two: float, three: float
     assert errors["sweep"][1] < three * errors["gum"][1]
 
 
-def test_shrinking_helps_where_noise_is_large(true: CodeTable) -> None:
-    """The noise of a pair's cell is several times the cell: following it is worse than the default kappa."""
+def test_kappa_helps_where_noise_is_large_and_nothing_else_is_done_against_it(true: CodeTable) -> None:
+    """The noise of a pair's cell is several times the cell: following it is worse than a kappa of 0.1."""
     errors = {0.0: 0.0, 0.1: 0.0}
     for seed in range(5):
         marginals = noisy_marginals(true, 400.0, seed)
@@ -70,3 +70,15 @@ def test_shrinking_helps_where_noise_is_large(true: CodeTable) -> None:
             made = synthesize(marginals, DOMAIN, Synthesis(method="sweep", kappa=kappa, seed=seed), ROWS)
             errors[kappa] += l1(made, true, 3)
     assert errors[0.1] < 0.99 * errors[0.0]
+
+
+@pytest.mark.parametrize(("sigma", "share"), [(60.0, 0.95), (400.0, 0.9)])
+def test_empirical_bayes_brings_the_measured_pairs_closer_to_the_truth(
+    true: CodeTable, sigma: float, share: float
+) -> None:
+    errors = {False: 0.0, True: 0.0}
+    for seed in range(3):
+        for shrink in errors:
+            found = noisy_marginals(true, sigma, seed, shrink=shrink)[len(DOMAIN.sizes) :]
+            errors[shrink] += sum(float(np.abs(m.counts - count(true, m.attributes)).sum()) for m in found)
+    assert errors[True] < share * errors[False]
