@@ -28,6 +28,7 @@ def main() -> None:
     """Entry point of ``privsyn``."""
     os.environ.setdefault("DO_NOT_TRACK", "1")
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")  # 20 are few on a busy machine
     if "--debug" not in sys.argv:
         for logger in ("LOGGING", "SERVER_LOGGING", "LOGGING_ROOT", "LOGGING_HANDLERS_CONSOLE"):
             os.environ.setdefault(f"PREFECT_{logger}_LEVEL", "CRITICAL")
