@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +27,8 @@ USED_UP = Fraction(999_999, 1_000_000)
 """A stage's receipts cost at least this part of its budget; the rest is sigma rounded up to a float."""
 
 Failure = dict[str, str]
+
+_LOADING = Lock()
 
 NOT_NULL = "expect_column_values_to_not_be_null"
 
@@ -52,6 +55,12 @@ def check_table(contract: TableContract, table: pa.Table) -> None:
             failures,
             "This is a fault of the program or of a file changed from outside; nothing was released from it",
         )
+
+
+def prepare() -> None:
+    """Load Great Expectations, so that the first check does not wait for it; any thread may call this at any time."""
+    with _LOADING:
+        _batch_definition()
 
 
 def check_stage(stage: str, queries: Iterable[Query], budget: Fraction) -> None:
@@ -92,6 +101,7 @@ def _run_suite(name: str, expectations: tuple[Expectation, ...], table: pa.Table
     """The outcomes of Great Expectations on the columns that the expectations name."""
     named = {c for e in expectations for c in (e.kwargs.get("column_list") or [e.kwargs["column"]])}
     frame = table.select([c for c in table.column_names if c in named]).to_pandas()
+    prepare()
     result = (
         _batch_definition()
         .get_batch(batch_parameters={"dataframe": frame})

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -80,8 +81,10 @@ def release_command(
 
 def _run_release(request: ReleaseSpec, *, fresh: bool) -> ReleaseSummary:
     people.print("Starting Prefect ...", style="dim")
+    from flows.checks import prepare
     from flows.release import release, reporting
 
+    Thread(target=prepare, name="load-checks").start()  # seconds that pass anyway while Prefect's server starts
     with _progress_bars() as report, reporting(report):
         return release(request, fresh=fresh)
 
