@@ -9,20 +9,10 @@ import numpy as np
 import pytest
 
 from benchmarks import compare
-from benchmarks.compare import (
-    DEMOGRAPHIC,
-    OURS,
-    Given,
-    Job,
-    demographic_score,
-    figures,
-    jobs,
-    only,
-    percentile_bins,
-    run_all,
-)
+from benchmarks.compare import OURS, Job, jobs, run_all
 from benchmarks.compare_page import REAL
 from benchmarks.compare_store import Run, Store
+from benchmarks.compare_tables import DEMOGRAPHIC, Given, demographic_score, figures, only, percentile_bins
 from benchmarks.peers import PeerError
 from data_contracts.domain import Domain
 from tasks.kernels.counting import CodeTable
