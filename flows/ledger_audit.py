@@ -161,8 +161,6 @@ def audit(entries: Sequence[Entry], datasets: Mapping[str, Dataset], count: int,
         own = [e for e in entries if e.dataset == name]
         problems += _passed(own, dataset)
         problems += _order(own)
-        if spent_rho(own) > dataset.rho:
-            problems.append(f"{name!r} has spent more than its cap")
         expected = _rho_of(dataset.cap, dataset.accountant)
         if abs(dataset.rho - expected) > expected * ROUNDING:
             problems.append(f"the cap of {name!r} is not what its epsilon and delta give")

@@ -95,10 +95,6 @@ def open_run(
     result.  It is the operating system's, so a killed process leaves none behind; holding it, Prefect's own
     lock files can only be left-overs of a killed run and are removed.
     """
-    accounted(spec.privacy, "privacy", spec.accountant)
-    accounted(spec.budget, "budget", cap_accountant(spec.accountant))
-    if job.shares is None:
-        _check_noise(Request(spec, (), lambda: ()))
     with _agreed(spec, settings, fresh=fresh, job=job) as (store, records, ledger):
         request_name = _request_name(spec, job)
         source = Source.open(spec.data, spec)
@@ -128,6 +124,7 @@ def open_run(
         while fresh and shell.lost_step():
             generation = replace(generation, number=generation.number + 1, finished=False)
             shell = shell_of(generation.number)
+        store.check_place(shell.run)
         if not shell.is_whole(job.steps[0]):
             source.check_rows()
         records.save(request_name, {"dataset": spec.dataset, "finished": False})  # its room may be its own from here on
@@ -156,9 +153,6 @@ def check_request(spec: ReleaseSpec, settings: Settings, *, fresh: bool) -> None
     For a command that starts a server for its run: what is wrong is said before that.  The rows of a request that was
     seen before are left to :func:`open_run`, which knows whether they are encoded already.
     """
-    accounted(spec.privacy, "privacy", spec.accountant)
-    accounted(spec.budget, "budget", cap_accountant(spec.accountant))
-    _check_noise(Request(spec, (), lambda: ()))
     with _agreed(spec, settings, fresh=fresh, job=RELEASE) as (_, records, _):
         source = Source.open(spec.data, spec)
         if records.load(_request_name(spec, RELEASE)) is None:
@@ -167,7 +161,11 @@ def check_request(spec: ReleaseSpec, settings: Settings, *, fresh: bool) -> None
 
 @contextmanager
 def _agreed(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job) -> Iterator[tuple[Store, Records, Ledger]]:
-    """Hold the data set's lock, once its ledger agrees; the data has not been looked for yet."""
+    """Hold the data set's lock, once the promises can be accounted and the ledger agrees; no data is looked for."""
+    accounted(spec.privacy, "privacy", spec.accountant)
+    accounted(spec.budget, "budget", cap_accountant(spec.accountant))
+    if job.shares is None:
+        _check_noise(Request(spec, (), lambda: ()))
     store = Store(settings.private_root, settings.released_root, spec.dataset)
     records = Records(settings.private_root, spec.dataset)
     with store.lock(f"release-{spec.dataset}"):

@@ -182,6 +182,16 @@ class Store:
                 raise
         return target
 
+    def check_place(self, run: str) -> None:
+        """RequestError where a link or a file stands in the place of the run's released folder."""
+        place = self.released_root / safe_name(run, "run")
+        if place.is_symlink() or (place.exists() and not place.is_dir()):
+            raise RequestError(
+                f"{place} is a link or a file where the release's folder belongs",
+                "Move it away: a release is written in the released folder itself, never behind a link",
+                "released",
+            )
+
     def recover(self, run: str) -> None:
         """Remove what killed attempts to publish this run left; put back what a killed replacement took away."""
         with self._publishing(run, self.released_root / safe_name(run, "run")):

@@ -393,16 +393,25 @@ def test_fresh_noise_that_was_killed_is_taken_up_again(children: Any, spec: Rele
         release_directly(spec, Settings(), fresh=True)
 
 
+def time_of_a_run(children: Any, spec: ReleaseSpec) -> float:
+    """Seconds; the first child of the server is slower than all others."""
+    seconds = []
+    for number in range(3):
+        started = time.monotonic()
+        process = start(children, spec.model_copy(update={"dataset": f"measure-{number}"}))
+        process.join()
+        assert process.exitcode == 0
+        seconds.append(time.monotonic() - started)
+    return min(seconds)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("quarter", range(4))
 def test_a_release_survives_100_kills_at_random_moments(
-    children: Any, spec: ReleaseSpec, places: Path, monkeypatch: pytest.MonkeyPatch
+    children: Any, spec: ReleaseSpec, places: Path, monkeypatch: pytest.MonkeyPatch, quarter: int
 ) -> None:
-    """A hundred releases, each killed at a random moment of the time that a whole run takes, then run again."""
-    started = time.monotonic()
-    process = start(children, spec.model_copy(update={"dataset": "measure"}))
-    process.join()
-    assert process.exitcode == 0
-    whole, moments, deaths = time.monotonic() - started, random.Random(5), 0  # noqa: S311 - moments of a test
+    """In each quarter 25 releases, each killed at a random moment of the time that a run takes, then run again."""
+    whole, moments, deaths = time_of_a_run(children, spec), random.Random(quarter), 0  # noqa: S311 - moments of a test
     for number in range(100):
         monkeypatch.setenv("PRIVSYN_OUT", str(places / f"out-{number}"))
         monkeypatch.setenv("PRIVSYN_LEDGER", str(places / f"ledger-{number}.sqlite"))
@@ -410,8 +419,10 @@ def test_a_release_survives_100_kills_at_random_moments(
         process.join(moments.random() * whole)
         process.kill()
         process.join()
-        deaths += process.exitcode == -signal.SIGKILL
         check_released_now()
         check_recovery(spec)
         shutil.rmtree(places / f"out-{number}")
-    assert deaths > 80  # the others were done before
+        deaths += process.exitcode == -signal.SIGKILL
+        if deaths == 25:
+            return
+    raise AssertionError(f"only {deaths} of 100 were killed before they were done")

@@ -1,0 +1,79 @@
+"""Links in the released root lead nowhere: nothing is written, read or taken for whole behind one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from data_contracts.spec import ReleaseSpec
+from flows import cli
+from flows.direct import release_directly
+from flows.ledger import Ledger
+from flows.publish import ReleaseSummary, is_whole
+from flows.settings import Settings
+from tests.releases import few
+from tests.specs import people
+
+
+@pytest.fixture
+def spec(places: Path, save: Callable[..., str]) -> ReleaseSpec:
+    return few(save(people(100)))
+
+
+@pytest.fixture
+def done(spec: ReleaseSpec) -> ReleaseSummary:
+    return release_directly(spec, Settings())
+
+
+@pytest.mark.parametrize("kind", ["link to a folder", "dangling link", "file"])
+def test_a_link_in_the_place_of_a_run_is_refused_and_nothing_is_written(
+    spec: ReleaseSpec, done: ReleaseSummary, places: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    run = lambda request, fresh: release_directly(request, Settings(), fresh=fresh)  # noqa: E731
+    monkeypatch.setattr(cli.release, "_run_release", run)
+    folder, outside, before = Path(done.released), places / "outside", Ledger(Settings().ledger).export()
+    folder.rename(places / "old")
+    if kind == "file":
+        folder.write_text("mine")
+    else:
+        folder.symlink_to(outside)
+    if kind == "link to a folder":
+        outside.mkdir()
+    (places / "spec.yaml").write_text(spec.model_dump_json(), encoding="utf-8")
+    result = CliRunner().invoke(cli.app, ["release", str(places / "spec.yaml")])
+    assert result.exit_code == 2, result.output
+    assert "privsyn: released: " in result.stderr
+    assert "is a link or a file" in result.stderr
+    assert Ledger(Settings().ledger).export() == before
+    assert not outside.exists() or not list(outside.iterdir())
+    folder.unlink()
+    assert release_directly(spec, Settings()).drawn == ()
+
+
+def test_a_link_in_a_released_folder_is_replaced_by_the_file_itself(
+    spec: ReleaseSpec, done: ReleaseSummary, places: Path
+) -> None:
+    table = Path(done.released) / "synthetic.parquet"
+    table.rename(places / "elsewhere.parquet")
+    table.symlink_to(places / "elsewhere.parquet")
+    assert not is_whole(Path(done.released))
+    content = table.read_bytes()
+    assert release_directly(spec, Settings()).drawn == ()
+    assert not table.is_symlink()
+    assert table.read_bytes() == content == (places / "elsewhere.parquet").read_bytes()
+
+
+def test_a_linked_folder_in_a_released_folder_is_replaced(
+    spec: ReleaseSpec, done: ReleaseSummary, places: Path
+) -> None:
+    marginals = Path(done.released) / "marginals"
+    marginals.rename(places / "elsewhere")
+    marginals.symlink_to(places / "elsewhere")
+    before = {p.name for p in (places / "elsewhere").iterdir()}
+    assert release_directly(spec, Settings()).drawn == ()
+    assert marginals.is_dir()
+    assert not marginals.is_symlink()
+    assert {p.name for p in (places / "elsewhere").iterdir()} == before
