@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from sqlalchemy.engine import make_url
 
 from flows.errors import LedgerError, RequestError
@@ -141,8 +142,8 @@ def print_ledger(url: str, dataset: str | None, console: Console) -> bool:
 
 
 def _figures(summaries: list[DatasetSummary]) -> Table:
-    headings = ("data set", "epsilon used", "of cap", "room for epsilon", "at delta", "by", "rho used", "entries")
-    table = Table(*headings, title="Privacy ledger")
+    headings = ("data set", "epsilon used", "of cap", "room for epsilon", "at delta", "rho used", "entries")
+    table = Table(*headings, title="Privacy ledger", caption=_counted(summaries), caption_justify="left")
     for s in summaries:
         table.add_row(
             s.dataset,
@@ -150,11 +151,16 @@ def _figures(summaries: list[DatasetSummary]) -> Table:
             f"{s.cap.epsilon:g}",
             f"{s.remaining_epsilon:.4g}",
             f"{s.cap.delta:g}",
-            s.accountant,
             f"{float(s.rho):.6g} of {float(s.cap_rho):.6g}",
             str(s.entries),
         )
     return table
+
+
+def _counted(summaries: list[DatasetSummary]) -> Text:
+    """Which accountant turns whose rho into epsilon."""
+    names = {a: ", ".join(s.dataset for s in summaries if s.accountant == a) for a in ("gaussian", "tight")}
+    return Text("\n".join(f"epsilon by accountant {a}: {sets}" for a, sets in names.items() if sets))
 
 
 def _entries(ledger: Ledger, dataset: str) -> Table:

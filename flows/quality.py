@@ -91,7 +91,7 @@ def publish_quality(
     than the release source keeps the figures in the private zone.  The same request again draws and costs nothing.
 
     Privacy: the released folder is (epsilon_report, delta)-differentially private for adding or removing one person
-    (the release's ``unit``), by the zCDP price of the one release step ``quality_figures``; the synthetic table is
+    (the release's ``unit``), by the price of the one release step ``quality_figures``; the synthetic table is
     fixed by an earlier release, whose cost adds up with this one's in the ledger (Theorem 1, adaptive composition).
     Raises RequestError for a wrong argument, BudgetRefusedError when the cap would be passed: then nothing was read or
     spent.

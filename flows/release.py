@@ -56,7 +56,7 @@ def release(spec: ReleaseSpec, fresh: bool = False) -> ReleaseSummary:
         fresh: Draw new noise although a cached release exists; costs budget.
 
     Returns what was released and what it cost.  Privacy: the released files are (epsilon, delta)-differentially
-    private for adding or removing one person (``spec.unit``), by the zCDP sum of the three release steps; the
+    private for adding or removing one person (``spec.unit``), by the sum of the three release steps' prices; the
     ledger reserves that sum before anything is read.
     """
     with words_only("release"):

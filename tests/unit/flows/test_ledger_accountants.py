@@ -87,7 +87,7 @@ def test_both_views_name_the_accountant(ledger: Ledger, tmp_path: Path) -> None:
     console = Console(record=True, width=120)
     assert print_ledger(url, None, console)
     shown = console.export_text()
-    assert "gaussian" in shown and "tight" in shown
+    assert "epsilon by accountant gaussian: new" in shown and "epsilon by accountant tight: old" in shown
 
 
 def history(dataset: Dataset, *details: dict[str, str]) -> list[Entry]:
