@@ -60,6 +60,8 @@ def parse_yaml(text: str, name: str) -> Document:
     try:
         node = yaml.compose(text)
         builder = _Builder(yaml, name)
+        if node is not None:
+            _check_repeats(node, name)
         content = {} if node is None else builder.build(node, ())
     except YAMLError as error:
         raise _syntax_error(error, name) from None
@@ -145,21 +147,34 @@ class _Composer(Composer):
         return node
 
 
+def _check_repeats(node: Node, name: str) -> None:
+    """Refuse a document whose aliases repeat too much, before any of it is repeated."""
+    sizes: dict[int, int] = {}
+    if _size(node, sizes) - len(sizes) > MAX_REPEATED:
+        raise RequestError(f"{name} repeats more than {MAX_REPEATED:,} values by aliases", "Use fewer aliases")
+
+
+def _size(node: Node, sizes: dict[int, int]) -> int:
+    """How many values the node means, its aliases written out; each node is counted once, into ``sizes``."""
+    if id(node) not in sizes:
+        sizes[id(node)] = -1
+        parts = [] if isinstance(node, ScalarNode) else node.value
+        inner = [part for pair in parts for part in pair] if isinstance(node, MappingNode) else parts
+        sizes[id(node)] = 1 + sum(_size(part, sizes) for part in inner)
+    if sizes[id(node)] < 0:  # it holds itself
+        raise _TooDeepError
+    return sizes[id(node)]
+
+
 @dataclass
 class _Builder:
-    """Turns a node graph into plain values; ``seen`` holds the ids of the nodes met so far."""
+    """Turns a node graph into plain values."""
 
     yaml: YAML
     name: str
     lines: dict[Path, int] = field(default_factory=dict)
-    seen: set[int] = field(default_factory=set)
-    repeated: int = 0
 
     def build(self, node: Node, path: Path) -> Any:
-        self.repeated += id(node) in self.seen
-        self.seen.add(id(node))
-        if self.repeated > MAX_REPEATED:
-            raise RequestError(f"{self.name} repeats more than {MAX_REPEATED:,} values by aliases", "Use fewer aliases")
         if len(path) > MAX_DEPTH:
             raise _too_deep(self.name)
         if isinstance(node, MappingNode) and node.tag == _TAG + "map":

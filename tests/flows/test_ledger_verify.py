@@ -7,6 +7,8 @@ import hashlib
 import io
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -245,6 +247,17 @@ def test_the_json_export_can_be_verified_without_this_program(release: Path) -> 
     content["entries"][2]["rho"] = "1/3"
     with pytest.raises(AssertionError):
         chain(content)
+
+
+def test_the_program_in_the_docs_verifies_an_export(release: Path, places: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    program = page.split("```python\n")[1].split("```")[0]
+    assert privsyn("ledger", "export", "-o", places / "export.json").exit_code == 0
+    run = [sys.executable, "-c", program]
+    assert subprocess.run(run, cwd=places, check=False).returncode == 0
+    text = (places / "export.json").read_text()
+    (places / "export.json").write_text(text.replace('"event": "spent"', '"event": "cancel"', 1))
+    assert subprocess.run(run, cwd=places, check=False, capture_output=True).returncode == 1
 
 
 def test_the_csv_export_has_a_line_an_entry(release: Path, places: Path) -> None:
