@@ -89,7 +89,7 @@ def test_paper_is_theorem_2(epsilon, delta):
     assert rho_for(epsilon, delta, "paper") <= rho_for(epsilon, delta)
 
 
-@pytest.mark.parametrize("accountant", ["tight", "paper"])
+@pytest.mark.parametrize("accountant", ["gaussian", "tight", "paper"])
 @pytest.mark.parametrize("delta", [1e-30, 1e-9, 0.5])
 def test_extremes_are_finite_and_monotone(accountant, delta):
     epsilons = np.geomspace(1e-3, 1e6, 9)
@@ -101,9 +101,10 @@ def test_extremes_are_finite_and_monotone(accountant, delta):
 
 
 @pytest.mark.parametrize("delta", [1e-300, 1e-30, 0.5, 0.999999])
-def test_the_hand_over_at_rho_50_000_is_upwards(delta):
-    below, above = (epsilon_for(Fraction(r), delta) for r in (50_000, 50_001))
-    assert below * (1 + 1e-3) >= 50_000 and below < above < below * 1.01
+@pytest.mark.parametrize(("accountant", "last"), [("tight", 50_000), ("gaussian", 10**9)])
+def test_the_hand_over_to_the_papers_conversion_is_upwards(delta, accountant, last):
+    below, above = (epsilon_for(Fraction(r), delta, accountant) for r in (last, last + 1))
+    assert below * (1 + 1e-3) >= last and below < above < below * 1.01
 
 
 def test_a_larger_delta_gives_more_budget():
@@ -116,7 +117,7 @@ def test_a_larger_delta_gives_more_budget():
     st.floats(1e-12, 1e3),
     st.floats(-29, -2),
     st.floats(1.0, 2.0),
-    st.sampled_from(["tight", "paper"]),
+    st.sampled_from(["gaussian", "tight", "paper"]),
 )
 def test_epsilon_rises_with_rho_and_falls_with_delta(rho, log_delta, factor, accountant):
     exact, delta = Fraction(rho), 10.0**log_delta
@@ -129,16 +130,17 @@ def test_epsilon_rises_with_rho_and_falls_with_delta(rho, log_delta, factor, acc
 
 def test_a_fraction_no_float_can_hold_is_rounded_up():
     rho = Fraction(1, 3) + Fraction(1, 10**40)
-    for accountant in ("tight", "paper"):
+    for accountant in ("gaussian", "tight", "paper"):
         assert epsilon_for(rho, 1e-9, accountant) >= epsilon_for(Fraction(1, 3), 1e-9, accountant)
     assert epsilon_for(Fraction(0), 1e-9) == 0.0
 
 
-def test_rho_is_deterministic_and_short():
+@pytest.mark.parametrize("accountant", ["gaussian", "tight", "paper"])
+def test_rho_is_deterministic_and_short(accountant):
     rho_for.cache_clear()
-    first = rho_for(1.0, 1e-9)
+    first = rho_for(1.0, 1e-9, accountant)
     rho_for.cache_clear()
-    assert rho_for(1.0, 1e-9) == first
+    assert rho_for(1.0, 1e-9, accountant) == first
     assert len(str(first)) < 40
 
 
@@ -148,7 +150,7 @@ def test_bad_epsilon_is_refused(epsilon, delta):
         rho_for(epsilon, delta)
 
 
-@pytest.mark.parametrize("accountant", ["tight", "paper"])
+@pytest.mark.parametrize("accountant", ["gaussian", "tight", "paper"])
 @pytest.mark.parametrize("delta", [1e-300, 1e-9, 0.5])
 def test_an_epsilon_beyond_floats_is_refused_and_a_tiny_one_is_accounted(accountant, delta):
     """1e-17 and the limit itself have a rho, found without overflow; 1e-100 and 1e-300 have none."""
