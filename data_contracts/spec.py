@@ -76,6 +76,11 @@ class Split(FrozenModel):
         description="How the one-ways share theirs: `cells`: in proportion to cells^(2/3), as the chosen marginals do; "
         "`equal`: the paper's.",
     )
+    again: bool = Field(
+        default=True,
+        description="Whether the one-ways get a part of the third stage once more where their noise is large for the "
+        "noisy number of rows: few rows or a small epsilon leave little to be known of pairs. Not in the paper.",
+    )
 
     @model_validator(mode="after")
     def _sums_to_one(self) -> Split:
@@ -113,6 +118,12 @@ class Selection(FrozenModel):
         default="one_ways",
         description="How far from independence a pair is: `one_ways`: against the noisy one-ways, sensitivity 1; "
         "`indif`: the paper's, against the exact ones, sensitivity 4, so sixteen times the budget for the same noise.",
+    )
+    choice: Literal["expected_error", "dense_marg"] = Field(
+        default="expected_error",
+        description="How pairs are chosen: `expected_error` makes the error least that is expected after consistency "
+        "and shrinking, and shares the budget by it; `dense_marg` is the paper's greedy choice by raw noise "
+        "(Algorithm 1).",
     )
     combine_cliques: bool = Field(
         default=False, description="Merge selected pairs into cliques (Algorithm 2; the paper does)."
@@ -200,9 +211,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
     "paper": {
         "accountant": "paper",
-        "split": {"one_way": 0.1, "selection": 0.1, "measurement": 0.8, "one_ways": "equal"},
+        "split": {"one_way": 0.1, "selection": 0.1, "measurement": 0.8, "one_ways": "equal", "again": False},
         "compression": {"filter": True},
-        "selection": {"scores": "indif", "combine_cliques": True},
+        "selection": {"scores": "indif", "choice": "dense_marg", "combine_cliques": True},
         "consistency": {"firm": 1.0, "shrink": False},
         "synthesis": {"method": "gum", "duplicate_share": 0.5},
     },

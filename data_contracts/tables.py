@@ -148,7 +148,7 @@ RECODE = _long(
     ],
     _expect("expect_compound_columns_to_be_unique", column_list=["attribute", "code"]),
     _at_least("coarse", 0),
-    _at_least("weight", 0),
+    _at_least("weight", 0, strict=True),
     _at_least("variance", 0),
 )
 """Fine code -> coarse code of every attribute, with the fine code's public label.  ``weight`` is the
@@ -166,21 +166,25 @@ PAIRS = _long(
         ("score", pa.float64()),
         ("cells", pa.int64()),
         ("error", pa.float64()),
+        ("weight", pa.float64()),
     ],
     _expect("expect_column_values_to_be_unique", column="order"),
+    _at_least("weight", 0, strict=True),
     _expect("expect_compound_columns_to_be_unique", column_list=["a", "b"]),
     _at_least("cells", 1),
 )
-"""Pairs that DenseMarg selected, in the order of selection, with the total error after each."""
+"""Selected pairs, in the order of selection, with the total expected error after each, and the weight by which the
+budget of the measurement is shared."""
 
 CLIQUES = _long(
     "cliques",
     Zone.RELEASED,
-    [("clique", pa.int32()), ("attributes", pa.list_(pa.string())), ("cells", pa.int64())],
+    [("clique", pa.int32()), ("attributes", pa.list_(pa.string())), ("cells", pa.int64()), ("weight", pa.float64())],
     _expect("expect_column_values_to_be_unique", column="clique"),
+    _at_least("weight", 0, strict=True),
     _at_least("cells", 1),
 )
-"""Attribute sets of marginals, numbered from 0."""
+"""Attribute sets to measure, numbered from 0; the measurement's budget is shared in proportion to ``weight``."""
 
 MARGINALS = _long(
     "marginals",

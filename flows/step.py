@@ -105,6 +105,10 @@ class Inputs:
         """The declared table ``recode``, parsed."""
         return compress_domain.recode_from_table(self.table("compress_domain.recode"))
 
+    def refined(self, encoding: EncodingPlan) -> compress_domain.Recode:
+        """The recoding with the third stage's one-ways pooled in."""
+        return compress_domain.refined(self.recode(), *self.noisy("measure_marginals"), encoding.groups)
+
     def domain(self) -> Domain:
         """The compressed domain."""
         return compress_domain.coarse_domain(self.recode())

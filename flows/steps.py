@@ -9,8 +9,11 @@ by its kind), and any algorithm.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from data_contracts import tables
 from data_contracts.artifacts import Kind
@@ -74,35 +77,39 @@ def _codes(batches: Batches, domain: Domain, *, padded: bool = False) -> Wide:
 
 def _select(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     queries, answers = inputs.noisy("indif_scores")
-    domain = inputs.domain()
-    pairs = [(q.attributes[0], q.attributes[1]) for q in queries]
-    rho = float(request.stage_rho("measure_marginals"))
-    chosen = select_pairs.select_pairs(
-        pairs,
-        [float(a[0]) for a in answers],
-        [domain.cells(p) for p in pairs],
-        rho,
-        request.records,
-        request.spec.selection.max_cells,
-    )
-    return {"pairs": chosen}
+    recode = inputs.recode()
+    again = _again(request, recode)
+    rho = float(request.stage_rho("measure_marginals")) * (1 - again)
+    how = (request.records, request.spec.selection)
+    return {"pairs": select_pairs.select(queries, [float(a[0]) for a in answers], recode, rho, *how)}
+
+
+def _again(request: Request, recode: compress_domain.Recode) -> float:
+    """The share of the third stage's budget that measures the one-ways again."""
+    if not request.spec.split.again:
+        return 0.0
+    first, third = request.stage_rho("one_way_marginals"), request.stage_rho("measure_marginals")
+    return one_way_marginals.again(recode, request.total_rho(), first, third, request.records)
 
 
 def _combine(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    selection, domain = request.spec.selection, inputs.domain()
-    pairs = {(row["a"], row["b"]): row["score"] for row in inputs.table("select_pairs.pairs").to_pylist()}
+    selection, recode, fine = request.spec.selection, inputs.recode(), request.encoding.domain
+    domain = compress_domain.coarse_domain(recode)
+    pairs = inputs.table("select_pairs.pairs").to_pylist()
     gamma = selection.gamma if selection.combine_cliques else 0
-    cliques = combine_cliques.combine_cliques(pairs, domain, gamma)
-    return {"cliques": combine_cliques.cliques_to_table(cliques, domain)}
+    cliques = combine_cliques.combine_cliques({(p["a"], p["b"]): p["score"] for p in pairs}, domain, gamma)
+    by_share = selection.choice == "expected_error"
+    weights = {(p["a"], p["b"]): p["weight"] for p in pairs} if by_share else None
+    weighed = combine_cliques.weigh(cliques, domain, fine, weights, _again(request, recode))
+    return {"cliques": combine_cliques.cliques_to_table(weighed, domain, fine)}
 
 
 def _consistent(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    recode = inputs.recode()
+    recode = inputs.refined(request.encoding)
     domain = compress_domain.coarse_domain(recode)
-    queries, answers = inputs.noisy("measure_marginals")
     one_way, variance = make_consistent.coarse_one_ways(recode)
-    measured = make_consistent.measured_marginals(queries, answers, domain)
-    settings, sigmas = request.spec.consistency, [q.sigma for q in queries]
+    measured = make_consistent.measured_marginals(*inputs.noisy("measure_marginals"), domain)
+    settings, sigmas = request.spec.consistency, [m.sigma for m in measured]
     found = make_consistent.make_consistent(
         one_way, variance, measured, sigmas, settings.rounds, firm=settings.firm, shrink=settings.shrink
     )
@@ -113,7 +120,8 @@ def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping
     domain = inputs.domain()
     found = marginals.from_table(inputs.table("make_consistent.marginals"), domain)
     core = append_attributes.core_marginals(found, domain)
-    rows = synthesize.output_rows(compress_domain.noisy_total(inputs.recode()), request.spec.synthesis)
+    total = compress_domain.noisy_total(inputs.refined(request.encoding))
+    rows = synthesize.output_rows(total, request.spec.synthesis)
     codes = synthesize.synthesize(core.marginals, core.domain, request.spec.synthesis, rows, request.threads, progress)
     return {"core_codes": _codes(codes.to_arrow().to_batches(), codes.domain)}
 
@@ -128,7 +136,7 @@ def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
 
 
 def _decode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    recode, encoding = inputs.recode(), request.encoding
+    recode, encoding = inputs.refined(request.encoding), request.encoding
     codes = CodeTable.from_arrow(list(inputs.batches("append_attributes.codes")), compress_domain.coarse_domain(recode))
     batches = decode.decode(codes, recode, encoding, request.column_order, request.spec.synthesis.seed)
     ranges = {name: encoding.ranges()[name] for name in request.column_order}
@@ -152,16 +160,32 @@ def _reference(request: Request, inputs: Inputs) -> indif_scores.Reference | Non
 
 
 def _plan_measure(request: Request, inputs: Inputs) -> list[Query]:
-    cliques = combine_cliques.cliques_from_table(inputs.table("combine_cliques.cliques"))
-    return measure_marginals.plan(cliques, inputs.domain(), request.stage_rho("measure_marginals"), request.records)
+    weights = combine_cliques.cliques_from_table(inputs.table("combine_cliques.cliques"))
+    rho = request.stage_rho("measure_marginals")
+    return measure_marginals.plan(weights, inputs.domain(), request.encoding.domain, rho, request.records)
+
+
+def _exact_measure(
+    request: Request, inputs: Inputs, rows: CodeTable, queries: list[Query]
+) -> Iterator[NDArray[np.int64]]:
+    fine = lambda: CodeTable.from_arrow(list(inputs.batches(_ENCODED)), request.encoding.domain)  # noqa: E731
+    return measure_marginals.exact(rows, fine, queries, request.threads)
 
 
 def _stage(request: Request, name: str) -> dict[str, Any]:
     return {"rho": str(request.stage_rho(name)), "records": request.records}
 
 
+def _thirds(request: Request) -> dict[str, Any]:
+    """What decides how the third stage's budget is shared between pairs and one-ways."""
+    first = str(request.stage_rho("one_way_marginals")) if request.spec.split.again else None
+    return {**_stage(request, "measure_marginals"), "first": first, "all": str(request.total_rho()) if first else None}
+
+
 _RELEASED = {"noisy": tables.NOISY, "receipts": tables.RECEIPTS}
 _RECODE = "compress_domain.recode"
+_ENCODED = "encode.encoded_rows"
+_MEASURED = ("measure_marginals.noisy", "measure_marginals.receipts")
 
 ENCODE = Step(
     "encode",
@@ -182,12 +206,12 @@ ONE_WAY_MARGINALS = ReleaseStep(
     "one_way_marginals",
     "One-way marginals",
     Kind.RELEASE,
-    ("encode.encoded_rows",),
+    (_ENCODED,),
     _RELEASED,
     lambda r: {**_stage(r, "one_way_marginals"), "one_ways": r.spec.split.one_ways},
     plan=_plan_one_way,
     exact=lambda r, i, rows, queries: one_way_marginals.exact(rows, queries, r.threads),
-    rows="encode.encoded_rows",
+    rows=_ENCODED,
     rows_domain=lambda r, i: r.encoding.domain,
 )
 COMPRESS_DOMAIN = Step(
@@ -203,7 +227,7 @@ RECODE_ROWS = Step(
     "recode_rows",
     "Recode rows",
     Kind.TRANSFORM,
-    ("encode.encoded_rows", _RECODE),
+    (_ENCODED, _RECODE),
     {"recoded_rows": tables.RECODED_ROWS},
     lambda r: None,
     _recode,
@@ -227,8 +251,9 @@ SELECT_PAIRS = Step(
     Kind.POSTPROCESS,
     ("indif_scores.noisy", "indif_scores.receipts", _RECODE),
     {"pairs": tables.PAIRS},
-    lambda r: {**_stage(r, "measure_marginals"), "max_cells": r.spec.selection.max_cells},
+    lambda r: {**_thirds(r), "max_cells": r.spec.selection.max_cells, "choice": r.spec.selection.choice},
     _select,
+    version=2,
 )
 COMBINE_CLIQUES = Step(
     "combine_cliques",
@@ -236,18 +261,19 @@ COMBINE_CLIQUES = Step(
     Kind.POSTPROCESS,
     ("select_pairs.pairs", _RECODE),
     {"cliques": tables.CLIQUES},
-    lambda r: {"gamma": r.spec.selection.gamma} if r.spec.selection.combine_cliques else None,
+    lambda r: {**_thirds(r), "gamma": r.spec.selection.gamma if r.spec.selection.combine_cliques else None},
     _combine,
+    version=2,
 )
 MEASURE_MARGINALS = ReleaseStep(
     "measure_marginals",
     "Measure marginals",
     Kind.RELEASE,
-    ("recode_rows.recoded_rows", _RECODE, "combine_cliques.cliques"),
+    ("recode_rows.recoded_rows", _ENCODED, _RECODE, "combine_cliques.cliques"),
     _RELEASED,
     lambda r: _stage(r, "measure_marginals"),
     plan=_plan_measure,
-    exact=lambda r, i, rows, queries: measure_marginals.exact(rows, queries, r.threads),
+    exact=_exact_measure,
     rows="recode_rows.recoded_rows",
     rows_domain=lambda r, i: i.domain(),
     padded=True,
@@ -256,7 +282,7 @@ MAKE_CONSISTENT = Step(
     "make_consistent",
     "Make consistent",
     Kind.POSTPROCESS,
-    (_RECODE, "measure_marginals.noisy", "measure_marginals.receipts"),
+    (_RECODE, *_MEASURED),
     {"marginals": tables.MARGINALS},
     lambda r: r.spec.consistency.model_dump(),
     _consistent,
@@ -266,11 +292,11 @@ SYNTHESIZE = Step(
     "synthesize",
     "Synthesize",
     Kind.POSTPROCESS,
-    ("make_consistent.marginals", _RECODE),
+    ("make_consistent.marginals", _RECODE, *_MEASURED),
     {"core_codes": tables.SYNTHETIC_CODES},
     lambda r: r.spec.synthesis.model_dump(),
     _synthesize,
-    version=2,
+    version=3,
 )
 APPEND_ATTRIBUTES = Step(
     "append_attributes",
@@ -285,10 +311,11 @@ DECODE = Step(
     "decode",
     "Decode",
     Kind.POSTPROCESS,
-    ("append_attributes.codes", _RECODE),
+    ("append_attributes.codes", _RECODE, *_MEASURED),
     {"synthetic": tables.SYNTHETIC},
     lambda r: {"seed": r.spec.synthesis.seed, "order": r.column_order, "columns": _columns(r)},
     _decode,
+    version=2,
 )
 
 STEPS = (

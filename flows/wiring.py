@@ -29,10 +29,10 @@ def release_steps(run: RunStep) -> dict[str, StepRefs]:
     scores = run(steps.INDIF_SCORES, coarse, recode)
     pairs = run(steps.SELECT_PAIRS, scores, recode)
     cliques = run(steps.COMBINE_CLIQUES, pairs, recode)
-    measured = run(steps.MEASURE_MARGINALS, coarse, recode, cliques)
+    measured = run(steps.MEASURE_MARGINALS, coarse, rows, recode, cliques)
     consistent = run(steps.MAKE_CONSISTENT, recode, measured)
-    core = run(steps.SYNTHESIZE, consistent, recode)
+    core = run(steps.SYNTHESIZE, consistent, recode, measured)
     codes = run(steps.APPEND_ATTRIBUTES, core, consistent, recode)
-    table = run(steps.DECODE, codes, recode)
+    table = run(steps.DECODE, codes, recode, measured)
     done = (rows, one_way, recode, coarse, scores, pairs, cliques, measured, consistent, core, codes, table)
     return {refs.step: refs for refs in done}

@@ -1,13 +1,13 @@
 """Step *combine cliques* (postprocess): merge selected pairs into small multi-way marginals.
 
-Belongs here: finding cliques in the graph of selected pairs and the overlap rule.  Does not belong
-here: choosing pairs (select_pairs.py) and splitting the budget (measure_marginals.py).
+Belongs here: finding cliques in the graph of selected pairs, the overlap rule, and the weight of each marginal.
+Does not belong here: choosing pairs (select_pairs.py) and splitting the budget by the weights (measure_marginals.py).
 Paper: section 4.2, Algorithm 2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import combinations
@@ -30,7 +30,7 @@ def combine_cliques(pairs: Mapping[tuple[str, str], float], domain: Domain, gamm
     summed score come first (the paper leaves the order open).  A clique is taken if it has at least 3
     attributes, at most ``gamma`` cells, and at most 2 attributes in common with those already taken.
     Where no pair was selected, all single attributes are returned, so that the third stage's budget
-    sharpens the one-ways instead of lying idle (the paper is silent; at small budgets this is best).
+    sharpens the one-ways, :func:`weigh`, instead of lying idle (the paper is silent; at small budgets this is best).
     """
     seen: set[str] = set()
     taken: list[Clique] = []
@@ -92,12 +92,44 @@ def _positions(bits: int) -> Iterator[int]:
         bits ^= lowest
 
 
-def cliques_to_table(cliques: list[Clique], domain: Domain) -> pa.Table:
-    """The contract CLIQUES."""
-    rows = [{"clique": i, "attributes": list(c), "cells": domain.cells(c)} for i, c in enumerate(cliques)]
+def weigh(
+    cliques: Sequence[Clique],
+    domain: Domain,
+    fine: Domain,
+    weights: Mapping[tuple[str, str], float] | None,
+    again: float,
+) -> dict[Clique, float]:
+    """Every clique to measure, in order, with the weight by which the third stage's budget is shared.
+
+    weights: of the selected pairs, a clique having the sum of its pairs'; None: equation (1), cells^(2/3).
+    again: the share of the one-ways, measured once more on the ``fine`` codes and sharing it by equation (1); where
+    ``cliques`` are one-ways only (no pair was selected), they have all.
+    """
+    single: dict[Clique, float] = {(a,): fine.size(a) ** (2 / 3) for a in fine.attributes}
+    larger = {c: _weight(c, domain, weights) for c in cliques if len(c) > 1}
+    if not larger or again <= 0:
+        return larger or single
+    total, ones = sum(larger.values()), sum(single.values())
+    shared = {c: w / total * (1 - again) for c, w in larger.items()}
+    return {**shared, **{c: w / ones * again for c, w in single.items()}}
+
+
+def _weight(clique: Clique, domain: Domain, weights: Mapping[tuple[str, str], float] | None) -> float:
+    if weights is None:
+        return float(domain.cells(clique) ** (2 / 3))
+    return sum(weights.get(pair, 0.0) + weights.get(pair[::-1], 0.0) for pair in combinations(clique, 2))
+
+
+def cliques_to_table(weighed: Mapping[Clique, float], domain: Domain, fine: Domain) -> pa.Table:
+    """The contract CLIQUES; single attributes have their ``fine`` codes as cells."""
+    rows = [
+        {"clique": i, "attributes": list(c), "cells": (fine if len(c) == 1 else domain).cells(c), "weight": w}
+        for i, (c, w) in enumerate(weighed.items())
+    ]
     return pa.Table.from_pylist(rows, schema=CLIQUES.schema)
 
 
-def cliques_from_table(table: pa.Table) -> list[Clique]:
-    """The cliques of a CLIQUES table, in order."""
-    return [tuple(row) for row in table["attributes"].to_pylist()]
+def cliques_from_table(table: pa.Table) -> dict[Clique, float]:
+    """The cliques of a CLIQUES table with their weights, in order."""
+    attributes = [tuple(row) for row in table["attributes"].to_pylist()]
+    return dict(zip(attributes, table["weight"].to_pylist(), strict=True))

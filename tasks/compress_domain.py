@@ -105,6 +105,28 @@ def _weights(y: Floats, sigma: float, groups: NDArray[np.int32], coarse: NDArray
     return np.where(sums[coarse] > 0, shrunk / np.where(sums > 0, sums, 1.0)[coarse], even)
 
 
+def refined(
+    recode: Recode,
+    queries: Sequence[Query],
+    answers: Sequence[NDArray[np.int64]],
+    groups: Mapping[str, NDArray[np.int32]],
+) -> Recode:
+    """The recode with later noisy one-ways on fine codes pooled in, by inverse variance; larger queries are skipped.
+
+    Codes stay as they are: rows were recoded by them.  ``groups``: fine code -> public bin, by attribute.
+    """
+    pooled = dict(recode)
+    for query, noisy in zip(queries, answers, strict=True):
+        if len(query.attributes) == 1:
+            a = query.attributes[0]
+            r = pooled[a]
+            variance = 1.0 / (1.0 / r.variance + 1.0 / query.sigma**2)
+            estimate = variance * (r.estimate / r.variance + noisy / query.sigma**2)
+            weight = _weights(estimate, float(np.sqrt(variance[0])), groups[a], r.coarse)
+            pooled[a] = AttributeRecode(r.coarse, r.kept, weight, estimate, variance)
+    return pooled
+
+
 def coarse_domain(recode: Recode) -> Domain:
     """The compressed domain, in the recode's attribute order."""
     return Domain.of({a: r.size for a, r in recode.items()})

@@ -206,8 +206,9 @@ def coarse_one_ways(recode: Recode) -> tuple[list[Marginal], list[Floats]]:
 def measured_marginals(
     queries: Sequence[Query], answers: Sequence[NDArray[np.int64]], domain: Domain
 ) -> list[Marginal]:
-    """The measured cliques with their shapes."""
+    """The measured cliques of two attributes and more, with their shapes and noise; one-ways are pooled elsewhere."""
     return [
-        Marginal(q.attributes, y.astype(np.float64).reshape(domain.shape(q.attributes)))
+        Marginal(q.attributes, y.astype(np.float64).reshape(domain.shape(q.attributes)), q.sigma)
         for q, y in zip(queries, answers, strict=True)
+        if len(q.attributes) > 1
     ]

@@ -1,32 +1,52 @@
-"""Step *measure marginals* (release, rho3): weighted-Gaussian counts of the chosen cliques.
+"""Step *measure marginals* (release, rho3): weighted-Gaussian counts of the chosen cliques, and of one-ways once more.
 
-Belongs here: the plan of the measured cliques; the optimal split and the exact counts are those of the one-ways.
+Belongs here: the plan of what is measured, the split of the budget by weight, and the exact counts.
 Does not belong here: choosing the cliques (select_pairs.py, combine_cliques.py), making them consistent.
 Paper: section 4.2, equation (1), and Theorem 6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
 
 from data_contracts.domain import Clique, Domain
 from data_contracts.receipts import Query, sigma_for
-from tasks.one_way_marginals import allocate, exact
+from tasks import one_way_marginals
+from tasks.kernels.counting import CodeTable
 
-__all__ = ["allocate", "exact", "plan"]
 
+def plan(weights: Mapping[Clique, float], domain: Domain, fine: Domain, rho: Fraction, records: int) -> list[Query]:
+    """One query a clique, at rho_i = ``rho`` w_i / sum_j w_j, exactly; a single attribute is asked on its fine codes.
 
-def plan(cliques: Sequence[Clique], domain: Domain, rho: Fraction, records: int) -> list[Query]:
-    """One query a clique.
-
+    weights: clique -> positive number, in the order of the queries; ``domain``: of the coarse codes.
     Privacy: all answers together are rho-zCDP for adding or removing one person with at most
     ``records`` = k records: each marginal has L2 sensitivity k (Theorem 6 for k = 1) and costs
     k^2 / (2 sigma_i^2) <= rho_i; the rho_i sum to rho whatever stage 2 selected, so the bound holds
     for every outcome of the earlier stages (adaptive composition, Theorem 1).  One mechanism
     instance a clique.
     """
-    cells = [domain.cells(c) for c in cliques]
-    shares = dict(zip(cells, allocate(cells, rho), strict=True))  # cliques of one size have one share
-    sigmas = {n: sigma_for(share, records) for n, share in shares.items()}
-    return [Query(c, n, records, sigmas[n]) for c, n in zip(cliques, cells, strict=True)]
+    total = sum((Fraction(w) for w in weights.values()), Fraction(0))
+    cells = [(fine if len(c) == 1 else domain).cells(c) for c in weights]
+    shares = [rho * Fraction(w) / total for w in weights.values()]
+    return [Query(c, n, records, sigma_for(r, records)) for c, n, r in zip(weights, cells, shares, strict=True)]
+
+
+def exact(
+    rows: CodeTable, fine: Callable[[], CodeTable], queries: Sequence[Query], threads: int
+) -> Iterator[NDArray[np.int64]]:
+    """Exact counts of each query, flat, in order; larger cliques come before single attributes.
+
+    ``rows``: coarse codes; ``fine``: reads the fine ones, called only if a single attribute is asked.  Private until
+    the shell has added the noise.  ValueError for another order.
+    """
+    larger = [q for q in queries if len(q.attributes) > 1]
+    single = list(queries[len(larger) :])
+    if any(len(q.attributes) > 1 for q in single):
+        raise ValueError("larger cliques must come before single attributes")
+    yield from one_way_marginals.exact(rows, larger, threads)
+    if single:
+        yield from one_way_marginals.exact(fine(), single, threads)

@@ -1,8 +1,8 @@
-"""Step *select pairs* (postprocess): DenseMarg, the greedy choice of 2-way marginals.
+"""Step *select pairs* (postprocess): which 2-way marginals are measured, and how the budget is shared over them.
 
-Belongs here: the greedy minimization of noise error + dependency error.  Does not belong here: scores
-(indif_scores.py), merging pairs into cliques (combine_cliques.py).
-Paper: section 4.2, Algorithm 1.
+Belongs here: DenseMarg, the paper's greedy minimization of noise error + dependency error (section 4.2, Algorithm 1),
+and the choice by expected error, which knows what becomes of a noisy pair.  Does not belong here: scores
+(indif_scores.py), what they say of a pair (pair_departures.py), merging pairs into cliques (combine_cliques.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from data_contracts.receipts import Query
+from data_contracts.spec import Selection
 from data_contracts.tables import PAIRS
+from tasks.compress_domain import Recode, coarse_domain
+from tasks.expected_error import Departures, share_out
+from tasks.pair_departures import pair_departures
+
+LEAST_GAIN = 0.3
+"""A pair is measured only if that is expected to take at least this share of its error away."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,28 @@ def _by_cells(phi: NDArray[np.float64], cells: Sequence[int]) -> tuple[list[NDAr
     return (np.split(order, starts) if len(numbers) else []), numbers ** (2 / 3)
 
 
+def select(
+    queries: Sequence[Query],
+    scores: Sequence[float],
+    recode: Recode,
+    rho: float,
+    records: int,
+    settings: Selection,
+) -> pa.Table:
+    """The contract PAIRS by ``settings.choice``: from the scores' queries (one a pair, all of one sigma) and answers.
+
+    ``rho``: what the pairs can have of the third stage's budget.
+    """
+    pairs = [(q.attributes[0], q.attributes[1]) for q in queries]
+    domain = coarse_domain(recode)
+    cells = [domain.cells(pair) for pair in pairs]
+    if settings.choice == "dense_marg" or not pairs:
+        return select_pairs(pairs, scores, cells, rho, records, settings.max_cells)
+    noisy_reference = settings.scores == "one_ways"
+    departures = pair_departures(pairs, scores, queries[0].sigma, recode, noisy_reference=noisy_reference)
+    return select_by_expected_error(pairs, scores, cells, departures, rho, records, settings.max_cells)
+
+
 def select_pairs(
     pairs: Sequence[tuple[str, str]],
     scores: Sequence[float],
@@ -75,14 +105,66 @@ def select_pairs(
     records: int,
     max_cells: int,
 ) -> pa.Table:
-    """The contract PAIRS: what DenseMarg takes among pairs of at most ``max_cells`` cells, in its order."""
+    """The contract PAIRS: what DenseMarg takes among pairs of at most ``max_cells`` cells, in its order.
+
+    A pair's weight is c^(2/3), equation (1).
+    """
     candidates = [i for i, c in enumerate(cells) if c <= max_cells]
     chosen = dense_marg([scores[i] for i in candidates], [cells[i] for i in candidates], rho, records)
-    rows = []
-    for order, choice in enumerate(chosen):
-        i = candidates[choice.index]
-        a, b = pairs[i]
-        rows.append(
-            {"order": order, "a": a, "b": b, "score": float(scores[i]), "cells": cells[i], "error": choice.error}
-        )
+    taken = [candidates[choice.index] for choice in chosen]
+    weights = [cells[i] ** (2 / 3) for i in taken]
+    return _table(pairs, scores, cells, taken, [choice.error for choice in chosen], weights)
+
+
+def select_by_expected_error(
+    pairs: Sequence[tuple[str, str]],
+    scores: Sequence[float],
+    cells: Sequence[int],
+    departures: Departures,
+    rho: float,
+    records: int,
+    max_cells: int,
+) -> pa.Table:
+    """The contract PAIRS: the pairs, and their shares of ``rho``, that make the expected error of all pairs least.
+
+    departures: one row a pair (tasks/pair_departures.py).  Pairs whose error would fall by less than LEAST_GAIN at
+    their share are left out, again and again until all that stay gain that much: a faint measurement of many pairs
+    costs the rows more than the model knows.  Those that gain most come first; a pair's weight is its share.
+    """
+    alone = departures.error(np.zeros(len(pairs)))
+    left = np.flatnonzero((alone > 0) & (np.asarray(cells) <= max_cells))
+    shares = gains = np.zeros(0)
+    while left.size:
+        candidates = departures.only(left)
+        shares = share_out(candidates, rho, records)
+        gains = alone[left] - candidates.error(shares, records)
+        stays = gains >= LEAST_GAIN * alone[left]
+        if stays.all():
+            break
+        left = left[stays]
+    order = np.argsort(-gains, kind="stable") if left.size else np.zeros(0, np.int64)
+    errors = alone.sum() - np.cumsum(gains[order])
+    return _table(pairs, scores, cells, left[order].tolist(), errors.tolist(), (shares[order] / rho).tolist())
+
+
+def _table(
+    pairs: Sequence[tuple[str, str]],
+    scores: Sequence[float],
+    cells: Sequence[int],
+    taken: Sequence[int],
+    errors: Sequence[float],
+    weights: Sequence[float],
+) -> pa.Table:
+    rows = [
+        {
+            "order": order,
+            "a": pairs[i][0],
+            "b": pairs[i][1],
+            "score": float(scores[i]),
+            "cells": int(cells[i]),
+            "error": float(error),
+            "weight": float(weight),
+        }
+        for order, (i, error, weight) in enumerate(zip(taken, errors, weights, strict=True))
+    ]
     return pa.Table.from_pylist(rows, schema=PAIRS.schema)

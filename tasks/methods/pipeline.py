@@ -86,14 +86,17 @@ def run_pipeline(task: Task, variant: Variant) -> Made:
     domain = compress_domain.coarse_domain(recode)
     rows = _recoded(task.rows, recode, domain)
     reference = indif_scores.Reference.of(recode) if settings.selection.scores == "one_ways" else None
-    cliques, scored = _choose(task, variant, budget, rows, reference)
-    planned = measure_marginals.plan(cliques, domain, budget.measurement, task.records) if cliques else []
+    weights, scored = _choose(task, variant, budget, rows, recode, reference)
+    fine = task.rows.domain
+    planned = measure_marginals.plan(weights, domain, fine, budget.measurement, task.records) if weights else []
     plan = [q.under(pricing) for q in planned]
     zcdp, pure = _mechanisms(task, variant, budget, plan, [*asked, *scored])
-    measured = _measure(task, rows, plan, pure or zcdp)
-    found = _consistent(task, recode, measured, [q.sigma for q in pure or zcdp])
-    fine = _fine_rows(task, found, recode, domain)
-    return Made(task.to_bins(fine), fine, (*asked, *scored, *zcdp), tuple(pure), tuple(cliques))
+    queries, noisy = _measure(task, rows, plan, pure or zcdp)
+    recode = compress_domain.refined(recode, queries, noisy, task.groups)
+    found = _consistent(task, recode, make_consistent.measured_marginals(queries, noisy, domain))
+    made = _fine_rows(task, found, recode, domain)
+    larger = tuple(clique for clique in weights if len(clique) > 1)
+    return Made(task.to_bins(made), made, (*asked, *scored, *zcdp), tuple(pure), larger)
 
 
 def _budget(task: Task, variant: Variant) -> _Budget:
@@ -118,15 +121,20 @@ def _recoded(rows: CodeTable, recode: compress_domain.Recode, domain: Domain) ->
 
 
 def _choose(
-    task: Task, variant: Variant, budget: _Budget, rows: CodeTable, reference: indif_scores.Reference | None
-) -> tuple[list[Clique], list[Query]]:
-    """The cliques to measure, and the receipts of the noisy scores, if there are any."""
-    domain, selection = rows.domain, task.settings.selection
+    task: Task,
+    variant: Variant,
+    budget: _Budget,
+    rows: CodeTable,
+    recode: compress_domain.Recode,
+    reference: indif_scores.Reference | None,
+) -> tuple[dict[Clique, float], list[Query]]:
+    """The cliques to measure with their weights, and the receipts of the noisy scores, if there are any."""
+    domain, fine, selection = rows.domain, task.rows.domain, task.settings.selection
     if variant.marginals == "none":
-        return [], []
+        return {}, []
     if variant.marginals == "all":
-        pairs = [p for p in combinations(domain.attributes, 2) if domain.cells(p) <= selection.max_cells]
-        return [*pairs] or [(a,) for a in domain.attributes], []
+        all_pairs = [p for p in combinations(domain.attributes, 2) if domain.cells(p) <= selection.max_cells]
+        return combine_cliques.weigh(all_pairs, domain, fine, None, 0.0), []
     sensitivity = indif_scores.SENSITIVITY if reference is None else indif_scores.REFERENCE_SENSITIVITY
     planned = indif_scores.plan(domain, budget.selection, task.records, sensitivity)
     queries = [q.under(pricing_of(task.settings.accountant)) for q in planned]
@@ -135,17 +143,22 @@ def _choose(
         scores, spent = list(exact(rows, queries, task.threads)), []
     else:
         scores, spent = _noisy(task, queries, exact, rows), queries
-    chosen = select_pairs.select_pairs(
-        [(q.attributes[0], q.attributes[1]) for q in queries],
-        [float(s[0]) for s in scores],
-        [domain.cells(q.attributes) for q in queries],
-        float(budget.measurement),
-        task.records,
-        selection.max_cells,
-    )
-    scored = {(row["a"], row["b"]): row["score"] for row in chosen.to_pylist()}
+    again = _again(task, budget, recode)
+    rho = float(budget.measurement) * (1 - again)
+    pairs = select_pairs.select(queries, [float(s[0]) for s in scores], recode, rho, task.records, selection)
+    chosen = pairs.to_pylist()
     gamma = selection.gamma if selection.combine_cliques else 0
-    return combine_cliques.combine_cliques(scored, domain, gamma), spent
+    cliques = combine_cliques.combine_cliques({(p["a"], p["b"]): p["score"] for p in chosen}, domain, gamma)
+    by_share = selection.choice == "expected_error"
+    weights = {(p["a"], p["b"]): p["weight"] for p in chosen} if by_share else None
+    return combine_cliques.weigh(cliques, domain, fine, weights, again), spent
+
+
+def _again(task: Task, budget: _Budget, recode: compress_domain.Recode) -> float:
+    if not task.settings.split.again:
+        return 0.0
+    whole = rho_for(task.epsilon, task.delta, task.settings.accountant)
+    return one_way_marginals.again(recode, whole, budget.one_way, budget.measurement, task.records)
 
 
 def _mechanisms(
@@ -169,22 +182,22 @@ def _mechanisms(
 
 def _measure(
     task: Task, rows: CodeTable, plan: list[Query], mechanisms: Sequence[Query | LaplaceQuery]
-) -> list[Marginal]:
+) -> tuple[list[Query], Answers]:
+    """The queries at the noise that they got, and the noisy answers."""
+
     def noise(query: Query | LaplaceQuery) -> NDArray[np.int64]:
         if isinstance(query, LaplaceQuery):
             return task.noise.draw_laplace(query.scale, query.cells)
         return task.noise.draw(query.sigma, query.cells)
 
-    counts = measure_marginals.exact(rows, plan, task.threads)
+    counts = measure_marginals.exact(rows, lambda: task.rows, plan, task.threads)
     answers = [c + noise(q) for c, q in zip(counts, mechanisms, strict=True)]
-    return make_consistent.measured_marginals(plan, answers, rows.domain)
+    return [replace(q, sigma=m.sigma) for q, m in zip(plan, mechanisms, strict=True)], answers
 
 
-def _consistent(
-    task: Task, recode: compress_domain.Recode, measured: list[Marginal], sigmas: list[float]
-) -> list[Marginal]:
+def _consistent(task: Task, recode: compress_domain.Recode, measured: list[Marginal]) -> list[Marginal]:
     one_way, variance = make_consistent.coarse_one_ways(recode)
-    settings = task.settings.consistency
+    settings, sigmas = task.settings.consistency, [m.sigma for m in measured]
     return make_consistent.make_consistent(
         one_way, variance, measured, sigmas, settings.rounds, firm=settings.firm, shrink=settings.shrink
     )

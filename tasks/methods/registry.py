@@ -34,9 +34,15 @@ def paper_settings(settings: PipelineSettings) -> PipelineSettings:
     )
     return PipelineSettings(
         accountant="paper",
-        split=Split(one_way=0.1, selection=0.1, measurement=0.8, one_ways="equal"),
+        split=Split(one_way=0.1, selection=0.1, measurement=0.8, one_ways="equal", again=False),
         compression=Compression(enabled=True, sigmas=3.0, filter=True),
-        selection=Selection(scores="indif", combine_cliques=True, gamma=5_000, max_cells=settings.selection.max_cells),
+        selection=Selection(
+            scores="indif",
+            choice="dense_marg",
+            combine_cliques=True,
+            gamma=5_000,
+            max_cells=settings.selection.max_cells,
+        ),
         consistency=Consistency(rounds=settings.consistency.rounds, firm=1.0, shrink=False),
         synthesis=synthesis,
     )

@@ -49,8 +49,8 @@ def worst(step: object, queries: list[Query], records: int, largest: int) -> lis
 def test_05_marginals(records: int) -> None:
     queries = one_way_marginals.plan(DOMAIN, Fraction(1), records)
     assert worst(one_way_marginals, queries, records, 4) == [records, records]
-    queries = measure_marginals.plan([("a", "b")], DOMAIN, Fraction(1), records)
-    assert worst(measure_marginals, queries, records, 4) == [records]
+    queries = measure_marginals.plan({("a", "b"): 1.0}, DOMAIN, DOMAIN, Fraction(1), records)
+    assert worst(one_way_marginals, queries, records, 4) == [records]
     assert {q.sensitivity for q in queries} == {records}
 
 
@@ -117,7 +117,7 @@ def test_06_noise_levels_price_what_is_declared() -> None:
             one_way_marginals.plan(DOMAIN, rho, 2, equal=False),
             indif_scores.plan(DOMAIN, rho, 2),
             indif_scores.plan(DOMAIN, rho, 2, indif_scores.REFERENCE_SENSITIVITY),
-            measure_marginals.plan([("a",), ("a", "b")], DOMAIN, rho, 2),
+            measure_marginals.plan({("a", "b"): 0.1, ("a",): 0.7}, DOMAIN, DOMAIN, rho, 2),
         ):
             spent = sum(Fraction(q.sensitivity) ** 2 / (2 * Fraction(q.sigma) ** 2) for q in plan)
             assert rho * Fraction(999_999, 10**6) <= spent <= rho

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import pytest
+
 from data_contracts.domain import Domain
-from tasks.combine_cliques import cliques_from_table, cliques_to_table, combine_cliques
+from tasks.combine_cliques import cliques_from_table, cliques_to_table, combine_cliques, weigh
 
 DOMAIN = Domain(tuple("abcdefg"), (4, 5, 3, 2, 6, 10, 100))
 
@@ -66,6 +68,34 @@ def test_a_dense_graph_of_binaries_ends() -> None:
 
 def test_table_round_trip() -> None:
     cliques = combine_cliques(pairs("ab", "bc", "ac", "cd"), DOMAIN, 5_000)
-    table = cliques_to_table(cliques, DOMAIN)
-    assert cliques_from_table(table) == cliques
+    weighed = dict(zip(cliques, (0.25, 0.75), strict=True))
+    table = cliques_to_table(weighed, DOMAIN, DOMAIN)
+    assert cliques_from_table(table) == weighed
+    assert list(cliques_from_table(table)) == cliques
     assert table["cells"].to_pylist() == [60, 6]
+
+
+FINE = Domain(DOMAIN.attributes, tuple(8 * size for size in DOMAIN.sizes))
+
+
+def test_weights_are_those_of_the_pairs_inside_or_equation_1() -> None:
+    given = {("a", "b"): 0.2, ("c", "b"): 0.3, ("a", "c"): 0.1, ("c", "d"): 0.4}
+    cliques = [("a", "b", "c"), ("c", "d")]
+    assert weigh(cliques, DOMAIN, FINE, given, 0.0) == pytest.approx({cliques[0]: 0.6, cliques[1]: 0.4})
+    by_cells = {c: DOMAIN.cells(c) ** (2 / 3) for c in cliques}
+    assert weigh(cliques, DOMAIN, FINE, None, 0.0) == by_cells
+
+
+def test_one_ways_again_take_their_share_after_the_cliques() -> None:
+    weighed = weigh([("c", "d")], DOMAIN, FINE, {("c", "d"): 5.0}, 0.3)
+    assert next(iter(weighed)) == ("c", "d")
+    assert weighed["c", "d"] == pytest.approx(0.7)
+    ones = {c: w for c, w in weighed.items() if len(c) == 1}
+    assert sum(ones.values()) == pytest.approx(0.3)
+    assert ones["b",] / ones["a",] == pytest.approx((FINE.size("b") / FINE.size("a")) ** (2 / 3))
+
+
+def test_without_a_pair_the_fine_one_ways_have_all() -> None:
+    weighed = weigh(combine_cliques({}, DOMAIN, 5_000), DOMAIN, FINE, {}, 0.0)
+    assert weighed == {(a,): FINE.size(a) ** (2 / 3) for a in FINE.attributes}
+    assert cliques_to_table(weighed, DOMAIN, FINE)["cells"].to_pylist() == list(FINE.sizes)

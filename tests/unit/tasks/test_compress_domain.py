@@ -18,6 +18,7 @@ from tasks.compress_domain import (
     recode_from_table,
     recode_rows,
     recode_to_table,
+    refined,
 )
 
 ON = Compression()
@@ -104,3 +105,16 @@ def test_the_total_counts_filtered_values_and_weighs_by_noise() -> None:
     unsure = compress_attribute(np.array([9_000, 0, 0]), 1_000.0, groups, ON)
     assert noisy_total({"a": sure}) == 1_000
     assert noisy_total({"a": sure, "b": unsure}) == pytest.approx(1_000, abs=0.1)
+
+
+def test_one_ways_measured_again_are_pooled_by_their_noise() -> None:
+    groups = {"a": np.arange(3, dtype=np.int32), "b": np.arange(2, dtype=np.int32)}
+    first = [Query(("a",), 3, 1, 30.0), Query(("b",), 2, 1, 30.0)]
+    recode = compress_domain([np.array([900, 500, 10]), np.array([700, 710])], first, groups, ON)
+    again = [Query(("a", "b"), 6, 1, 1.0), Query(("a",), 3, 1, 15.0)]
+    found = refined(recode, again, [np.zeros(6, np.int64), np.array([1_000, 400, 60])], groups)
+    assert found["a"].estimate == pytest.approx([980, 420, 50])  # weights 1 : 4
+    assert found["a"].variance == pytest.approx([180.0] * 3)  # 1 / (1/900 + 1/225)
+    assert np.array_equal(found["a"].coarse, recode["a"].coarse)
+    assert found["b"] is recode["b"]
+    assert found["a"].weight.sum() == pytest.approx(found["a"].size)

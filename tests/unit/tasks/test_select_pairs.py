@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from tasks.measure_marginals import allocate
-from tasks.select_pairs import dense_marg, select_pairs
+from tasks.expected_error import Departures
+from tasks.one_way_marginals import allocate
+from tasks.select_pairs import LEAST_GAIN, dense_marg, select_by_expected_error, select_pairs
 
 
 def literal_algorithm_1(phi: list[float], cells: list[int], rho: float) -> tuple[list[int], float]:
@@ -97,7 +98,52 @@ def test_the_price_of_many_different_queries_can_be_written_down() -> None:
 
     names = tuple(f"a{i}" for i in range(400))
     domain = Domain(names, tuple(range(2, 402)))
-    queries = plan([(a,) for a in names], domain, Fraction(1, 7), 1)
+    queries = plan({(a,): (i + 2) ** (2 / 3) for i, a in enumerate(names)}, domain, domain, Fraction(1, 7), 1)
     assert total_rho(queries) <= Fraction(rho_text(total_rho(queries))) <= Fraction(1, 7) + Fraction(1, 10**29)
     assert rho_text(Fraction(1, 4)) == "0.25"
     assert rho_text(Fraction(3)) == "3"
+
+
+PAIRS = [("a", "b"), ("a", "c"), ("b", "c"), ("c", "d")]
+
+
+def chosen(phi: list[float], rho: float, cells: int = 20, max_cells: int = 1_000) -> dict[tuple[str, str], float]:
+    """The weights of the pairs chosen of four, whose departures are spread evenly over 20 cells."""
+    tau = np.array(phi)[:, None] / cells / math.sqrt(2 / math.pi)
+    departures = Departures(tau, np.full((4, 1), float(cells)))
+    table = select_by_expected_error(PAIRS, phi, [20, 20, 20, 2_000], departures, rho, 1, max_cells)
+    errors = table["error"].to_pylist()
+    assert errors == sorted(errors, reverse=True)
+    assert table["order"].to_pylist() == list(range(table.num_rows))
+    return {(row["a"], row["b"]): row["weight"] for row in table.to_pylist()}
+
+
+def test_by_expected_error_takes_what_a_measurement_would_lower_and_shares_the_budget_by_it() -> None:
+    found = chosen([5_000.0, 1_000.0, 0.0, 0.0], rho=0.01)
+    assert list(found) == [("a", "b"), ("a", "c")]
+    assert sum(found.values()) == pytest.approx(1)
+
+
+def test_by_expected_error_leaves_faint_pairs_out_until_the_budget_reaches_them() -> None:
+    phi = [5_000.0, 60.0, 60.0, 0.0]
+    assert list(chosen(phi, rho=0.01)) == [("a", "b")]
+    assert len(chosen(phi, rho=100.0)) == 3
+    assert chosen(phi, rho=1e-9) == {}
+
+
+def test_by_expected_error_every_chosen_pair_gains_at_its_share() -> None:
+    rng = np.random.default_rng(0)
+    tau, cells = rng.random((40, 5)) * 10.0 ** rng.integers(-1, 3, (40, 1)), rng.integers(0, 50, (40, 5)).astype(float)
+    departures, pairs = Departures(tau, cells), [(f"a{i}", f"b{i}") for i in range(40)]
+    table = select_by_expected_error(pairs, [1.0] * 40, [10] * 40, departures, 0.05, 1, 100)
+    taken = [pairs.index((row["a"], row["b"])) for row in table.to_pylist()]
+    assert 0 < len(taken) < 40
+    only = departures.only(np.array(taken))
+    before, after = only.error(np.zeros(len(taken))), only.error(0.05 * table["weight"].to_numpy())
+    assert (after <= (1 - LEAST_GAIN) * before + 1e-9).all()
+    assert table["error"][-1].as_py() == pytest.approx(departures.error(np.zeros(40)).sum() - (before - after).sum())
+
+
+def test_by_expected_error_has_the_public_limit_too() -> None:
+    assert ("c", "d") not in chosen([5_000.0] * 4, rho=1.0)
+    assert ("c", "d") in chosen([5_000.0] * 4, rho=1.0, max_cells=2_000)

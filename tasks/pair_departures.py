@@ -1,0 +1,90 @@
+"""What noisy scores and one-ways say of each pair's departure from independence, cell by cell.
+
+Belongs here: the standard deviations that the choice of pairs works with.  Does not belong here: the scores
+(indif_scores.py), the choice (select_pairs.py), what is done with a measured pair (shrink_departures.py).
+Not in the paper.  Made of released counts and public noise: costs no budget.
+
+A score is the L1 distance of a pair from independence.  Two things make it too large.  The noise of the one-ways moves
+the reference itself: the expected distance that this alone would make is taken off in squares, as errors add.  And the
+pairs of largest score are, among many, those whose noise was largest: half a standard deviation is taken off all.
+What is left is spread over the cells in proportion to their expected counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.compress_domain import Recode
+from tasks.expected_error import Departures
+from tasks.indif_scores import Reference
+
+Floats = NDArray[np.float64]
+
+CAUTION = 0.5
+"""Standard deviations of a score's noise that are taken off it."""
+
+_GROUPS = 6  # of one attribute's codes, each a quarter as large as the one before; a last one holds those at 0
+_MEAN = math.sqrt(2 / math.pi)
+
+
+def pair_departures(
+    pairs: Sequence[tuple[str, str]], scores: Sequence[float], sigma: float, recode: Recode, *, noisy_reference: bool
+) -> Departures:
+    """One row a pair, with an expected L1 departure (rho 0) of the score less what noise explains of it, at least 0.
+
+    scores: in records, with noise of standard deviation ``sigma``; ``noisy_reference``: whether they were taken
+    against the noisy one-ways of ``recode`` (whose own noise then is in them) or against the exact ones (InDif).
+    """
+    reference = Reference.of(recode)
+    noise = variances(recode)
+    grouped = {a: _grouped(reference.shares[a], noise[a]) for a in recode}
+    first = _columns(grouped, [a for a, _ in pairs], axis=2)
+    second = _columns(grouped, [b for _, b in pairs], axis=1)
+    share, cells = first[0] * second[0], first[1] * second[1]
+    left = np.maximum(np.asarray(scores, dtype=np.float64) - CAUTION * sigma, 0.0)
+    if noisy_reference:
+        explained = np.sqrt(first[2] * second[0] ** 2 + first[0] ** 2 * second[2])
+        own = _MEAN * (cells * explained).sum(axis=(1, 2))
+        left = np.sqrt(np.maximum(left**2 - own**2, 0.0))
+    mass = (cells * share).sum(axis=(1, 2))
+    scale = np.divide(left, _MEAN * mass, out=np.zeros_like(left), where=mass > 0)
+    flat = (len(pairs), (_GROUPS + 1) ** 2)
+    return Departures((scale[:, None, None] * share).reshape(flat), cells.reshape(flat))
+
+
+def variances(recode: Recode) -> dict[str, Floats]:
+    """Noise variance of every coarse code's count and, last, of the filtered values' (0 where there are none)."""
+    found = {}
+    for a, r in recode.items():
+        code = np.where(r.kept, r.coarse, r.size)
+        found[a] = np.bincount(code, weights=r.variance, minlength=r.size + 1).astype(np.float64)
+    return found
+
+
+def _grouped(share: Floats, variance: Floats) -> Floats:
+    """Mean share, number of codes and mean variance of each group of codes of like share, shape (3, groups)."""
+    share, variance = share[:-1], variance[:-1]  # filtered values are in no measured pair
+    largest = float(share.max())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        quarters = np.log(largest / share) / math.log(4.0)
+    group = np.where(share > 0, np.minimum(quarters, _GROUPS - 1), _GROUPS).astype(np.int64)
+    cells = np.bincount(group, minlength=_GROUPS + 1).astype(np.float64)
+    divisor = np.maximum(cells, 1.0)
+    return np.stack(
+        [
+            np.bincount(group, weights=share, minlength=_GROUPS + 1) / divisor,
+            cells,
+            np.bincount(group, weights=variance, minlength=_GROUPS + 1) / divisor,
+        ]
+    )
+
+
+def _columns(grouped: Mapping[str, Floats], attributes: Sequence[str], axis: int) -> Floats:
+    """The groups of each attribute of a list, shape (3, attributes, groups) with one more axis to multiply along."""
+    number = {a: i for i, a in enumerate(grouped)}
+    table = np.stack(list(grouped.values()), axis=1)
+    return np.expand_dims(table[:, [number[a] for a in attributes]], axis + 1)

@@ -1,0 +1,61 @@
+"""What a score says of its pair, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from data_contracts.receipts import Query
+from data_contracts.spec import Compression
+from tasks.compress_domain import Recode, compress_domain
+from tasks.pair_departures import CAUTION, pair_departures, variances
+
+MEAN = math.sqrt(2 / math.pi)
+
+
+def recoded(counts: dict[str, list[int]], sigma: float) -> Recode:
+    queries = [Query((a,), len(c), 1, sigma) for a, c in counts.items()]
+    groups = {a: np.arange(len(c), dtype=np.int32) for a, c in counts.items()}
+    return compress_domain([np.array(c) for c in counts.values()], queries, groups, Compression(enabled=False))
+
+
+def test_an_exact_score_is_spread_over_the_cells_by_their_expected_counts() -> None:
+    recode = recoded({"a": [600, 400], "b": [900, 90, 10]}, 1e-3)
+    found = pair_departures([("a", "b")], [200.0], 0.0, recode, noisy_reference=True)
+    assert found.error(np.zeros(1)) == pytest.approx([200.0])
+    assert found.cells.sum() == 6
+    taus = sorted(found.tau[found.cells > 0])
+    expected = [200 / MEAN * p * q for p in (0.6, 0.4) for q in (0.9, 0.09, 0.01)]
+    total = float((found.tau * found.cells).sum())
+    assert total == pytest.approx(sum(expected))
+    assert max(taus) == pytest.approx(200 / MEAN * 0.5 * 0.9)  # 0.6 and 0.4 are of one group: their mean
+
+
+def test_noise_of_the_score_and_of_the_one_ways_is_taken_off() -> None:
+    sigma = 20.0
+    recode = recoded({"a": [500, 500], "b": [500, 500]}, sigma)
+    own = MEAN * 4 * math.sqrt(2 * (sigma * 0.5) ** 2)
+    found = pair_departures([("a", "b")], [100.0], 10.0, recode, noisy_reference=True)
+    assert found.error(np.zeros(1)) == pytest.approx([math.sqrt((100 - CAUTION * 10) ** 2 - own**2)])
+    exact = pair_departures([("a", "b")], [100.0], 10.0, recode, noisy_reference=False)
+    assert exact.error(np.zeros(1)) == pytest.approx([100 - CAUTION * 10])
+    for score in (own, 0.0, -50.0):
+        nothing = pair_departures([("a", "b")], [score], 10.0, recode, noisy_reference=True)
+        assert nothing.error(np.zeros(1)) == pytest.approx([0.0])
+
+
+def test_codes_without_a_count_depart_by_nothing() -> None:
+    recode = recoded({"a": [1_000, -5], "b": [0, 0]}, 1.0)
+    found = pair_departures([("a", "b")], [100.0], 1.0, recode, noisy_reference=True)
+    assert np.isfinite(found.tau).all()
+    assert found.error(np.zeros(1)) == pytest.approx([0.0])  # nothing is expected anywhere
+    assert pair_departures([], [], 1.0, recode, noisy_reference=True).tau.shape[0] == 0
+
+
+def test_variances_add_up_over_fine_codes_and_count_filtered_ones_last() -> None:
+    queries = [Query(("a",), 4, 1, 2.0)]
+    groups = {"a": np.array([0, 0, 1, 2], np.int32)}
+    recode = compress_domain([np.array([50, 60, 80, 1])], queries, groups, Compression(filter=True))
+    assert variances(recode)["a"].tolist() == [8.0, 4.0, 4.0]
