@@ -40,6 +40,17 @@ class LedgerError(PrivsynError):
     """The ledger cannot be trusted or reached; closed before any look at the data."""
 
 
+class LedgerMissingError(LedgerError):
+    """There is no ledger where one was looked for; ``ledger`` is its address for people."""
+
+    def __init__(self, ledger: str) -> None:
+        self.ledger = ledger
+        super().__init__(
+            f"the ledger {ledger} is missing",
+            "Restore it from a backup, or set PRIVSYN_LEDGER to where it is; a new one would forget what was spent",
+        )
+
+
 class ContractError(PrivsynError):
     """A table broke its contract; ``failures`` lists what, without private values."""
 

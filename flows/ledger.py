@@ -76,7 +76,7 @@ class Ledger:
         """``url``: postgresql://..., sqlite:///FILE or a path; ``timeout``: seconds to wait for other writers
         (None: ledger_database.TIMEOUT).
 
-        Without ``create`` a ledger that is not there is a LedgerError.
+        Without ``create`` a ledger that is not there is a LedgerMissingError.
         """
         self._database = Database(url, timeout, create=create)
 

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.pool import NullPool
 
-from flows.errors import LedgerError, RequestError
+from flows.errors import LedgerError, LedgerMissingError, RequestError
 
 SCHEMA_VERSION = 1
 
@@ -106,7 +106,7 @@ class Database:
     def __init__(self, address: str | Path, timeout: float | None = None, *, create: bool = True) -> None:
         """``address``: a PostgreSQL or SQLite URL, or the path of an SQLite file; ``timeout`` in seconds.
 
-        Without ``create`` a ledger that is not there is a LedgerError.
+        Without ``create`` a ledger that is not there is a LedgerMissingError.
         """
         self.url = _url(address)
         self.sqlite = self.url.get_backend_name() == "sqlite"
@@ -115,7 +115,7 @@ class Database:
             if self.sqlite:
                 path = Path(str(self.url.database))
                 if not create and (not path.exists() or (path.is_file() and path.stat().st_size == 0)):
-                    raise self._missing()
+                    raise LedgerMissingError(self.name)
                 if path.exists() and not (path.is_file() or path.is_dir()):
                     raise LedgerError(f"the ledger {self.name} is not a regular file", "Name a file that lasts")
                 _make_private_file(path)
@@ -165,12 +165,6 @@ class Database:
                 connection.exec_driver_sql(statement)
             connection.execute(ledger_table.update().values(entries=ledger_table.c.entries))
 
-    def _missing(self) -> LedgerError:
-        return LedgerError(
-            f"the ledger {self.name} is missing, and releases were charged to it",
-            "Restore it from a backup, or set PRIVSYN_LEDGER to where it is; a new one would forget what was spent",
-        )
-
     def _create(self, *, create: bool) -> None:
         """Create what is missing, or refuse a schema from another version."""
         with self._engine.connect() as connection:
@@ -183,7 +177,7 @@ class Database:
                     "Use the version of privsyn-flows that wrote it",
                 )
         if not create:
-            raise self._missing()
+            raise LedgerMissingError(self.name)
         with self._engine.connect() as connection:
             connection.execution_options(immediate=True)
             with connection.begin():

@@ -7,28 +7,15 @@ makes a ledger: a file that does not exist yet is said to be missing, and holds 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from sqlalchemy.engine import make_url
 
-from flows.errors import LedgerError, RequestError
+from flows.errors import LedgerMissingError, RequestError
 from flows.ledger import DatasetSummary, Ledger
 from flows.settings import Settings
-
-
-def missing_file(url: str) -> Path | None:
-    """The SQLite file that ``url`` names and that does not exist; None for any other address."""
-    if "://" not in url:
-        path = Path(url).expanduser().absolute()
-    elif url.startswith("sqlite:///"):
-        path = Path(str(make_url(url).database)).absolute()
-    else:
-        return None
-    return None if path.exists() else path
 
 
 def _unknown(dataset: str, known: str) -> RequestError:
@@ -36,10 +23,7 @@ def _unknown(dataset: str, known: str) -> RequestError:
 
 
 def opened(url: str, dataset: str | None) -> Ledger:
-    """The ledger, which must exist and, where one is named, know the data set."""
-    missing = missing_file(url)
-    if missing is not None:
-        raise LedgerError(f"the ledger {missing} does not exist", "Set PRIVSYN_LEDGER to where it is, or restore it")
+    """The ledger, which must exist (LedgerMissingError) and, where one is named, know the data set (RequestError)."""
     return _summaries(url, dataset)[0]
 
 
@@ -86,7 +70,7 @@ def print_verified(verified: Verified, console: Console) -> None:
 
 
 def _summaries(url: str, dataset: str | None) -> tuple[Ledger, list[DatasetSummary]]:
-    ledger = Ledger(url)
+    ledger = Ledger(url, create=False)
     found = ledger.summary(dataset)
     if dataset is not None and not found:
         known = ", ".join(s.dataset for s in ledger.summary()) or "none yet"
@@ -96,11 +80,12 @@ def _summaries(url: str, dataset: str | None) -> tuple[Ledger, list[DatasetSumma
 
 def ledger_as_json(url: str, dataset: str | None) -> dict[str, Any]:
     """The audit's verdict, and one object a data set with its exact sums and every entry."""
-    if missing_file(url) is not None:
+    try:
+        ledger, summaries = _summaries(url, dataset)
+    except LedgerMissingError:
         if dataset is not None:
-            raise _unknown(dataset, "none yet")
+            raise _unknown(dataset, "none yet") from None
         return {"verified": True, "problems": [], "datasets": []}
-    ledger, summaries = _summaries(url, dataset)
     problems = ledger.verify()
     datasets = [
         {
@@ -119,13 +104,13 @@ def ledger_as_json(url: str, dataset: str | None) -> dict[str, Any]:
 
 def print_ledger(url: str, dataset: str | None, console: Console) -> bool:
     """The figures of each data set, for a named one also every entry; says and returns the audit's verdict."""
-    missing = missing_file(url)
-    if missing is not None:
+    try:
+        ledger, summaries = _summaries(url, dataset)
+    except LedgerMissingError as missing:
         if dataset is not None:
-            raise _unknown(dataset, "none yet")
-        console.print(f"The ledger {missing} does not exist yet: the first release makes it.", soft_wrap=True)
+            raise _unknown(dataset, "none yet") from None
+        console.print(f"The ledger {missing.ledger} does not exist yet: the first release makes it.", soft_wrap=True)
         return True
-    ledger, summaries = _summaries(url, dataset)
     problems = ledger.verify()
     if summaries:
         console.print(_figures(summaries))

@@ -325,3 +325,25 @@ def test_help_loads_nothing_heavy() -> None:
     program = f"import sys, flows.cli; print([m for m in {heavy!r} if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT)
     assert shown.stdout.strip() == "[]"
+
+
+UNSEEN_WRITES = set(
+    ["write_table", "ParquetWriter", "write_csv", "write_feather", "write_dataset", "to_parquet", "to_csv", "tofile"]
+)
+"""Calls that write a file without Python's own `open`: tests/faults.py must wrap each place by hand."""
+
+WRAPPED = {("flows/store.py", "ParquetWriter"), ("flows/records.py", "write_table")}
+"""(module, call) that it wraps."""
+
+
+def test_every_write_that_python_does_not_see_is_one_that_the_fault_tests_wrap() -> None:
+    found = {
+        (path.relative_to(ROOT).as_posix(), node.func.attr)
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in UNSEEN_WRITES
+        and ast.unparse(node.func.value) != "self.store"
+    }
+    assert found == WRAPPED

@@ -221,14 +221,6 @@ def test_a_locked_ledger_stops_a_release_before_its_data(again: Path) -> None:
         refused(again, "locked by another process", "Wait for the other run")
 
 
-def test_a_read_only_folder_or_file_stops_a_release_before_its_data(again: Path) -> None:
-    """As a user for whom permissions count."""
-    if os.geteuid() == 0:
-        pytest.skip("a superuser may write everything; test_a_ledger_that_cannot... [protect] stands for it")
-    ledger_file().chmod(0o400)
-    refused(again, "cannot be opened for writing", "right to write")
-
-
 def test_a_server_that_is_gone_stops_a_release_before_its_data(again: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRIVSYN_LEDGER", f"postgresql://user:hunter2@/none?host={again}")
     refused(again, "ledger", "cannot be used")

@@ -183,7 +183,7 @@ def test_without_a_ledger_nothing_is_verified(release: Path) -> None:
         result = privsyn("ledger", command)
         assert result.exit_code == 1
         assert result.stdout == ""
-        assert "does not exist" in result.stderr
+        assert "is missing" in result.stderr
     assert not Path(Settings().ledger).exists()
 
 

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from data_contracts.spec import Guarantee
-from flows.errors import BudgetRefusedError, LedgerError, RequestError
+from flows.errors import BudgetRefusedError, LedgerError, LedgerMissingError, RequestError
 from flows.ledger import Ledger, Line
 from flows.ledger_audit import GENESIS, Dataset, Entry, audit, entry_hash
+from flows.ledger_view import ledger_as_json, opened
 from tasks.privacy.accountant import epsilon_for, rho_for
 from tests.ledger_workers import reserve_many
 from tests.tampering import raw, tamper
@@ -143,6 +144,18 @@ def test_unknown_data_set_and_free_lines_are_refused(ledger):
     with pytest.raises(ValueError, match="positive"):
         ledger.reserve("people", "run-1", [line("a", "0")])
     assert ledger.summary("strangers") == [] and ledger.state("strangers", "a") is None
+
+
+def test_looking_makes_no_ledger(url):
+    with pytest.raises(LedgerMissingError, match="is missing"):
+        Ledger(url, create=False)
+    with pytest.raises(LedgerMissingError):
+        opened(url, None)
+    assert ledger_as_json(url, None) == {"verified": True, "problems": [], "datasets": []}
+    with pytest.raises(RequestError, match="does not know 'people'"):
+        ledger_as_json(url, "people")
+    Ledger(url)
+    assert opened(url, None).summary() == []
 
 
 def test_history_survives_the_process(ledger, url):
