@@ -327,9 +327,16 @@ def test_help_loads_nothing_heavy() -> None:
     assert shown.stdout.strip() == "[]"
 
 
-UNSEEN_WRITES = set(
-    ["write_table", "ParquetWriter", "write_csv", "write_feather", "write_dataset", "to_parquet", "to_csv", "tofile"]
-)
+UNSEEN_WRITES = {
+    "write_table",
+    "ParquetWriter",
+    "write_csv",
+    "write_feather",
+    "write_dataset",
+    "to_parquet",
+    "to_csv",
+    "tofile",
+}
 """Calls that write a file without Python's own `open`: tests/faults.py must wrap each place by hand."""
 
 WRAPPED = {("flows/store.py", "ParquetWriter"), ("flows/records.py", "write_table")}

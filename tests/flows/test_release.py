@@ -290,13 +290,13 @@ def test_schedules_stop_at_the_cap_and_the_refused_run_leaves_nothing(spec: Rele
     assert len(list(Settings().released_root.iterdir())) == 1
 
 
-def test_a_structural_error_gives_the_reservation_back(places: Path) -> None:
-    """A ragged CSV row shows only while reading: nothing was drawn, so nothing stays charged."""
+def test_a_row_that_breaks_the_table_is_found_before_anything_is_reserved(places: Path) -> None:
+    """A ragged CSV row shows only while reading: the rows are read once before the ledger is asked for room."""
     (places / "ragged.csv").write_text("a,b\n1,2\n3\n")
     columns = {"a": {"kind": "integer", "min": 0, "max": 9}, "b": {"kind": "integer", "min": 0, "max": 9}}
     with pytest.raises(RequestError):
         run(make_spec(columns, data=str(places / "ragged.csv")))
-    assert spent() == 0
+    assert Ledger(Settings().ledger).entries() == []
 
 
 def test_a_refused_first_request_does_not_fix_the_cap(spec: ReleaseSpec) -> None:
