@@ -12,6 +12,7 @@ import pytest
 
 from flows import publish
 from flows.publish import ReleaseSummary
+from flows.shell import Shell
 from tests.releases import few, run
 from tests.specs import people
 
@@ -52,10 +53,12 @@ def test_20_mutant_the_seconds_of_a_run_in_its_manifest(
     places: Path, save: Save, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planted mutant: the manifest tells how long the run took, which depends on the private table."""
-    write = publish.write_json
+    write = publish.write_manifest
 
-    def with_seconds(path: Path, content: dict[str, Any]) -> None:
-        write(path, {**content, "seconds": 1.25} if path.name == "manifest.json" else content)
+    def with_seconds(shell: Shell, folder: Path, rows: int) -> None:
+        write(shell, folder, rows)
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        (folder / "manifest.json").write_text(json.dumps({**manifest, "seconds": 1.25}), encoding="utf-8")
 
-    monkeypatch.setattr(publish, "write_json", with_seconds)
+    monkeypatch.setattr(publish, "write_manifest", with_seconds)
     assert measurements(run(few(save(people(200))))) == ["seconds"]
