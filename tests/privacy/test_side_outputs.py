@@ -191,7 +191,9 @@ def commands(places: Path, run_name: str) -> dict[str, tuple[tuple[object, ...],
             ("spec", "check", yaml, "--data", places / "source" / "people.csv"),
             ("flows.source.Source.batches",),
         ),
-        "ledger": (("ledger", "show", "people"), ()),
+        "show": (("ledger", "show", "people"), ()),
+        "verify": (("ledger", "verify"), ("flows.ledger.Ledger.entries",)),
+        "export": (("ledger", "export"), ()),
     }
 
 
