@@ -148,7 +148,7 @@ RECODE = _long(
     ],
     _expect("expect_compound_columns_to_be_unique", column_list=["attribute", "code"]),
     _at_least("coarse", 0),
-    _at_least("weight", 0, strict=True),
+    _at_least("weight", 0),
     _at_least("variance", 0),
 )
 """Fine code -> coarse code of every attribute, with the fine code's public label.  ``weight`` is the
