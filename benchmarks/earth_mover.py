@@ -7,7 +7,6 @@ real data.
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from math import inf
 
 import numpy as np
 
+from benchmarks.memory import memory_mb
 from tasks.metrics.earth_mover import Axis, aemc
 from tasks.metrics.generalization import default_hierarchy
 
@@ -60,7 +60,7 @@ def measure(weights: str, tolerance: float) -> None:
     start, used = time.perf_counter(), time.process_time()
     result = aemc(synthetic, real, axes, tolerance)
     seconds, used = time.perf_counter() - start, time.process_time() - used
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    peak = memory_mb("VmHWM") / 1024
     used_text = f"{seconds:6.1f} s (CPU {used:.1f} s)  {peak:.2f} GiB"
     print(f"{weights:24s} Delta {tolerance:<4g} AEMC {result.aemc:.6f}  {used_text}", flush=True)
 

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.bench import chosen_marginals
 from benchmarks.census_like import census_like
+from benchmarks.memory import memory_mb
 from benchmarks.tables import FOLDER, table_spec
 from benchmarks.whole_release import census_spec
 from data_contracts.spec import ReleaseSpec, Synthesis
@@ -53,15 +54,6 @@ class Point:
     cpu: float
     peak_mb: float
     note: str = ""
-
-
-def memory_mb(field: str) -> float:
-    """``VmHWM`` (peak) or ``VmRSS`` (now) of this process in MB; NaN where the system does not tell."""
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return float("nan")
-    return next(float(line.split()[1]) / 1024 for line in lines if line.startswith(field))
 
 
 def released(spec: ReleaseSpec, folder: Path) -> tuple[float, float, int, int]:

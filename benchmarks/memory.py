@@ -1,0 +1,18 @@
+"""The memory of this very process.
+
+Belongs here: reading it from the system.  Does not belong here: the memory of a command (whole_release.py).  The usual
+figure (``ru_maxrss``) also counts the process that started this one; these do not.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def memory_mb(field: str) -> float:
+    """``VmHWM`` (peak) or ``VmRSS`` (now) of this process in MB (2^20 bytes); NaN where the system does not tell."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return float("nan")
+    return next(float(line.split()[1]) / 1024 for line in lines if line.startswith(field))
