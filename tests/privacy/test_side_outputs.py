@@ -165,7 +165,7 @@ def test_12_mutant_a_private_table_in_the_released_root(places: Path, save: Save
 
 # every command, under Prefect, with everything logged
 
-LATER = ("tasks.select_pairs.select_pairs",)
+LATER = ("tasks.synthesize.synthesize",)
 SLIGHT = {"range_queries": 20, "nist_schemas": 5, "nist_queries": 5, "attack_rows": 20}
 
 
