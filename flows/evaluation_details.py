@@ -21,8 +21,10 @@ from data_contracts.evaluation import OneWay, Pair, SizeError, StageError
 from flows.errors import RequestError
 from flows.evaluation_tables import Coded, Release
 from tasks import marginals, noisy
-from tasks.compress_domain import Recode, coarse_domain, recode_from_table
+from tasks.codecs import EncodingPlan
+from tasks.compress_domain import Recode, coarse_domain, recode_from_table, refined
 from tasks.kernels.counting import CodeTable, count
+from tasks.make_consistent import measured_marginals
 from tasks.marginals import Marginal
 from tasks.metrics.error_sources import (
     PairError,
@@ -41,7 +43,10 @@ SIZE_CLASSES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 
 @dataclass(frozen=True)
 class ReleasedTables:
-    """What a release published of its noisy marginals, read from its folder; nothing private."""
+    """What a release published of its noisy marginals, read from its folder; nothing private.
+
+    ``recode`` has all noisy one-ways pooled, ``measured`` the larger marginals.
+    """
 
     recode: Recode
     measured: tuple[Marginal, ...]
@@ -53,7 +58,7 @@ class ReleasedTables:
         """From the release's folder; RequestError for tables that are missing, damaged or of another version."""
         where = release.folder / "marginals"
         try:
-            found = cls._read(where)
+            found = cls._read(where, release.encoding)
             sizes = {attribute: len(r.coarse) for attribute, r in found.recode.items()}
             if sizes != {codec.attribute: codec.size for codec in release.encoding.codecs}:
                 raise ValueError("these are not the codes of the release's spec")
@@ -66,17 +71,15 @@ class ReleasedTables:
             ) from error
 
     @classmethod
-    def _read(cls, where: Path) -> ReleasedTables:
-        recode = recode_from_table(pq.read_table(where / "recode.parquet"))
-        domain = coarse_domain(recode)
+    def _read(cls, where: Path, encoding: EncodingPlan) -> ReleasedTables:
+        first = recode_from_table(pq.read_table(where / "recode.parquet"))
+        domain = coarse_domain(first)
         queries = noisy.receipts_from_table(pq.read_table(where / "measured_receipts.parquet"))
         answers = noisy.answers_from_table(pq.read_table(where / "measured.parquet"), queries)
-        measured = tuple(
-            Marginal(q.attributes, a.reshape(domain.shape(q.attributes)).astype(np.float64))
-            for q, a in zip(queries, answers, strict=True)
-        )
+        recode = refined(first, queries, answers, encoding.groups)
+        measured = tuple(measured_marginals(queries, answers, domain))
         consistent = tuple(marginals.from_table(pq.read_table(where / "consistent.parquet"), domain))
-        return cls(recode, measured, tuple(q.sigma for q in queries), consistent)
+        return cls(recode, measured, tuple(m.sigma for m in measured), consistent)
 
     def recoded(self, real: Coded, synthetic: Coded) -> tuple[CodeTable, CodeTable]:
         """Both tables in the compressed domain, filtered values as one code more."""

@@ -22,11 +22,11 @@ from flows.shell import Shell, StepRefs
 from flows.store import ZoneError
 from tasks import marginals
 from tasks.codecs import EncodingPlan
-from tasks.compress_domain import AttributeRecode, Recode, coarse_domain, noisy_total, recode_from_table
+from tasks.compress_domain import AttributeRecode, Recode, coarse_domain, noisy_total, recode_from_table, refined
 from tasks.kernels.counting import CodeTable, count, count_all
 from tasks.marginals import Marginal
 from tasks.metrics.error_sources import expected_l1
-from tasks.noisy import receipts_from_table
+from tasks.noisy import answers_from_table, receipts_from_table
 
 Floats = NDArray[np.float64]
 
@@ -63,6 +63,7 @@ class ReleasedInputs:
             shell.request.encoding,
             read(ref("compress_domain.recode")),
             read(ref("measure_marginals.receipts")),
+            read(ref("measure_marginals.noisy")),
             read(ref("make_consistent.marginals")),
             list(shell.store.read_batches(ref("append_attributes.codes"))),
         )
@@ -73,16 +74,18 @@ class ReleasedInputs:
         encoding: EncodingPlan,
         recode: pa.Table,
         receipts: pa.Table,
+        answers: pa.Table,
         consistent: pa.Table,
         codes: Sequence[pa.RecordBatch],
     ) -> ReleasedInputs:
-        """From released tables: the recode, the measured marginals' receipts, the marginals and the codes."""
-        found = recode_from_table(recode)
+        """From released tables: the recode, what was measured (receipts, answers), the marginals and the codes."""
+        queries = receipts_from_table(receipts)
+        found = refined(recode_from_table(recode), queries, answers_from_table(answers, queries), encoding.groups)
         domain = coarse_domain(found)
         return cls(
             encoding,
             found,
-            tuple(receipts_from_table(receipts)),
+            tuple(q for q in queries if len(q.attributes) > 1),
             tuple(marginals.from_table(consistent, domain)),
             CodeTable.from_arrow(codes, domain),
         )

@@ -32,6 +32,7 @@ from tasks import (
     marginals,
     measure_marginals,
     one_way_marginals,
+    one_ways_again,
     select_pairs,
     synthesize,
 )
@@ -89,7 +90,7 @@ def _again(request: Request, recode: compress_domain.Recode) -> float:
     if not request.spec.split.again:
         return 0.0
     first, third = request.stage_rho("one_way_marginals"), request.stage_rho("measure_marginals")
-    return one_way_marginals.again(recode, request.total_rho(), first, third, request.records)
+    return one_ways_again.again(recode, request.total_rho(), first, third, request.records)
 
 
 def _combine(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:

@@ -7,7 +7,6 @@ Paper: Algorithm 3, line 1.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -17,13 +16,7 @@ from numpy.typing import NDArray
 
 from data_contracts.domain import Domain
 from data_contracts.receipts import Query, sigma_for
-from tasks.compress_domain import Recode, noisy_total
 from tasks.kernels.counting import CodeTable, count_all
-
-MOST = 0.75
-"""Most of a release's budget that the one-ways get, first and again."""
-
-_LEVEL, _REFERENCE, _EXPONENT = 0.3, 0.012, 0.4
 
 
 def plan(domain: Domain, rho: Fraction, records: int, *, equal: bool = True) -> list[Query]:
@@ -49,21 +42,6 @@ def allocate(cells: Sequence[int], rho: Fraction) -> list[Fraction]:
     total = sum((weights[c] * times for c, times in Counter(cells).items()), Fraction(0))
     shares = {c: rho * w / total for c, w in weights.items()}
     return [shares[c] for c in cells]
-
-
-def again(recode: Recode, rho: Fraction, first: Fraction, third: Fraction, records: int) -> float:
-    """The share of the third stage's budget, 0 .. 1, that goes to measuring the one-ways once more.
-
-    ``rho``: of the whole release; ``first`` and ``third``: what the stages have of it.  The noise that all of ``rho``
-    would leave in a one-way, as a share nu of the noisy number of rows, says how far pairs can be had at all: the
-    one-ways get 0.3 (nu / 0.012)^0.4 of ``rho`` altogether, at least ``first`` and at most MOST.  Public constants
-    (chosen on public tables) and released counts only.  Not in the paper.
-    """
-    sizes = np.array([len(r.coarse) for r in recode.values()], dtype=np.float64)
-    noise = math.sqrt(2 / math.pi) * float((sizes ** (2 / 3)).sum()) ** 1.5 * records / math.sqrt(2 * float(rho))
-    share = noise / len(sizes) / max(noisy_total(recode), 1.0)
-    wanted = min(_LEVEL * (share / _REFERENCE) ** _EXPONENT, MOST) * float(rho)
-    return min(max((wanted - float(first)) / float(third), 0.0), 1.0)
 
 
 def exact(rows: CodeTable, queries: Sequence[Query], threads: int) -> Iterator[NDArray[np.int64]]:

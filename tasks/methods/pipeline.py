@@ -30,6 +30,7 @@ from tasks import (
     make_consistent,
     measure_marginals,
     one_way_marginals,
+    one_ways_again,
     select_pairs,
     synthesize,
 )
@@ -158,7 +159,7 @@ def _again(task: Task, budget: _Budget, recode: compress_domain.Recode) -> float
     if not task.settings.split.again:
         return 0.0
     whole = rho_for(task.epsilon, task.delta, task.settings.accountant)
-    return one_way_marginals.again(recode, whole, budget.one_way, budget.measurement, task.records)
+    return one_ways_again.again(recode, whole, budget.one_way, budget.measurement, task.records)
 
 
 def _mechanisms(

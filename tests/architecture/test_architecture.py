@@ -82,6 +82,7 @@ MAY_SHARE = {
     ("make_consistent", "compress_domain"),
     ("decode", "compress_domain"),
     ("indif_scores", "compress_domain"),  # the value Recode
+    ("select_pairs", "compress_domain"),
 }
 """(step's module, other step's module whose value it uses)."""
 

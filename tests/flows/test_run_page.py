@@ -135,13 +135,12 @@ def artifacts(flow_run: UUID) -> dict[str, Any]:
 def from_folder(folder: Path) -> Overview:
     """The overview from a released folder alone: the codes are read back from the synthetic rows."""
     opened = open_release(folder, Settings(), "nowhere")
-    recode, receipts, consistent = (
-        pq.read_table(folder / f"marginals/{n}.parquet") for n in ("recode", "measured_receipts", "consistent")
-    )
+    names = ("recode", "measured_receipts", "measured", "consistent")
+    recode, receipts, answers, consistent = (pq.read_table(folder / f"marginals/{n}.parquet") for n in names)
     fine = read_table(folder / "synthetic.parquet", opened.encoding, opened.spec, "folder").fine
     codes = recoded(fine, recode_from_table(recode))
     rows = CodeTable(codes.domain, codes.columns).to_arrow().to_batches()
-    return overview(ReleasedInputs.of(opened.encoding, recode, receipts, consistent, rows))
+    return overview(ReleasedInputs.of(opened.encoding, recode, receipts, answers, consistent, rows))
 
 
 def test_the_run_page_shows_what_the_released_folder_says_and_nothing_else(spec: ReleaseSpec, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from data_contracts.spec import Compression
 from tasks.compress_domain import compress_domain
 from tasks.kernels.counting import CodeTable
 from tasks.measure_marginals import exact, plan
-from tasks.one_way_marginals import MOST, again
+from tasks.one_ways_again import MOST, again
 
 COARSE, FINE = Domain.of({"a": 2, "b": 3}), Domain.of({"a": 4, "b": 3})
 WEIGHTS = {("a", "b"): 0.5, ("a",): 0.3, ("b",): 0.2}
