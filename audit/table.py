@@ -76,8 +76,8 @@ def claimed_mu(spec: ReleaseSpec) -> float:
 def main() -> int:
     """Print the table; 1 if the release is above its claim or a planted fault is below it."""
     parser = argparse.ArgumentParser(prog="python -m audit", description="Lower bounds on epsilon, from many runs.")
-    parser.add_argument("--runs", type=int, default=10_000, help="runs of each table for the release")
-    parser.add_argument("--mutant-runs", type=int, default=5_000, help="the same for each planted fault")
+    parser.add_argument("--runs", type=int, default=5_000, help="runs of each table for the release")
+    parser.add_argument("--mutant-runs", type=int, default=1_500, help="the same for each planted fault")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--markdown", type=Path, help="also write the table into this page, between its marks")
     arguments = parser.parse_args()

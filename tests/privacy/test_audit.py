@@ -1,6 +1,6 @@
 """Bug class 19, bugs that only audits see: the empirical lower bound stays below the claim, and above it for mutants.
 
-Short here: some hundred runs, with seeded noise of the same distribution.  `make audit` has ten thousand, with the
+Short here: some hundred runs, with seeded noise of the same distribution.  `make audit` has thousands, with the
 release's own noise.
 """
 
