@@ -148,8 +148,9 @@ def faster(runs: Runs, table: str, epsilon: float) -> str:
 
 
 def missing(runs: Runs, table: str, epsilon: float) -> str:
-    """The peers that nothing is known of at a table and epsilon: not run, and not stopped at a limit either."""
-    names = [m for m in PEERS if not runs.of(m, table, epsilon) and not runs.stopped(m, table, epsilon)]
+    """The peers that were run elsewhere and neither run nor stopped at a limit at this table and epsilon."""
+    ran = [m for m in PEERS if m in runs.methods]
+    names = [m for m in ran if not runs.of(m, table, epsilon) and not runs.stopped(m, table, epsilon)]
     return ", ".join(title(m) for m in names)
 
 
@@ -172,8 +173,10 @@ def page(runs: Runs) -> list[str]:
             if any(leads):
                 cells = [table, f"{epsilon:g}", *leads, faster(runs, table, epsilon), missing(runs, table, epsilon)]
                 lines.append("| " + " | ".join(cells) + " |")
+    never = ", ".join(title(m) for m in PEERS if m not in runs.methods)
     lines += [
         "",
+        *([f"Not run at all yet: {never}.", ""] if never else []),
         "All runs: mean ± standard deviation over the seeds; seconds and peak memory are means. Other work on the "
         "machine lengthened the wall times, CPU seconds hardly.",
         "",
