@@ -32,7 +32,6 @@ from tasks import (
     marginals,
     measure_marginals,
     one_way_marginals,
-    one_ways_again,
     select_pairs,
     synthesize,
 )
@@ -78,19 +77,9 @@ def _codes(batches: Batches, domain: Domain, *, padded: bool = False) -> Wide:
 
 def _select(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     queries, answers = inputs.noisy("indif_scores")
-    recode = inputs.recode()
-    again = _again(request, recode)
-    rho = float(request.stage_rho("measure_marginals")) * (1 - again)
-    how = (request.records, request.spec.selection)
-    return {"pairs": select_pairs.select(queries, [float(a[0]) for a in answers], recode, rho, *how)}
-
-
-def _again(request: Request, recode: compress_domain.Recode) -> float:
-    """The share of the third stage's budget that measures the one-ways again."""
-    if not request.spec.split.again:
-        return 0.0
-    first, third = request.stage_rho("one_way_marginals"), request.stage_rho("measure_marginals")
-    return one_ways_again.again(recode, request.total_rho(), first, third, request.records)
+    scores, rho = [float(a[0]) for a in answers], float(request.stage_rho("measure_marginals"))
+    how = (inputs.recode(), rho, request.records, request.spec.selection)
+    return {"pairs": select_pairs.select(queries, scores, *how, again=request.spec.split.again)}
 
 
 def _combine(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -101,7 +90,7 @@ def _combine(request: Request, inputs: Inputs, progress: Progress) -> Mapping[st
     cliques = combine_cliques.combine_cliques({(p["a"], p["b"]): p["score"] for p in pairs}, domain, gamma)
     by_share = selection.choice == "expected_error"
     weights = {(p["a"], p["b"]): p["weight"] for p in pairs} if by_share else None
-    weighed = combine_cliques.weigh(cliques, domain, fine, weights, _again(request, recode))
+    weighed = combine_cliques.weigh(cliques, domain, fine, weights)
     return {"cliques": combine_cliques.cliques_to_table(weighed, domain, fine)}
 
 
@@ -177,10 +166,8 @@ def _stage(request: Request, name: str) -> dict[str, Any]:
     return {"rho": str(request.stage_rho(name)), "records": request.records}
 
 
-def _thirds(request: Request) -> dict[str, Any]:
-    """What decides how the third stage's budget is shared between pairs and one-ways."""
-    first = str(request.stage_rho("one_way_marginals")) if request.spec.split.again else None
-    return {**_stage(request, "measure_marginals"), "first": first, "all": str(request.total_rho()) if first else None}
+def _choice(request: Request) -> dict[str, Any]:
+    return request.spec.selection.model_dump(include={"choice", "max_cells"})
 
 
 _RELEASED = {"noisy": tables.NOISY, "receipts": tables.RECEIPTS}
@@ -252,7 +239,7 @@ SELECT_PAIRS = Step(
     Kind.POSTPROCESS,
     ("indif_scores.noisy", "indif_scores.receipts", _RECODE),
     {"pairs": tables.PAIRS},
-    lambda r: {**_thirds(r), "max_cells": r.spec.selection.max_cells, "choice": r.spec.selection.choice},
+    lambda r: {**_stage(r, "measure_marginals"), "again": r.spec.split.again, **_choice(r)},
     _select,
     version=2,
 )
@@ -262,7 +249,7 @@ COMBINE_CLIQUES = Step(
     Kind.POSTPROCESS,
     ("select_pairs.pairs", _RECODE),
     {"cliques": tables.CLIQUES},
-    lambda r: {**_thirds(r), "gamma": r.spec.selection.gamma if r.spec.selection.combine_cliques else None},
+    lambda r: {**_choice(r), "gamma": r.spec.selection.gamma if r.spec.selection.combine_cliques else None},
     _combine,
     version=2,
 )

@@ -43,6 +43,10 @@ def combine_cliques(pairs: Mapping[tuple[str, str], float], domain: Domain, gamm
     return taken + rest or [(a,) for a in domain.attributes]
 
 
+LEAST_AGAIN = 1e-3
+"""One-ways are measured again only for at least this share of the third stage's budget."""
+
+
 @dataclass(frozen=True)
 class _Growing:
     """A clique by its attributes' positions, ascending; ``room`` has a bit for each later attribute adjacent to all."""
@@ -97,21 +101,20 @@ def weigh(
     domain: Domain,
     fine: Domain,
     weights: Mapping[tuple[str, str], float] | None,
-    again: float,
 ) -> dict[Clique, float]:
     """Every clique to measure, in order, with the weight by which the third stage's budget is shared.
 
-    weights: of the selected pairs, a clique having the sum of its pairs'; None: equation (1), cells^(2/3).
-    again: the share of the one-ways, measured once more on the ``fine`` codes and sharing it by equation (1); where
-    ``cliques`` are one-ways only (no pair was selected), they have all.
+    weights: of the selected pairs, a clique having the sum of its pairs'; what they leave of 1 is for the one-ways,
+    measured once more on the ``fine`` codes and sharing it by equation (1).  None: the cliques have all, by equation
+    (1).  Where ``cliques`` are one-ways only (no pair was selected), these have all.
     """
     single: dict[Clique, float] = {(a,): fine.size(a) ** (2 / 3) for a in fine.attributes}
     larger = {c: _weight(c, domain, weights) for c in cliques if len(c) > 1}
-    if not larger or again <= 0:
+    left = 0.0 if weights is None else 1 - sum(weights.values())
+    if not larger or left < LEAST_AGAIN:
         return larger or single
-    total, ones = sum(larger.values()), sum(single.values())
-    shared = {c: w / total * (1 - again) for c, w in larger.items()}
-    return {**shared, **{c: w / ones * again for c, w in single.items()}}
+    ones = sum(single.values())
+    return {**larger, **{c: w / ones * left for c, w in single.items()}}
 
 
 def _weight(clique: Clique, domain: Domain, weights: Mapping[tuple[str, str], float] | None) -> float:

@@ -49,6 +49,17 @@ class Departures:
         left = 1 + 2 * rho * scaled
         return np.asarray(_MEAN * (self.cells * self.tau * scaled / (left * np.sqrt(left))).sum(axis=1))
 
+    def and_also(self, other: Departures) -> Departures:
+        """These marginals and then the others; fewer groups of cells are filled up with none."""
+        groups = max(self.tau.shape[1], other.tau.shape[1])
+
+        def wide(values: Floats) -> Floats:
+            return np.pad(values, ((0, 0), (0, groups - values.shape[1])))
+
+        return Departures(
+            np.vstack([wide(self.tau), wide(other.tau)]), np.vstack([wide(self.cells), wide(other.cells)])
+        )
+
     def only(self, chosen: NDArray[np.intp]) -> Departures:
         """Those of the marginals at the positions ``chosen``."""
         return Departures(self.tau[chosen], self.cells[chosen])

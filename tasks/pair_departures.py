@@ -1,4 +1,4 @@
-"""What noisy scores and one-ways say of each pair's departure from independence, cell by cell.
+"""What noisy scores and one-ways say of each pair's departure from independence, and of their own errors.
 
 Belongs here: the standard deviations that the choice of pairs works with.  Does not belong here: the scores
 (indif_scores.py), the choice (select_pairs.py), what is done with a measured pair (shrink_departures.py).
@@ -8,6 +8,10 @@ A score is the L1 distance of a pair from independence.  Two things make it too 
 the reference itself: the expected distance that this alone would make is taken off in squares, as errors add.  And the
 pairs of largest score are, among many, those whose noise was largest: half a standard deviation is taken off all.
 What is left is spread over the cells in proportion to their expected counts.
+
+One-ways are in every marginal of their attribute, measured or not, so an error of theirs is worth more than one of a
+pair.  With few rows or a small epsilon little can be known of pairs, and the third stage's budget is better spent on
+measuring one-ways once more.
 """
 
 from __future__ import annotations
@@ -26,6 +30,9 @@ Floats = NDArray[np.float64]
 
 CAUTION = 0.5
 """Standard deviations of a score's noise that are taken off it."""
+
+IMPORTANCE = 0.3
+"""In how many of the pairs of its attribute an error of a one-way shows, as a share of them."""
 
 _GROUPS = 6  # of one attribute's codes, each a quarter as large as the one before; a last one holds those at 0
 _MEAN = math.sqrt(2 / math.pi)
@@ -54,6 +61,14 @@ def pair_departures(
     scale = np.divide(left, _MEAN * mass, out=np.zeros_like(left), where=mass > 0)
     flat = (len(pairs), (_GROUPS + 1) ** 2)
     return Departures((scale[:, None, None] * share).reshape(flat), cells.reshape(flat))
+
+
+def one_way_departures(recode: Recode) -> Departures:
+    """One row an attribute: its noisy fine one-way errs by its noise, and so do IMPORTANCE of its pairs."""
+    others = IMPORTANCE * (len(recode) - 1)
+    tau = [[math.sqrt(r.variance[0])] for r in recode.values()]
+    cells = [[len(r.coarse) * others] for r in recode.values()]
+    return Departures(np.array(tau), np.array(cells, dtype=np.float64))
 
 
 def variances(recode: Recode) -> dict[str, Floats]:

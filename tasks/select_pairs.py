@@ -20,7 +20,7 @@ from data_contracts.spec import Selection
 from data_contracts.tables import PAIRS
 from tasks.compress_domain import Recode, coarse_domain
 from tasks.expected_error import Departures, share_out
-from tasks.pair_departures import pair_departures
+from tasks.pair_departures import one_way_departures, pair_departures
 
 LEAST_GAIN = 0.3
 """A pair is measured only if that is expected to take at least this share of its error away."""
@@ -82,10 +82,12 @@ def select(
     rho: float,
     records: int,
     settings: Selection,
+    *,
+    again: bool,
 ) -> pa.Table:
     """The contract PAIRS by ``settings.choice``: from the scores' queries (one a pair, all of one sigma) and answers.
 
-    ``rho``: what the pairs can have of the third stage's budget.
+    ``rho``: the third stage's budget; ``again``: whether one-ways compete for it, too (``expected_error`` only).
     """
     pairs = [(q.attributes[0], q.attributes[1]) for q in queries]
     domain = coarse_domain(recode)
@@ -94,7 +96,8 @@ def select(
         return select_pairs(pairs, scores, cells, rho, records, settings.max_cells)
     noisy_reference = settings.scores == "one_ways"
     departures = pair_departures(pairs, scores, queries[0].sigma, recode, noisy_reference=noisy_reference)
-    return select_by_expected_error(pairs, scores, cells, departures, rho, records, settings.max_cells)
+    one_ways = one_way_departures(recode) if again else None
+    return select_by_expected_error(pairs, scores, cells, departures, rho, records, settings.max_cells, one_ways)
 
 
 def select_pairs(
@@ -124,19 +127,22 @@ def select_by_expected_error(
     rho: float,
     records: int,
     max_cells: int,
+    one_ways: Departures | None = None,
 ) -> pa.Table:
-    """The contract PAIRS: the pairs, and their shares of ``rho``, that make the expected error of all pairs least.
+    """The contract PAIRS: the pairs, and their shares of ``rho``, that make the expected error of all least.
 
     departures: one row a pair (tasks/pair_departures.py).  Pairs whose error would fall by less than LEAST_GAIN at
     their share are left out, again and again until all that stay gain that much: a faint measurement of many pairs
-    costs the rows more than the model knows.  Those that gain most come first; a pair's weight is its share.
+    costs the rows more than the model knows.  Those that gain most come first; a pair's weight is its share.  With
+    ``one_ways``, these compete for the budget; what the weights leave of 1 is for measuring them again.
     """
+    rivals = Departures(np.zeros((0, 1)), np.zeros((0, 1))) if one_ways is None else one_ways
     alone = departures.error(np.zeros(len(pairs)))
     left = np.flatnonzero((alone > 0) & (np.asarray(cells) <= max_cells))
     shares = gains = np.zeros(0)
     while left.size:
         candidates = departures.only(left)
-        shares = share_out(candidates, rho, records)
+        shares = share_out(candidates.and_also(rivals), rho, records)[: left.size]
         gains = alone[left] - candidates.error(shares, records)
         stays = gains >= LEAST_GAIN * alone[left]
         if stays.all():

@@ -30,7 +30,6 @@ from tasks import (
     make_consistent,
     measure_marginals,
     one_way_marginals,
-    one_ways_again,
     select_pairs,
     synthesize,
 )
@@ -135,7 +134,7 @@ def _choose(
         return {}, []
     if variant.marginals == "all":
         all_pairs = [p for p in combinations(domain.attributes, 2) if domain.cells(p) <= selection.max_cells]
-        return combine_cliques.weigh(all_pairs, domain, fine, None, 0.0), []
+        return combine_cliques.weigh(all_pairs, domain, fine, None), []
     sensitivity = indif_scores.SENSITIVITY if reference is None else indif_scores.REFERENCE_SENSITIVITY
     planned = indif_scores.plan(domain, budget.selection, task.records, sensitivity)
     queries = [q.under(pricing_of(task.settings.accountant)) for q in planned]
@@ -144,22 +143,14 @@ def _choose(
         scores, spent = list(exact(rows, queries, task.threads)), []
     else:
         scores, spent = _noisy(task, queries, exact, rows), queries
-    again = _again(task, budget, recode)
-    rho = float(budget.measurement) * (1 - again)
-    pairs = select_pairs.select(queries, [float(s[0]) for s in scores], recode, rho, task.records, selection)
+    how = (recode, float(budget.measurement), task.records, selection)
+    pairs = select_pairs.select(queries, [float(s[0]) for s in scores], *how, again=task.settings.split.again)
     chosen = pairs.to_pylist()
     gamma = selection.gamma if selection.combine_cliques else 0
     cliques = combine_cliques.combine_cliques({(p["a"], p["b"]): p["score"] for p in chosen}, domain, gamma)
     by_share = selection.choice == "expected_error"
     weights = {(p["a"], p["b"]): p["weight"] for p in chosen} if by_share else None
-    return combine_cliques.weigh(cliques, domain, fine, weights, again), spent
-
-
-def _again(task: Task, budget: _Budget, recode: compress_domain.Recode) -> float:
-    if not task.settings.split.again:
-        return 0.0
-    whole = rho_for(task.epsilon, task.delta, task.settings.accountant)
-    return one_ways_again.again(recode, whole, budget.one_way, budget.measurement, task.records)
+    return combine_cliques.weigh(cliques, domain, fine, weights), spent
 
 
 def _mechanisms(

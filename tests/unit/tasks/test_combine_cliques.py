@@ -81,13 +81,13 @@ FINE = Domain(DOMAIN.attributes, tuple(8 * size for size in DOMAIN.sizes))
 def test_weights_are_those_of_the_pairs_inside_or_equation_1() -> None:
     given = {("a", "b"): 0.2, ("c", "b"): 0.3, ("a", "c"): 0.1, ("c", "d"): 0.4}
     cliques = [("a", "b", "c"), ("c", "d")]
-    assert weigh(cliques, DOMAIN, FINE, given, 0.0) == pytest.approx({cliques[0]: 0.6, cliques[1]: 0.4})
+    assert weigh(cliques, DOMAIN, FINE, given) == pytest.approx({cliques[0]: 0.6, cliques[1]: 0.4})
     by_cells = {c: DOMAIN.cells(c) ** (2 / 3) for c in cliques}
-    assert weigh(cliques, DOMAIN, FINE, None, 0.0) == by_cells
+    assert weigh(cliques, DOMAIN, FINE, None) == by_cells
 
 
 def test_one_ways_again_take_their_share_after_the_cliques() -> None:
-    weighed = weigh([("c", "d")], DOMAIN, FINE, {("c", "d"): 5.0}, 0.3)
+    weighed = weigh([("c", "d")], DOMAIN, FINE, {("c", "d"): 0.7})
     assert next(iter(weighed)) == ("c", "d")
     assert weighed["c", "d"] == pytest.approx(0.7)
     ones = {c: w for c, w in weighed.items() if len(c) == 1}
@@ -96,6 +96,6 @@ def test_one_ways_again_take_their_share_after_the_cliques() -> None:
 
 
 def test_without_a_pair_the_fine_one_ways_have_all() -> None:
-    weighed = weigh(combine_cliques({}, DOMAIN, 5_000), DOMAIN, FINE, {}, 0.0)
+    weighed = weigh(combine_cliques({}, DOMAIN, 5_000), DOMAIN, FINE, {})
     assert weighed == {(a,): FINE.size(a) ** (2 / 3) for a in FINE.attributes}
     assert cliques_to_table(weighed, DOMAIN, FINE)["cells"].to_pylist() == list(FINE.sizes)

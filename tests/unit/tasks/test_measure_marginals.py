@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 
 from data_contracts.domain import Domain
-from data_contracts.receipts import Query, total_rho
-from data_contracts.spec import Compression
-from tasks.compress_domain import compress_domain
+from data_contracts.receipts import total_rho
 from tasks.kernels.counting import CodeTable
 from tasks.measure_marginals import exact, plan
-from tasks.one_ways_again import MOST, again
 
 COARSE, FINE = Domain.of({"a": 2, "b": 3}), Domain.of({"a": 4, "b": 3})
 WEIGHTS = {("a", "b"): 0.5, ("a",): 0.3, ("b",): 0.2}
@@ -53,21 +50,3 @@ def test_single_attributes_come_last() -> None:
     queries = plan({("a",): 1.0, ("a", "b"): 1.0}, COARSE, FINE, Fraction(1), 1)
     with pytest.raises(ValueError, match="before single"):
         list(exact(table(COARSE, [0], [0]), lambda: table(FINE, [0], [0]), queries, 1))
-
-
-def share_again(rows: int, rho: Fraction, records: int = 1) -> float:
-    counts = [np.full(40, rows // 40), np.full(20, rows // 20)]
-    queries = [Query(("a",), 40, 1, 1.0), Query(("b",), 20, 1, 1.0)]
-    groups = {a: np.arange(n, dtype=np.int32) for a, n in (("a", 40), ("b", 20))}
-    recode = compress_domain(counts, queries, groups, Compression())
-    return again(recode, rho, rho * Fraction(3, 10), rho * Fraction(13, 20), records)
-
-
-def test_one_ways_are_measured_again_where_noise_is_large_for_the_rows() -> None:
-    rho = Fraction(1, 100)
-    assert share_again(10**6, rho) == 0
-    few, fewer = share_again(4_000, rho), share_again(2_000, rho)
-    assert 0 < few < fewer <= share_again(0, rho)
-    assert share_again(0, rho) == pytest.approx((MOST - 0.3) / 0.65)
-    assert share_again(8_000, rho, records=2) == pytest.approx(few)
-    assert share_again(2_000, 4 * rho) == pytest.approx(few)  # noise falls with the root of rho

@@ -10,7 +10,7 @@ import pytest
 from data_contracts.receipts import Query
 from data_contracts.spec import Compression
 from tasks.compress_domain import Recode, compress_domain
-from tasks.pair_departures import CAUTION, pair_departures, variances
+from tasks.pair_departures import CAUTION, IMPORTANCE, one_way_departures, pair_departures, variances
 
 MEAN = math.sqrt(2 / math.pi)
 
@@ -59,3 +59,8 @@ def test_variances_add_up_over_fine_codes_and_count_filtered_ones_last() -> None
     groups = {"a": np.array([0, 0, 1, 2], np.int32)}
     recode = compress_domain([np.array([50, 60, 80, 1])], queries, groups, Compression(filter=True))
     assert variances(recode)["a"].tolist() == [8.0, 4.0, 4.0]
+
+
+def test_a_one_way_errs_by_its_noise_in_a_part_of_its_pairs() -> None:
+    found = one_way_departures(recoded({"a": [500, 500], "b": [500, 300, 200], "c": [900, 100]}, 20.0))
+    assert found.error(np.zeros(3)) == pytest.approx([MEAN * 20 * n * IMPORTANCE * 2 for n in (2, 3, 2)])

@@ -147,3 +147,14 @@ def test_by_expected_error_every_chosen_pair_gains_at_its_share() -> None:
 def test_by_expected_error_has_the_public_limit_too() -> None:
     assert ("c", "d") not in chosen([5_000.0] * 4, rho=1.0)
     assert ("c", "d") in chosen([5_000.0] * 4, rho=1.0, max_cells=2_000)
+
+
+def test_one_ways_compete_for_the_budget_and_get_more_the_noisier_they_are() -> None:
+    pairs = Departures(np.full((2, 1), 50.0), np.full((2, 1), 20.0))
+    left = []
+    for noise in (0.01, 30.0, 300.0):
+        ones = Departures(np.full((3, 1), noise), np.full((3, 1), 10.0))
+        table = select_by_expected_error(PAIRS[:2], [1.0, 1.0], [20, 20], pairs, 0.05, 1, 100, ones)
+        left.append(1 - sum(table["weight"].to_pylist()))
+    assert left[0] == pytest.approx(0, abs=1e-6)
+    assert left[0] < left[1] < left[2] < 1
