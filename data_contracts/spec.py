@@ -78,8 +78,9 @@ class Split(FrozenModel):
     )
     again: bool = Field(
         default=True,
-        description="Whether the one-ways get a part of the third stage once more where their noise is large for the "
-        "noisy number of rows: few rows or a small epsilon leave little to be known of pairs. Not in the paper.",
+        description="Whether the one-ways compete with the pairs for the third stage's budget: few rows or a small "
+        "epsilon leave little to be known of pairs. With `choice: expected_error` only; where no pair is chosen they "
+        "have all of it anyway. Not in the paper.",
     )
 
     @model_validator(mode="after")

@@ -50,7 +50,10 @@ class Records:
             raise PrivsynError(f"the private record {path} cannot be read", "Restore it from a backup") from error
 
     def keep_noise(self, key: str, noise: pa.Table) -> None:
-        """Keep the noise of a charge (contract NOISY) until it is settled.  As sensitive as the data."""
+        """Keep the noise of a charge (contract NOISY), with its metadata, until it is settled.
+
+        As sensitive as the data.
+        """
         path = self._noise_path(key)
         with in_words(path), replacing(path) as temporary:
             pq.write_table(noise, temporary, compression="zstd")
@@ -61,7 +64,8 @@ class Records:
         if not path.exists():
             return None
         with in_words(path):
-            return pq.read_table(path, schema=NOISY.schema, partitioning=None)
+            noise = pq.read_table(path, schema=NOISY.schema, partitioning=None)
+            return noise.replace_schema_metadata(pq.read_schema(path).metadata)
 
     def has_noise(self, key: str) -> bool:
         """Whether noise was kept for this charge, readable or not."""

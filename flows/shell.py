@@ -25,8 +25,8 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from data_contracts import tables
-from data_contracts.artifacts import ArtifactRef, Kind
-from data_contracts.receipts import Query, total_rho
+from data_contracts.artifacts import ArtifactRef, Kind, Zone
+from data_contracts.receipts import SMOOTHING, Query, total_rho
 from flows.checks import check_stage, check_table
 from flows.errors import LedgerError, PrivsynError, RequestError
 from flows.ledger import Ledger, Line
@@ -39,6 +39,8 @@ from tasks.privacy.noise import NoiseSource
 
 ReportProgress = Callable[[str, int, int], None]
 """Called with (step name, done, total)."""
+
+_PLAN = b"plan"
 
 REDRAW = "run with --fresh to draw new noise at new cost"
 """How a release asks for new noise."""
@@ -73,7 +75,7 @@ def lineage_keys(
         parts += sorted({keys[name.split(".")[0]] for name in step.inputs}) or [fingerprint]
         if step.kind is Kind.RELEASE:
             parts += [f"generation {generation}", type(noise).__name__]
-            parts += [f"pricing {request.pricing}"] if request.pricing != "zcdp" else []
+            parts += [f"pricing {request.pricing} {SMOOTHING}"] if request.pricing != "zcdp" else []
         keys[step.name] = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     return keys
 
@@ -202,7 +204,8 @@ class Shell:
     def _draw(self, step: ReleaseStep, inputs: Mapping[str, StepRefs]) -> StepRefs:
         """Noise first, then the look, then the sum: the only place where private counts become releasable."""
         key, tables_in = self.keys[step.name], self._inputs(step, inputs)
-        queries = [query.under(self.request.pricing) for query in step.plan(self.request, tables_in)]
+        planned = step.plan(self.request, self._inputs(step, inputs, released_only=True))
+        queries = [query.under(self.request.pricing) for query in planned]
         check_stage(step.name, queries, self.request.stage_rho(step.name))
         noise = self._noise(step, key, queries)
         answers = []
@@ -219,12 +222,17 @@ class Shell:
         return self._write(step, {"noisy": noisy.answers_to_table(answers), "receipts": receipts})
 
     def _noise(self, step: ReleaseStep, key: str, queries: list[Query]) -> noisy.Answers:
-        """The noise of this charge: drawn once, kept privately until the charge is settled."""
-        kept = self.records.kept_noise(key)
+        """The noise of this charge: drawn once for this plan, kept privately until the charge is settled."""
+        kept, plan = self.records.kept_noise(key), _plan(queries)
         if kept is None:
             draws = self._draws(queries)
-            kept = noisy.answers_to_table(draws)
+            kept = noisy.answers_to_table(draws).replace_schema_metadata({_PLAN: plan})
             self.records.keep_noise(key, kept)
+        elif (kept.schema.metadata or {}).get(_PLAN) != plan:
+            raise LedgerError(
+                f"the noise kept for the step {step.name!r} was drawn for other queries, by another version",
+                f"Run it with the version that began it, or {self.redraw}",
+            )
         return noisy.answers_from_table(kept, queries)
 
     def _draws(self, queries: list[Query]) -> noisy.Answers:
@@ -259,11 +267,14 @@ class Shell:
             if undrawn and self.ledger.state(self.dataset, key) == "reserved":
                 self.ledger.abandon(self.dataset, key, touched=False)
 
-    def _inputs(self, step: Step, inputs: Mapping[str, StepRefs]) -> Inputs:
+    def _inputs(self, step: Step, inputs: Mapping[str, StepRefs], *, released_only: bool = False) -> Inputs:
+        """The step's input tables; a plan gets the released ones only, so that it cannot look at rows."""
         read = {}
         for name in step.inputs:
             producer, table = name.split(".")
             ref = inputs[producer].tables[table]
+            if released_only and ref.zone is not Zone.RELEASED:
+                continue
             if inputs[producer].key != self.keys[producer] or not self.store.verify(ref):
                 raise RequestError(
                     f"the table {name!r} is missing, changed, or from another run", "Run again to make it anew"
@@ -319,6 +330,12 @@ def checked_stream(contract: tables.TableContract, wide: Wide) -> Iterator[pa.Re
         empty = pa.RecordBatch.from_pylist([], schema=wide.schema)
         profiles.append(wide.profile([empty]))
     check_table(contract, pa.concat_tables(profiles))
+
+
+def _plan(queries: Sequence[Query]) -> bytes:
+    """A digest of all that noise is drawn for."""
+    told = [[q.attributes, q.cells, q.sensitivity, q.sigma.hex(), q.pricing] for q in queries]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest().encode()
 
 
 def _place(error: BaseException) -> str:

@@ -244,10 +244,10 @@ def test_an_interrupted_run_is_1_and_says_how_to_go_on(spec: Path, monkeypatch: 
 
 
 def test_a_failing_step_is_1(direct: None, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise ValueError("CANARY-VALUE")
 
-    monkeypatch.setattr("tasks.select_pairs.select_pairs", fail)
+    monkeypatch.setattr("tasks.select_pairs.select", fail)
     result = privsyn("release", spec)
     refused(result, 1, "select_pairs", "ValueError")
     assert "CANARY" not in result.output

@@ -25,7 +25,7 @@ import pytest
 
 from data_contracts.spec import Guarantee, ReleaseSpec
 from flows.direct import release_directly
-from flows.errors import BudgetRefusedError
+from flows.errors import BudgetRefusedError, LedgerError
 from flows.ledger import Ledger
 from flows.publish import ReleaseSummary, is_whole
 from flows.records import Records
@@ -354,6 +354,17 @@ def test_noise_that_was_drawn_but_not_kept_is_not_used(children: Any, spec: Rele
     assert kept() == {}
     assert Ledger(Settings().ledger).summary("people")[0].rho == rho_for(3.0, 1e-9, "gaussian")
     check_recovery(spec)
+
+
+def test_noise_that_was_kept_for_other_queries_is_not_used(children: Any, spec: ReleaseSpec) -> None:
+    """An upgrade between the crash and the re-run may plan otherwise: as many cells, another sigma."""
+    killed(children, spec, Kill("read_rows", 1, "after"))
+    (path,) = (Settings().private_root / "noise" / "people").glob("*.parquet")
+    pq.write_table(pq.read_table(path).replace_schema_metadata({"plan": "another"}), path)
+    with pytest.raises(LedgerError, match="drawn for other queries"):
+        release_directly(spec, Settings())
+    assert len(kept()) == 1  # neither used nor lost
+    assert noisy_tables() == {}
 
 
 def test_the_checks_find_a_draw_that_is_not_kept(

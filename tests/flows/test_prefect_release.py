@@ -220,7 +220,7 @@ def test_a_damaged_table_is_made_again_without_noise(spec: ReleaseSpec, first: F
 
 def test_a_broken_contract_is_a_table_on_the_run_page(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = pa.table({"a": ["age"], "b": ["income"], "score": ["high"]})
-    monkeypatch.setattr(steps.select_pairs, "select_pairs", lambda *how: wrong)
+    monkeypatch.setattr(steps.select_pairs, "select", lambda *how, again: wrong)
     state, flow_run = attempt(spec)
     assert state.is_failed()
     assert states(flow_run, 6)["Select pairs"] == "Failed"
@@ -322,5 +322,6 @@ def test_the_run_form_has_every_field_with_its_description_limits_and_choices() 
         "selection": 0.05,
         "measurement": 0.65,
         "one_ways": "cells",
+        "again": True,
     }
     assert fields["preset"]["enum"] == ["default", "paper"]

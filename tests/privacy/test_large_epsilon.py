@@ -32,16 +32,15 @@ SMALL = Domain.of(dict.fromkeys("abcde", 5))
 
 
 def attacked(epsilon: float) -> float:
-    """AUC of the membership attack on releases of 40 random rows, mean over four tables; 0.5 is a guess."""
+    """AUC of the membership attack on releases of 40 random rows, mean over twenty tables; 0.5 is a guess."""
     found = []
-    for seed in range(4):
+    for seed in range(20):
         rng = np.random.default_rng(seed)
         real, holdout = (CodeTable(SMALL, tuple(rng.integers(5, size=(5, 40)).astype(np.uint8))) for _ in range(2))
         groups = {name: np.arange(5, dtype=np.int32) for name in SMALL.attributes}
         made = run_pipeline(Task(real, groups, epsilon, 1e-9, 1, SeededNoise(seed)), Variant())
         result = attacks.membership(real, holdout, made.table, (), threads=1)
-        assert result is not None
-        found.append(result.auc)
+        found.append(0.5 if result is None else result.auc)  # None: noise left no row to look at
     return float(np.mean(found))
 
 
