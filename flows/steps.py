@@ -83,14 +83,9 @@ def _select(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
 
 
 def _combine(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    selection, recode, fine = request.spec.selection, inputs.recode(), request.encoding.domain
-    domain = compress_domain.coarse_domain(recode)
-    pairs = inputs.table("select_pairs.pairs").to_pylist()
-    gamma = selection.gamma if selection.combine_cliques else 0
-    cliques = combine_cliques.combine_cliques({(p["a"], p["b"]): p["score"] for p in pairs}, domain, gamma)
-    by_share = selection.choice == "expected_error"
-    weights = {(p["a"], p["b"]): p["weight"] for p in pairs} if by_share else None
-    weighed = combine_cliques.weigh(cliques, domain, fine, weights)
+    domain, fine = inputs.domain(), request.encoding.domain
+    pairs = inputs.table("select_pairs.pairs")
+    weighed = combine_cliques.weighed_cliques(pairs, domain, fine, request.spec.selection)
     return {"cliques": combine_cliques.cliques_to_table(weighed, domain, fine)}
 
 

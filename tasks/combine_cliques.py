@@ -16,6 +16,7 @@ import networkx as nx
 import pyarrow as pa
 
 from data_contracts.domain import Clique, Domain
+from data_contracts.spec import Selection
 from data_contracts.tables import CLIQUES
 
 MAX_CLIQUES_A_SIZE = 20_000
@@ -94,6 +95,15 @@ def _positions(bits: int) -> Iterator[int]:
         lowest = bits & -bits
         yield lowest.bit_length() - 1
         bits ^= lowest
+
+
+def weighed_cliques(pairs: pa.Table, domain: Domain, fine: Domain, settings: Selection) -> dict[Clique, float]:
+    """What is measured, with its weights, from the contract PAIRS: :func:`combine_cliques`, then :func:`weigh`."""
+    rows = pairs.to_pylist()
+    gamma = settings.gamma if settings.combine_cliques else 0
+    cliques = combine_cliques({(p["a"], p["b"]): p["score"] for p in rows}, domain, gamma)
+    by_share = settings.choice == "expected_error"
+    return weigh(cliques, domain, fine, {(p["a"], p["b"]): p["weight"] for p in rows} if by_share else None)
 
 
 def weigh(

@@ -29,9 +29,8 @@ def plan(weights: Mapping[Clique, float], domain: Domain, fine: Domain, rho: Fra
     for every outcome of the earlier stages (adaptive composition, Theorem 1).  One mechanism
     instance a clique.
     """
-    total = sum((Fraction(w) for w in weights.values()), Fraction(0))
     cells = [(fine if len(c) == 1 else domain).cells(c) for c in weights]
-    shares = [rho * Fraction(w) / total for w in weights.values()]
+    shares = one_way_marginals.split_by_weight(list(weights.values()), rho)
     return [Query(c, n, records, sigma_for(r, records)) for c, n, r in zip(weights, cells, shares, strict=True)]
 
 

@@ -38,10 +38,15 @@ def allocate(cells: Sequence[int], rho: Fraction) -> list[Fraction]:
 
     Minimizes the summed expected L1 noise, sum_i c_i / sqrt(pi rho_i).  ``cells`` are public sizes >= 1.
     """
-    weights = {c: Fraction(c ** (2 / 3)) for c in set(cells)}
-    total = sum((weights[c] * times for c, times in Counter(cells).items()), Fraction(0))
-    shares = {c: rho * w / total for c, w in weights.items()}
-    return [shares[c] for c in cells]
+    return split_by_weight([c ** (2 / 3) for c in cells], rho)
+
+
+def split_by_weight(weights: Sequence[float], rho: Fraction) -> list[Fraction]:
+    """rho_i = rho w_i / sum_j w_j for positive weights, exact and summing to exactly ``rho``; equal ones once."""
+    times = Counter(weights)
+    total = sum((Fraction(w) * n for w, n in times.items()), Fraction(0))
+    shares = {w: rho * Fraction(w) / total for w in times}
+    return [shares[w] for w in weights]
 
 
 def exact(rows: CodeTable, queries: Sequence[Query], threads: int) -> Iterator[NDArray[np.int64]]:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from tasks.compress_domain import Recode
 from tasks.expected_error import Departures
 from tasks.indif_scores import Reference
+from tasks.make_consistent import coarse_one_ways
 
 Floats = NDArray[np.float64]
 
@@ -47,8 +48,9 @@ def pair_departures(
     against the noisy one-ways of ``recode`` (whose own noise then is in them) or against the exact ones (InDif).
     """
     reference = Reference.of(recode)
-    noise = variances(recode)
-    grouped = {a: _grouped(reference.shares[a], noise[a]) for a in recode}
+    _, noise = coarse_one_ways(recode)
+    # the last share, that of filtered values, is in no measured pair
+    grouped = {a: _grouped(reference.shares[a][:-1], v) for a, v in zip(recode, noise, strict=True)}
     first = _columns(grouped, [a for a, _ in pairs], axis=2)
     second = _columns(grouped, [b for _, b in pairs], axis=1)
     share, cells = first[0] * second[0], first[1] * second[1]
@@ -71,18 +73,8 @@ def one_way_departures(recode: Recode) -> Departures:
     return Departures(np.array(tau), np.array(cells, dtype=np.float64))
 
 
-def variances(recode: Recode) -> dict[str, Floats]:
-    """Noise variance of every coarse code's count and, last, of the filtered values' (0 where there are none)."""
-    found = {}
-    for a, r in recode.items():
-        code = np.where(r.kept, r.coarse, r.size)
-        found[a] = np.bincount(code, weights=r.variance, minlength=r.size + 1).astype(np.float64)
-    return found
-
-
 def _grouped(share: Floats, variance: Floats) -> Floats:
     """Mean share, number of codes and mean variance of each group of codes of like share, shape (3, groups)."""
-    share, variance = share[:-1], variance[:-1]  # filtered values are in no measured pair
     largest = float(share.max())
     with np.errstate(divide="ignore", invalid="ignore"):
         quarters = np.log(largest / share) / math.log(4.0)

@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -76,6 +76,22 @@ def named_path(path: str | None, field: str) -> Path | None:
     if path is not None and not path.strip():
         raise RequestError("is empty", "Name a path, or leave the option out", field)
     return None if path is None else Path(path)
+
+
+def write_new(path: Path, make_text: Callable[[], str], option: str) -> str:
+    """Make the text of a file that must not be there yet, write it and return it.
+
+    RequestError that names ``option`` for a file that is there, before the text is made, and for one that cannot be.
+    """
+    if path.exists():
+        raise RequestError(f"{path} exists already", "Choose another name, or move the file away", option)
+    text = make_text()
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        problem = f"cannot write {path}: {error.strerror}"
+        raise RequestError(problem, "Choose a folder that exists and is writable", option) from None
+    return text
 
 
 def make_folder(out: Path) -> None:

@@ -15,8 +15,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows.cli.common import PIPED_WIDTH, Debug, errors_for_people, named_path, people
-from flows.errors import RequestError
+from flows.cli.common import PIPED_WIDTH, Debug, errors_for_people, named_path, people, write_new
 
 app = typer.Typer(no_args_is_help=True, help="Look into the privacy ledger.")
 
@@ -101,11 +100,5 @@ def export_command(
         if path is None:
             sys.stdout.write(text)
             return
-        if path.exists():
-            raise RequestError(f"{path} exists already", "Choose another name, or move the file away", "--output")
-        try:
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            problem = f"cannot write {path}: {error.strerror}"
-            raise RequestError(problem, "Choose a folder that exists and is writable", "--output") from None
+        write_new(path, lambda: text, "--output")
         people.print(f"Wrote {path}.", soft_wrap=True)

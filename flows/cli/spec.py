@@ -11,8 +11,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.common import Debug, SpecPath, errors_for_people, named_path, people
-from flows.errors import RequestError
+from flows.cli.common import Debug, SpecPath, errors_for_people, named_path, people, write_new
 
 app = typer.Typer(no_args_is_help=True, help="Write and check release specs.")
 
@@ -31,14 +30,7 @@ def draft_command(
     with errors_for_people(debug=debug):
         from flows.spec_draft import draft, open_todos
 
-        if out.exists():
-            raise RequestError(f"{out} exists already", "Choose another name, or move the file away", "--out")
-        text = draft(data, dictionary, dataset, folder=out.parent)
-        try:
-            out.write_text(text, encoding="utf-8")
-        except OSError as error:
-            problem = f"cannot write {out}: {error.strerror}"
-            raise RequestError(problem, "Choose a folder that exists and is writable", "--out") from None
+        text = write_new(out, lambda: draft(data, dictionary, dataset, folder=out.parent), "--out")
         people.print(f"Wrote {out}: {open_todos(text)} TODOs left.", soft_wrap=True)
         people.print(f"Fill them from public sources, then: privsyn spec check {out}", soft_wrap=True)
 

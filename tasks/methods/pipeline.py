@@ -145,12 +145,7 @@ def _choose(
         scores, spent = _noisy(task, queries, exact, rows), queries
     how = (recode, float(budget.measurement), task.records, selection)
     pairs = select_pairs.select(queries, [float(s[0]) for s in scores], *how, again=task.settings.split.again)
-    chosen = pairs.to_pylist()
-    gamma = selection.gamma if selection.combine_cliques else 0
-    cliques = combine_cliques.combine_cliques({(p["a"], p["b"]): p["score"] for p in chosen}, domain, gamma)
-    by_share = selection.choice == "expected_error"
-    weights = {(p["a"], p["b"]): p["weight"] for p in chosen} if by_share else None
-    return combine_cliques.weigh(cliques, domain, fine, weights), spent
+    return combine_cliques.weighed_cliques(pairs, domain, fine, selection), spent
 
 
 def _mechanisms(
