@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from prefect import Task, flow, get_run_logger
 from prefect.artifacts import (
@@ -28,7 +28,8 @@ from prefect.locking.filesystem import FileSystemLockManager
 from prefect.transactions import IsolationLevel
 
 from data_contracts.spec import ReleaseSpec
-from flows.errors import ContractError
+from flows.errors import BudgetRefusedError, ContractError
+from flows.operations.states import failed
 from flows.preflight import Opened, open_run
 from flows.private_errors import words_only
 from flows.publish import Published, ReleaseSummary, publish, summarize
@@ -58,14 +59,20 @@ def release(spec: ReleaseSpec, fresh: bool = False) -> ReleaseSummary:
     Returns what was released and what it cost.  Privacy: the released files are (epsilon, delta)-differentially
     private for adding or removing one person (``spec.unit``), by the sum of the three release steps' prices; the
     ledger reserves that sum before anything is read.
+
+    A release that the ledger's cap refuses ends in a FAILED state named Refused, a broken data contract in one named
+    ContractFailed (flows/operations/states.py); who called the flow gets BudgetRefusedError or ContractError.
     """
-    with words_only("release"):
-        with open_run(spec, Settings(), fresh=fresh, report=_report) as run:
-            refs = release_steps(partial(_step, run))
-            published = publish(run, refs)
-            summary = summarize(run, published)
-        _show_release(run, refs, published)
-        return summary
+    try:
+        with words_only("release"):
+            with open_run(spec, Settings(), fresh=fresh, report=_report) as run:
+                refs = release_steps(partial(_step, run))
+                published = publish(run, refs)
+                summary = summarize(run, published)
+            _show_release(run, refs, published)
+            return summary
+    except (BudgetRefusedError, ContractError) as error:
+        return cast(ReleaseSummary, failed(error))  # Prefect takes a state in a result's place
 
 
 def _show_release(run: Opened, refs: Mapping[str, StepRefs], published: Published) -> None:

@@ -1,0 +1,93 @@
+"""Several programs that live and stop together.
+
+Belongs here: starting processes, watching them, stopping them in order.  Does not belong here: which they are
+(server.py).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+
+from flows.errors import PrivsynError
+
+GRACE = 20.0
+"""Seconds that a program has for stopping by itself; then it, and every process that it started, is killed."""
+
+_Process = subprocess.Popen[bytes]
+
+
+@dataclass
+class Programs:
+    """Programs that were started, in order, each in a process group of its own.
+
+    Of a Ctrl-C at the terminal only this process hears; it stops the others last to first.
+    """
+
+    started: dict[str, _Process] = field(default_factory=dict)
+
+    def start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start one more; ``name`` is for people."""
+        process = subprocess.Popen(command, env=dict(environment), stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603
+        self.started[name] = process
+
+    def check(self) -> None:
+        """PrivsynError when one has ended by itself."""
+        for name, process in self.started.items():
+            if process.poll() is not None:
+                raise PrivsynError(
+                    f"the {name} ended by itself, with exit code {process.returncode}",
+                    "What it printed above says why; the others were stopped too",
+                )
+
+    def wait_until(self, ready: Callable[[], bool]) -> None:
+        """Wait for ``ready``, as long as all of them run."""
+        while not ready():
+            self.check()
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        """Stop them, the last first: an interrupt, GRACE seconds, then kill what is left of each group."""
+        for process in reversed(self.started.values()):
+            _send(process, signal.SIGINT)
+            try:
+                process.wait(GRACE)
+            except (subprocess.TimeoutExpired, KeyboardInterrupt):
+                _send(process, signal.SIGTERM)
+            finally:
+                _kill_group(process)
+
+
+@contextmanager
+def stopping_together() -> Iterator[Programs]:
+    """Programs that are stopped at the end of the block, whatever ends it; SIGTERM ends it as Ctrl-C does."""
+    programs = Programs()
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield programs
+    finally:
+        programs.stop()
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _send(process: _Process, number: signal.Signals) -> None:
+    if process.poll() is None:
+        process.send_signal(number)
+
+
+def _kill_group(process: _Process) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()

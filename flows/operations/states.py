@@ -1,0 +1,33 @@
+"""The states in which a release's flow run ends, by name: Refused, ContractFailed.
+
+Belongs here: turning an outcome that an operator acts on into a Prefect state of its own name, on which automations
+and people can tell it from a fault.  Does not belong here: the outcomes themselves (flows/errors.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect.context import FlowRunContext
+from prefect.states import State, StateType
+
+from flows.errors import BudgetRefusedError, ContractError
+
+REFUSED = "Refused"
+"""The ledger's cap does not allow the release: nothing was read, nothing was spent."""
+
+CONTRACT_FAILED = "ContractFailed"
+"""A table broke its data contract: nothing was released from it."""
+
+
+def failed(error: BudgetRefusedError | ContractError) -> State[Any]:
+    """The FAILED state of a flow run that ``error`` ends, for the flow to return in its result's place.
+
+    Its message is the error's paragraph: of a refusal, the ledger's figures (spent, asked, cap, left), which are
+    public; of a contract, names of tables and expectations.  It holds nothing read from rows.  Who called the flow
+    gets ``error`` raised.  Raises ``error`` where there is no flow run to hold a state.
+    """
+    if FlowRunContext.get() is None:
+        raise error from None
+    name = REFUSED if isinstance(error, BudgetRefusedError) else CONTRACT_FAILED
+    return State(type=StateType.FAILED, name=name, message=error.paragraph(), data=error)

@@ -1,0 +1,104 @@
+"""The states in which flow runs end: names, figures, and nothing of the rows."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import FlowRun
+from prefect.settings import get_current_settings
+from prefect.states import State
+
+from data_contracts.spec import ReleaseSpec
+from flows import steps
+from flows.errors import BudgetRefusedError, ContractError
+from flows.ledger import Ledger, Line
+from flows.release import release
+from flows.settings import Settings
+from tests.releases import few
+from tests.specs import people
+
+pytestmark = pytest.mark.usefixtures("prefect_server", "places")
+
+
+@pytest.fixture
+def spec(places: Path) -> ReleaseSpec:
+    table = people(200)
+    regions = pa.array(["zanzibar" if i % 7 == 0 else r for i, r in enumerate(table["region"].to_pylist())])
+    pq.write_table(table.set_column(2, "region", regions), places / "people.parquet")
+    return few(str(places / "people.parquet"))
+
+
+def ended(spec: ReleaseSpec) -> tuple[State[Any], FlowRun]:
+    """The state that the caller gets, and the run as the server knows it."""
+    state = release(spec, return_state=True)
+    flow_run = state.state_details.flow_run_id
+    assert isinstance(flow_run, UUID)
+    with get_client(sync_client=True) as client:
+        return state, client.read_flow_run(flow_run)
+
+
+def database() -> bytes:
+    url = get_current_settings().server.database.connection_url
+    assert url is not None
+    file = Path(url.get_secret_value().split(":///")[1])
+    return b"".join(p.read_bytes() for p in file.parent.glob(f"{file.name}*"))
+
+
+def test_a_release_that_the_cap_refuses_is_refused_with_the_ledgers_figures(spec: ReleaseSpec) -> None:
+    ledger = Ledger(Settings().ledger)
+    ledger.register(spec.dataset, spec.budget, "gaussian")
+    (before,) = ledger.summary()
+    ledger.reserve(spec.dataset, "another", [Line("one_way_marginals", "a" * 64, before.cap_rho - Fraction(1, 10**6),
+                                                  {"accountant": "gaussian"})])  # fmt: skip
+    Path(spec.data).unlink()  # nothing is read before the ledger agrees
+    state, run = ended(spec)
+    assert run.state is not None
+    assert (run.state.name, run.state.type) == ("Refused", "FAILED")
+    message = str(run.state.message)
+    (after,) = ledger.summary()
+    for figure in (after.epsilon, after.cap.epsilon, float(after.rho), float(after.cap_rho)):
+        assert f"{figure:.4g}" in message
+    for word in ("spent so far", "asked", "cap", "left"):
+        assert word in message
+    assert message.count("\n") == 0
+    with pytest.raises(BudgetRefusedError) as refused:
+        state.result()
+    assert refused.value.paragraph() == message
+    assert refused.value.exit_code == 3
+
+
+def test_who_calls_the_flow_gets_the_error_itself(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    costly = few(spec.data, privacy={"epsilon": 20.0, "delta": 1e-9})
+    for call in (release, release.fn):
+        with pytest.raises(BudgetRefusedError, match="more than the whole lifetime cap"):
+            call(costly)
+
+
+def test_a_broken_contract_is_a_state_of_its_own_and_holds_no_value(
+    spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = pa.table({"a": ["zanzibar"], "b": ["income"], "score": ["high"]})
+    monkeypatch.setattr(steps.select_pairs, "select", lambda *how, again: wrong)
+    state, run = ended(spec)
+    assert run.state is not None
+    assert (run.state.name, run.state.type) == ("ContractFailed", "FAILED")
+    assert "'pairs' breaks its contract" in str(run.state.message)
+    assert b"breaks its contract" in database()
+    assert b"zanzibar" not in database()
+    with pytest.raises(ContractError) as broken:
+        state.result()
+    assert broken.value.exit_code == 1
+
+
+def test_other_failures_keep_prefects_own_name(spec: ReleaseSpec) -> None:
+    (Path(spec.data)).write_bytes(b"no table")
+    _, run = ended(spec)
+    assert run.state is not None
+    assert (run.state.name, run.state.type) == ("Failed", "FAILED")
