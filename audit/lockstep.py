@@ -202,6 +202,9 @@ class _Inputs(Inputs):
     def table(self, name: str) -> pa.Table:
         return self.tables[name]
 
+    def stored(self, name: str) -> pa.Table:
+        return self.tables[name]
+
     def batches(self, name: str) -> list[pa.RecordBatch]:
         return list(self.tables[name].to_batches())
 

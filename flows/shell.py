@@ -287,7 +287,7 @@ class Shell:
         return next(step for step in self.steps if step.name == name)
 
     def _reader(self, ref: ArtifactRef, *, wide: bool) -> Callable[[], object]:
-        return (lambda: self.store.read_batches(ref)) if wide else (lambda: self.store.read_table(ref))
+        return (lambda: self.store.stored(ref)) if wide else (lambda: self.store.read_table(ref))
 
     def _write(self, step: Step, outputs: Mapping[str, Output]) -> StepRefs:
         """Check every output against its contract, write it atomically, and record the whole step last."""

@@ -21,12 +21,14 @@ from data_contracts.domain import Domain
 from data_contracts.receipts import Pricing, Query
 from data_contracts.spec import ReleaseSpec
 from data_contracts.tables import TableContract
+from flows.engines.base import Engine, StoredTable
+from flows.engines.local import LocalEngine
 from tasks import (
     compress_domain,
     noisy,
 )
 from tasks.codecs import EncodingPlan, plan
-from tasks.kernels.counting import CodeTable
+from tasks.kernels.counting import CodeTable, Countable
 from tasks.privacy.accountant import pricing_of, rho_for
 
 Batches = Iterable[pa.RecordBatch]
@@ -51,6 +53,7 @@ class Request:
     """What every step may know: the public spec, what follows from it, and how to start a pass over the rows.
 
     ``shares``: release step -> its share of the budget, summing to 1; None: a release's, by the spec's ``split``.
+    ``engine``: where stored rows are counted; no part of what is released.
     """
 
     spec: ReleaseSpec
@@ -59,6 +62,7 @@ class Request:
     threads: int = 0
     unchanged: Callable[[], bool] = lambda: True
     shares: Mapping[str, Fraction] | None = None
+    engine: Engine = field(default_factory=LocalEngine)
 
     @property
     def records(self) -> int:
@@ -98,8 +102,12 @@ class Inputs:
 
     def batches(self, name: str) -> Batches:
         """A stream of batches; KeyError if the step did not declare it."""
-        found = self._read[name]()
-        return found.to_batches() if isinstance(found, pa.Table) else found
+        found = self.stored(name)
+        return found.to_batches() if isinstance(found, pa.Table) else found.batches()
+
+    def stored(self, name: str) -> pa.Table | StoredTable:
+        """A table as it is held: in memory or in files; KeyError if the step did not declare it."""
+        return self._read[name]()
 
     def recode(self) -> compress_domain.Recode:
         """The declared table ``recode``, parsed."""
@@ -150,14 +158,20 @@ class ReleaseStep(Step):
     """
 
     plan: Callable[[Request, Inputs], list[Query]] = field(default=None, repr=False)  # type: ignore[assignment]
-    exact: Callable[[Request, Inputs, CodeTable, list[Query]], Iterator[NDArray[np.int64]]] = field(  # type: ignore[assignment]
+    exact: Callable[[Request, Inputs, Countable, list[Query]], Iterator[NDArray[np.int64]]] = field(  # type: ignore[assignment]
         default=None, repr=False
     )
     rows: str = ""
     rows_domain: Callable[[Request, Inputs], Domain] = field(default=None, repr=False)  # type: ignore[assignment]
     padded: bool = False
 
-    def read_rows(self, request: Request, inputs: Inputs) -> CodeTable:
-        """The private rows, by column: the look at the data."""
-        batches = list(inputs.batches(self.rows))
-        return CodeTable.from_arrow(batches, self.rows_domain(request, inputs), padded=self.padded)
+    def read_rows(self, request: Request, inputs: Inputs) -> Countable:
+        """The private rows, to be counted: the look at the data."""
+        return countable(request, inputs.stored(self.rows), self.rows_domain(request, inputs), padded=self.padded)
+
+
+def countable(request: Request, stored: pa.Table | StoredTable, domain: Domain, *, padded: bool = False) -> Countable:
+    """Rows of codes to be counted: by the request's engine, or here where they are in memory already."""
+    if isinstance(stored, pa.Table):
+        return CodeTable.from_arrow(stored, domain, padded=padded)
+    return request.engine.rows(stored, domain, padded=padded)

@@ -20,7 +20,7 @@ from data_contracts.artifacts import Kind
 from data_contracts.domain import Domain
 from data_contracts.receipts import Query
 from flows.errors import RequestError
-from flows.step import Batches, Inputs, Output, Progress, ReleaseStep, Request, Step, Wide
+from flows.step import Batches, Inputs, Output, Progress, ReleaseStep, Request, Step, Wide, countable
 from tasks import (
     append_attributes,
     combine_cliques,
@@ -35,7 +35,7 @@ from tasks import (
     select_pairs,
     synthesize,
 )
-from tasks.kernels.counting import CodeTable
+from tasks.kernels.counting import CodeTable, Countable
 
 
 def _columns(request: Request) -> dict[str, Any]:
@@ -151,9 +151,9 @@ def _plan_measure(request: Request, inputs: Inputs) -> list[Query]:
 
 
 def _exact_measure(
-    request: Request, inputs: Inputs, rows: CodeTable, queries: list[Query]
+    request: Request, inputs: Inputs, rows: Countable, queries: list[Query]
 ) -> Iterator[NDArray[np.int64]]:
-    fine = lambda: CodeTable.from_arrow(list(inputs.batches(_ENCODED)), request.encoding.domain)  # noqa: E731
+    fine = lambda: countable(request, inputs.stored(_ENCODED), request.encoding.domain)  # noqa: E731
     return measure_marginals.exact(rows, fine, queries, request.threads)
 
 

@@ -34,6 +34,7 @@ import pyarrow.parquet as pq
 
 from data_contracts.artifacts import ArtifactRef, Zone
 from flows.disk import in_words, remove_parts, replacing, sync
+from flows.engines.base import StoredTable
 from flows.errors import PrivsynError, RequestError
 from flows.zones import make_private_root, roots
 
@@ -125,6 +126,10 @@ class Store:
         """The table in batches of at most ``rows`` rows: bounded memory for any number of rows."""
         with in_words(Path(ref.path)), pq.ParquetFile(ref.path) as file:
             yield from file.iter_batches(batch_size=rows)
+
+    def stored(self, ref: ArtifactRef) -> StoredTable:
+        """The table in its files, for who reads it as a stream or counts it file by file."""
+        return StoredTable((Path(ref.path),), lambda: self.read_batches(ref))
 
     def verify(self, ref: ArtifactRef, *, afresh: bool = False) -> bool:
         """Whether the file is there, in this store, byte for byte the one that was written, and the

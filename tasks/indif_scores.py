@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from data_contracts.domain import Domain
 from data_contracts.receipts import Query, sigma_for
 from tasks.compress_domain import Recode, noisy_total
-from tasks.kernels.counting import CodeTable, count_all
+from tasks.kernels.counting import Countable, count_all
 
 SENSITIVITY = 4
 """Lemma 4: adding or removing one record moves InDif by at most 4 (not valid for replace-one)."""
@@ -108,7 +108,7 @@ def apart(counts: NDArray[np.int64], reference: NDArray[np.int64]) -> int:
 
 
 def exact(
-    rows: CodeTable, queries: Sequence[Query], threads: int, reference: Reference | None = None
+    rows: Countable, queries: Sequence[Query], threads: int, reference: Reference | None = None
 ) -> Iterator[NDArray[np.int64]]:
     """The exact score of each pair, one cell each, in order; pairs are counted and dropped one by one.
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from data_contracts.domain import Clique, Domain
 from data_contracts.receipts import Query, sigma_for
 from tasks import one_way_marginals
-from tasks.kernels.counting import CodeTable
+from tasks.kernels.counting import Countable
 
 
 def plan(weights: Mapping[Clique, float], domain: Domain, fine: Domain, rho: Fraction, records: int) -> list[Query]:
@@ -35,7 +35,7 @@ def plan(weights: Mapping[Clique, float], domain: Domain, fine: Domain, rho: Fra
 
 
 def exact(
-    rows: CodeTable, fine: Callable[[], CodeTable], queries: Sequence[Query], threads: int
+    rows: Countable, fine: Callable[[], Countable], queries: Sequence[Query], threads: int
 ) -> Iterator[NDArray[np.int64]]:
     """Exact counts of each query, flat, in order; larger cliques come before single attributes.
 

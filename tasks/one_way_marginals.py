@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from data_contracts.domain import Domain
 from data_contracts.receipts import Query, sigma_for
-from tasks.kernels.counting import CodeTable, count_all
+from tasks.kernels.counting import Countable, count_all
 
 
 def plan(domain: Domain, rho: Fraction, records: int, *, equal: bool = True) -> list[Query]:
@@ -49,7 +49,7 @@ def split_by_weight(weights: Sequence[float], rho: Fraction) -> list[Fraction]:
     return [shares[w] for w in weights]
 
 
-def exact(rows: CodeTable, queries: Sequence[Query], threads: int) -> Iterator[NDArray[np.int64]]:
+def exact(rows: Countable, queries: Sequence[Query], threads: int) -> Iterator[NDArray[np.int64]]:
     """Exact counts of each query, flat, in order.  Private until the shell has added the noise."""
     for counts in count_all(rows, [q.attributes for q in queries], threads=threads):
         yield counts.ravel()

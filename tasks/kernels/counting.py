@@ -1,7 +1,7 @@
 """Exact counts of code tables: any marginal, many marginals, on several threads.
 
 Belongs here: the column-major table of codes and the kernels that count it.  Does not belong here:
-noise, files, and any choice of what to count.
+noise, files, any choice of what to count, and rows that are not all in memory (blocks.py).
 
 Counts are integers, so every result is exact and independent of the number of threads.
 """
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -83,6 +84,12 @@ class CodeTable:
             raise ValueError("a table of codes has no nulls")
         return cls(domain, tuple(_numpy(column) for column in table.columns), padded)
 
+    def counts(
+        self, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
+    ) -> Iterator[np.ndarray]:
+        """The counts of each clique as by :func:`count`, in the order of the cliques, lazily."""
+        return _count_in_memory(self, cliques, threads, padded_result)
+
     def to_arrow(self) -> pa.Table:
         """As an Arrow table in the schema of ``code_schema``; columns of the right type are not copied."""
         schema = code_schema(self.domain, padded=self.padded)
@@ -91,6 +98,23 @@ class CodeTable:
             for column, size in zip(self.columns, self.domain.sizes, strict=True)
         ]
         return pa.Table.from_arrays(codes, schema=schema)
+
+
+class Countable(Protocol):
+    """Rows of codes that are counted wherever they are: in memory, in files, or by other machines."""
+
+    @property
+    def domain(self) -> Domain:
+        """The attributes and how many codes each has."""
+
+    @property
+    def padded(self) -> bool:
+        """Whether an attribute may hold one code more, for filtered values."""
+
+    def counts(
+        self, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
+    ) -> Iterator[np.ndarray]:
+        """The counts of each clique as by :func:`count`, in the order of the cliques, lazily."""
 
 
 def _numpy(column: pa.ChunkedArray) -> np.ndarray:
@@ -183,9 +207,15 @@ def count(table: CodeTable, clique: Clique, *, padded_result: bool = False) -> n
     """
     shape = table.shape(clique)
     counts = np.zeros(checked_cells(shape, clique), np.int64)
-    columns = [table.column(a) for a in clique]
+    add_counts(table, clique, counts)
+    return shaped(counts, shape, filtered=not table.padded or padded_result)
+
+
+def add_counts(table: CodeTable, clique: Clique, counts: np.ndarray) -> None:
+    """Add every row of ``table`` to its cell of ``counts``: int64, flat, with the cells of ``table.shape(clique)``."""
+    shape, columns = table.shape(clique), [table.column(a) for a in clique]
     if not columns:
-        counts[0] = table.rows
+        counts[0] += table.rows
     elif len(columns) == 1:
         tally(columns[0], counts)
     elif len(columns) == 2:
@@ -196,10 +226,12 @@ def count(table: CodeTable, clique: Clique, *, padded_result: bool = False) -> n
             block = [codes[first : first + _BLOCK_ROWS] for codes in columns]
             fill_keys(keys[: block[0].size], block, shape)
             tally(keys[: block[0].size], counts)
+
+
+def shaped(counts: np.ndarray, shape: Sequence[int], *, filtered: bool) -> np.ndarray:
+    """Flat counts with one axis an attribute; without the last position of every axis unless ``filtered``."""
     counts = counts.reshape(shape)
-    if table.padded and not padded_result:
-        return np.ascontiguousarray(counts[tuple(slice(0, -1) for _ in shape)])
-    return counts
+    return counts if filtered else np.ascontiguousarray(counts[tuple(slice(0, -1) for _ in shape)])
 
 
 def thread_count(threads: int) -> int:
@@ -212,12 +244,16 @@ def thread_count(threads: int) -> int:
 
 
 def count_all(
-    table: CodeTable, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
+    table: Countable, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
 ) -> Iterator[np.ndarray]:
-    """The counts of each clique as by :func:`count`, in the order of the cliques, lazily.
+    """The counts of each clique as by :func:`count`, in the order of the cliques, lazily; threads: 0 for all cores."""
+    return table.counts(cliques, threads=threads, padded_result=padded_result)
 
-    At most a few groups of marginals for each thread (0: all cores) are counted ahead of the reader.
-    """
+
+def _count_in_memory(
+    table: CodeTable, cliques: Iterable[Clique], threads: int, padded_result: bool
+) -> Iterator[np.ndarray]:
+    """At most a few groups of marginals for each thread are counted ahead of the reader."""
 
     def work(group: list[Clique]) -> list[np.ndarray]:
         return [count(table, clique, padded_result=padded_result) for clique in group]

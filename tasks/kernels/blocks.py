@@ -1,0 +1,116 @@
+"""Exact counts of rows that are read block by block, again for every pass: memory does not depend on their number.
+
+Belongs here: how many marginals one pass counts, and adding blocks up.  Does not belong here: the kernels
+(counting.py), files and other machines (flows/engines/).
+
+What a pass holds is bounded by public figures: the cells of its marginals, and the bytes of a block, which follow from
+the domain.  Counts are integers, so blocks may come in any order and any cut, and every sum is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from data_contracts.domain import Clique, Domain, code_dtype
+from tasks.kernels.counting import CodeTable, add_counts, checked_cells, shaped, thread_count
+
+PASS_CELLS = 1 << 24
+"""Cells (int64) that one pass over the rows counts into at most; a larger marginal has a pass of its own."""
+
+BLOCK_BYTES = 1 << 25
+"""Bytes of codes that one block of rows may take."""
+
+_SHARES = 4  # units of work for each thread and block, so that unequal marginals even out
+
+
+def block_rows(domain: Domain, *, padded: bool = False) -> int:
+    """Rows of a block: as many as fit BLOCK_BYTES, by the width of the attributes' codes; at least 1,024."""
+    width = sum(code_dtype(size + int(padded)).itemsize for size in domain.sizes)
+    return max(1_024, BLOCK_BYTES // max(1, width))
+
+
+def subdomain(domain: Domain, cliques: Iterable[Clique]) -> Domain:
+    """The attributes that the cliques name, in the domain's order: the columns that a pass reads; at least one."""
+    named = {attribute for clique in cliques for attribute in clique} or set(domain.attributes[:1])
+    return Domain.of({a: domain.size(a) for a in domain.attributes if a in named})
+
+
+def passes(domain: Domain, cliques: Iterable[Clique], *, padded: bool = False) -> Iterator[list[Clique]]:
+    """Consecutive cliques whose cells fit PASS_CELLS together; ValueError for a marginal too large to be counted."""
+    group: list[Clique] = []
+    cells = 0
+    for clique in cliques:
+        more = checked_cells(_shape(domain, clique, padded), clique)
+        if group and cells + more > PASS_CELLS:
+            yield group
+            group, cells = [], 0
+        group.append(clique)
+        cells += more
+    if group:
+        yield group
+
+
+def count_blocks(
+    blocks: Iterable[CodeTable], domain: Domain, cliques: Sequence[Clique], *, padded: bool = False, threads: int = 0
+) -> list[np.ndarray]:
+    """Flat counts (int64) of each clique over all blocks, filtered values included; empty cliques count the rows.
+
+    ``blocks``: tables over at least the attributes named.  Threads (0: all cores) share the cliques of each block.
+    """
+    counts = [np.zeros(checked_cells(_shape(domain, c, padded), c), np.int64) for c in cliques]
+    threads = thread_count(threads)
+    number = min(len(cliques), _SHARES * threads)
+    with ThreadPoolExecutor(threads) as pool:
+        for block in blocks:
+
+            def add(share: int, block: CodeTable = block) -> None:
+                for i in range(share, len(cliques), number):
+                    add_counts(block, cliques[i], counts[i])
+
+            for _ in pool.map(add, range(number)):
+                pass
+    return counts
+
+
+def in_shape(
+    counts: Iterable[np.ndarray], domain: Domain, cliques: Sequence[Clique], rows: int, *, padded: bool, filtered: bool
+) -> Iterator[np.ndarray]:
+    """Flat counts with their axes, as :func:`tasks.kernels.counting.count` gives them.
+
+    RuntimeError where the counts of a clique do not add up to ``rows``: a block was lost or counted twice.
+    """
+    for flat, clique in zip(counts, cliques, strict=True):
+        if int(flat.sum()) != rows:
+            raise RuntimeError(f"the counts of {', '.join(clique)} do not add up to the table's rows")
+        yield shaped(flat, _shape(domain, clique, padded), filtered=filtered or not padded)
+
+
+def _shape(domain: Domain, clique: Clique, padded: bool) -> tuple[int, ...]:
+    return tuple(size + int(padded) for size in domain.shape(clique))
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Rows that are never in memory together.
+
+    ``read``: starts a pass over the columns of the given attributes (a subdomain, in its order), as blocks; ``rows``:
+    how many there are.
+    """
+
+    domain: Domain
+    padded: bool
+    rows: int
+    read: Callable[[Domain], Iterator[CodeTable]]
+
+    def counts(
+        self, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
+    ) -> Iterator[np.ndarray]:
+        """The counts of each clique, in order; as many passes over the rows as :func:`passes` needs."""
+        for group in passes(self.domain, cliques, padded=self.padded):
+            blocks = self.read(subdomain(self.domain, group))
+            found = count_blocks(blocks, self.domain, group, padded=self.padded, threads=threads)
+            yield from in_shape(found, self.domain, group, self.rows, padded=self.padded, filtered=padded_result)
