@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from data_contracts.columns import Column, DropColumn, FrozenModel
+from data_contracts.publication import About, Format, checked_formats
 
 MAX_COLUMNS = 5_000
 
@@ -264,6 +265,13 @@ class ReleaseSpec(FrozenModel):
     selection: Selection = Field(default=Selection(), description="Choice of marginals.")
     consistency: Consistency = Field(default=Consistency(), description="Post-processing of the noisy marginals.")
     synthesis: Synthesis = Field(default=Synthesis(), description="Making the synthetic rows.")
+    formats: tuple[Format, ...] = Field(
+        default=("parquet",),
+        description="File formats of the synthetic table. Another choice re-runs nothing but the publishing.",
+    )
+    about: About = Field(
+        default=About(), description="What catalogues are told of the release. Re-runs nothing but the publishing."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -281,6 +289,11 @@ class ReleaseSpec(FrozenModel):
         if all(isinstance(c, DropColumn) for c in columns.values()):
             raise ValueError("at least one column must not be dropped")
         return columns
+
+    @field_validator("formats")
+    @classmethod
+    def _formats(cls, formats: tuple[Format, ...]) -> tuple[Format, ...]:
+        return checked_formats(formats)
 
     @model_validator(mode="after")
     def _person_id_is_a_column(self) -> ReleaseSpec:

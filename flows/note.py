@@ -17,6 +17,8 @@ from data_contracts.columns import (
     IntegerColumn,
     NumberColumn,
 )
+from flows.formats.csv_file import formula_like
+from flows.formats.described import null_text, ranges_of
 from flows.step import Request
 
 SHOWN_VALUES = 12
@@ -40,7 +42,7 @@ def release_note(request: Request, certificate: Certificate, rows: int, *, priva
         promise(certificate),
         _schema(request),
         cost(certificate),
-        _files(),
+        _files(request, private=private),
         _limits(request),
     ]
     return "\n\n".join(parts) + "\n"
@@ -55,7 +57,21 @@ def _heading(request: Request, certificate: Certificate, rows: int, *, private: 
         f"{rows:,} synthetic rows in `synthetic.parquet`. No row belongs to a person: the rows were drawn from noisy "
         "counts of a private table, so that statistics of the two agree as far as the noise allows. The number of rows "
         f"{size}."
+        f"{_about(request)}"
     )
+
+
+def _about(request: Request) -> str:
+    """What the publisher says of it."""
+    about = request.spec.about
+    facts = {
+        "Licence": about.licence,
+        "Published by": ", ".join(p for p in (about.publisher, about.contact) if p),
+        "Made from": ", ".join(p for p in (about.source, about.source_url) if p),
+        "Meant for": about.intended_use,
+    }
+    parts = [about.description, "\n".join(f"- {name}: {_cell(text)}" for name, text in facts.items() if text)]
+    return "".join(f"\n\n{part}" for part in parts if part)
 
 
 def promise(c: Certificate) -> str:
@@ -133,10 +149,16 @@ def cost(c: Certificate) -> str:
     return "\n".join(lines)
 
 
-def _files() -> str:
+def _files(request: Request, *, private: bool) -> str:
+    described = (
+        "- `datapackage.json`, `croissant.json`: the table, its columns and files for programs (Frictionless Data "
+        "Package, Croissant).\n"
+        "- `registry.yaml`: an entry for the OpenDP Deployments Registry.\n"
+    )
     return (
         "## Files\n\n"
         "- `synthetic.parquet`: the table.\n"
+        f"{_csv(request) if 'csv' in request.spec.formats else ''}"
         "- `marginals/`: the noisy counts it was made from. For a single statistic with an error bar, use these rather "
         "than the rows. `one_way.parquet` has a count for every fine code of every column; `recode.parquet` says what "
         "each code means (`label`) and which coarser code (`coarse`) it became in the joint counts; `measured.parquet` "
@@ -144,7 +166,26 @@ def _files() -> str:
         "relation of each pair. `*_receipts.parquet` says for each `query` which attributes it is about and its noise "
         "(`sigma`). `consistent.parquet` has the counts after everything was brought into agreement.\n"
         "- `certificate.json`: budget, noise, neighbours, composition.\n"
+        f"{described if private else ''}"
         "- `manifest.json`: the public request, versions, seeds, and the SHA-256 of every file here."
+    )
+
+
+def _csv(request: Request) -> str:
+    ranges = ranges_of(request.spec, request.column_order)
+    null = null_text(ranges)
+    stands = f"`{null}` without quotation marks" if null else "Nothing between two commas"
+    risky = formula_like(ranges)
+    more = f" and {len(risky) - SHOWN_VALUES:,} more" if len(risky) > SHOWN_VALUES else ""
+    names = ", ".join(f"`{_cell(name)}`" for name in risky[:SHOWN_VALUES]) + more
+    warning = (
+        f" Spreadsheets may take names or categories of {names} for formulas: import these columns as text."
+        if risky
+        else ""
+    )
+    return (
+        f"- `synthetic.csv`: the same table as comma-separated values (RFC 4180, UTF-8). {stands} is null; texts stand "
+        f"in quotation marks, dates are ISO 8601.{warning}\n"
     )
 
 

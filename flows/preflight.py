@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from data_contracts.publication import PUBLISHING
 from data_contracts.spec import Guarantee, ReleaseSpec
 from flows.disk import in_words, remove_parts
 from flows.errors import BudgetRefusedError, LedgerError, PrivsynError, RequestError
@@ -240,9 +241,10 @@ def _ask_room(ledger: Ledger, spec: ReleaseSpec) -> None:
 
 
 def _request_name(spec: ReleaseSpec, job: Job) -> str:
-    """Names the record of a request, without its path and post-processing; says nothing of the data."""
+    """Names the record of a request, without its path, post-processing and publishing; says nothing of the data."""
     public = {**spec.public(), **job.asks}
-    public.pop("synthesis")
+    for name in ("synthesis", *PUBLISHING):
+        public.pop(name)
     return f"request-{hashlib.sha256(json.dumps(public, sort_keys=True).encode()).hexdigest()}"
 
 

@@ -7,7 +7,6 @@ path, time, machine or exact count is in it, and the same run always gives the s
 
 from __future__ import annotations
 
-import hashlib
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,8 +19,10 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
 from data_contracts.artifacts import ArtifactRef
-from data_contracts.certificate import Certificate, Manifest, ManifestFile, QueryGroup, StageCost, Total
+from data_contracts.certificate import Certificate, Manifest, QueryGroup, StageCost, Total
 from data_contracts.receipts import SMOOTHING, Pricing, Query, rho_text, total_rho
+from flows.formats.described import files_in
+from flows.formats.writing import write_descriptions, write_tables
 from flows.note import release_note
 from flows.preflight import Opened
 from flows.records import write_json
@@ -121,17 +122,20 @@ def publish(run: Opened, refs: Mapping[str, StepRefs]) -> Published:
 
     A run whose noise was not drawn by the release source is marked not private and stays in the private zone.
     """
-    shell = run.shell
+    shell, request = run.shell, run.shell.request
     certificate = certificate_of(shell, refs)
     table = refs["decode"].tables["synthetic"]
     rows = pq.ParquetFile(table.path).metadata.num_rows
-    note = release_note(shell.request, certificate, rows, private=shell.noise.private)
+    note = release_note(request, certificate, rows, private=shell.noise.private)
     _publish_private(run, refs)
 
     def build(folder: Path) -> None:
         _add_tables(shell.store, refs, table, folder)
+        write_tables(folder, request.spec, request.column_order)
         (folder / "certificate.json").write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
         (folder / "README.md").write_text(note, encoding="utf-8")
+        if shell.noise.private:
+            write_descriptions(folder, request.spec, certificate, request.column_order, rows, versions())
         write_manifest(shell, folder, rows)
 
     return Published(place(run, build), rows, note, _cost_rows(certificate))
@@ -146,7 +150,7 @@ def place(run: Opened, build: Callable[[Path], None]) -> Path:
     if shell.noise.private:
         folder = run.released / shell.run
         shell.store.recover(shell.run)
-        if not is_whole(folder):
+        if not is_whole(folder) or not _as_asked(folder, shell.request):
             folder = shell.store.publish(shell.run, build, replace=True)
     else:
         folder = run.private_folder / "not-private"
@@ -174,7 +178,18 @@ def is_whole(folder: Path) -> bool:
     """Whether a released folder holds exactly the files of its manifest, unchanged, and no link."""
     manifest = manifest_if_readable(folder)
     links = folder.is_symlink() or any(path.is_symlink() for path in folder.rglob("*"))
-    return manifest is not None and not links and manifest.files == _files(folder)
+    return manifest is not None and not links and manifest.files == files_in(folder)
+
+
+def _as_asked(folder: Path, request: Request) -> bool:
+    """Whether the folder says what the request says now: its formats, its ``about`` and descriptions may be others."""
+    manifest = manifest_if_readable(folder)
+    return manifest is not None and manifest.spec == request.spec.public()
+
+
+def versions() -> dict[str, str]:
+    """What the release was made by: version by package."""
+    return {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}}
 
 
 def _add_tables(store: Store, refs: Mapping[str, StepRefs], synthetic: ArtifactRef, folder: Path) -> None:
@@ -267,23 +282,11 @@ def write_manifest(shell: Shell, folder: Path, rows: int) -> None:
         spec=shell.request.spec.public(),
         column_order=list(shell.request.column_order),
         seeds={"synthesis": shell.request.spec.synthesis.seed},
-        versions={"python": platform.python_version(), **{p: version(p) for p in PACKAGES}},
+        versions=versions(),
         steps=[{"step": s.name, "kind": str(s.kind), "version": s.version} for s in shell.steps],
-        files=_files(folder),
+        files=files_in(folder),
     )
     (folder / "manifest.json").write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
-
-
-def _files(folder: Path) -> dict[str, ManifestFile]:
-    """SHA-256 and size of every file in the folder but the manifest itself, by relative name."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.is_file() and name != "manifest.json":
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            found[name] = ManifestFile(sha256=digest, bytes=path.stat().st_size)
-    return found
 
 
 def _cost_rows(certificate: Certificate) -> list[dict[str, object]]:

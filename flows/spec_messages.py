@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from data_contracts import columns as kinds_module
+from data_contracts.publication import About
 from data_contracts.spec import Compression, Consistency, Guarantee, ReleaseSpec, Selection, Split, Synthesis, Unit
 from flows.errors import RequestError
 
@@ -36,6 +37,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "selection": Selection,
     "consistency": Consistency,
     "synthesis": Synthesis,
+    "about": About,
 }
 _SYNONYMS = {
     "int": "integer",
@@ -82,6 +84,7 @@ _MUST_BE = {
     "datetime_parsing": "a date or moment, such as 2010-01-31",
     "datetime_type": "a date or moment, such as 2010-01-31",
     "datetime_from_date_parsing": "a date or moment, such as 2010-01-31",
+    "date_from_datetime_parsing": "a day, such as 2026-11-21",
 }
 _BOUNDS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
 _BRANCHES = {"bool", "int", "float", "str"}

@@ -1,0 +1,99 @@
+"""What a publisher says of a release, and in which formats it is given away: public text, no part of the request.
+
+Belongs here: the spec's fields that reach nothing but the released folder's words and file formats.  Does not belong
+here: anything that changes a table, its noise or its cost.  Changing one of these re-runs only the publishing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from data_contracts.columns import FrozenModel
+
+Format = Literal["parquet", "csv"]
+
+PUBLISHING = ("formats", "about")
+"""Fields of the spec that reach the released folder only: no step's settings, no price, no name of a request."""
+
+_HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z]{2,63}"
+_WEB = re.compile(rf"https?://{_HOST}(?::[0-9]{{1,5}})?(?:[/?#][A-Za-z0-9/?#@:;,.!$&'()*+=~_%-]*)?")
+_MAIL = re.compile(rf"[A-Za-z0-9_%+-]+(?:\.[A-Za-z0-9_%+-]+)*@{_HOST}")
+_SPDX = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
+
+
+class About(FrozenModel):
+    """Who publishes the release and what for.  Every field is public and optional; nothing is guessed in its place."""
+
+    title: str = Field(default="", max_length=200, description="Title of the synthetic table, for catalogues.")
+    description: str = Field(default="", max_length=10_000, description="What the table is about, in a few sentences.")
+    licence: str = Field(
+        default="",
+        max_length=300,
+        description="Licence of the release: an SPDX identifier such as CC-BY-4.0, or the web address of its text.",
+    )
+    publisher: str = Field(default="", max_length=200, description="Organization or person that publishes it.")
+    publisher_type: Literal["", "Government", "Industry", "Nonprofit"] = Field(
+        default="", description="What the publisher is, in the words of the OpenDP deployments registry."
+    )
+    contact: str = Field(default="", max_length=300, description="Mail or web address for questions.")
+    homepage: str = Field(default="", max_length=500, description="Web address where the release is to be found.")
+    keywords: tuple[str, ...] = Field(default=(), max_length=50, description="Words to find it by in catalogues.")
+    published: dt.date | None = Field(default=None, description="Day of publication, such as 2026-11-21.")
+    source: str = Field(default="", max_length=1_000, description="Public name of the private data it was made from.")
+    source_url: str = Field(default="", max_length=500, description="Web page that describes the private data.")
+    intended_use: str = Field(default="", max_length=5_000, description="What the release is meant for.")
+    justification: str = Field(
+        default="",
+        max_length=5_000,
+        description="Why this epsilon, this delta and this unit of protection were chosen.",
+    )
+    region: str = Field(default="", max_length=300, description="Where the data is from, or whose law applies.")
+    sector: Literal["", "Technology", "Healthcare", "Education", "Government", "Energy", "Finance"] = Field(
+        default="", description="Field of life, in the words of the OpenDP deployments registry."
+    )
+
+    @field_validator("homepage", "source_url")
+    @classmethod
+    def _web(cls, value: str) -> str:
+        if value and not _WEB.fullmatch(value):
+            raise ValueError("no web address; write one that begins with https:// or http://")
+        return value
+
+    @field_validator("contact")
+    @classmethod
+    def _reachable(cls, value: str) -> str:
+        if value and not (_WEB.fullmatch(value) or _MAIL.fullmatch(value)):
+            raise ValueError("neither a mail nor a web address; write name@example.org or https://example.org")
+        return value
+
+    @field_validator("licence")
+    @classmethod
+    def _licence(cls, value: str) -> str:
+        if value and not (_WEB.fullmatch(value) or _SPDX.fullmatch(value)):
+            raise ValueError("neither an SPDX identifier nor a web address; write, for example, CC-BY-4.0")
+        return value
+
+    @field_validator("keywords")
+    @classmethod
+    def _short(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if any(not word.strip() or len(word) > 100 for word in value):
+            raise ValueError("a keyword is empty or longer than 100 characters; shorten or drop it")
+        return value
+
+    @field_validator("published", mode="before")
+    @classmethod
+    def _day(cls, value: object) -> object:
+        if isinstance(value, dt.datetime) or not isinstance(value, dt.date | str | None):
+            raise ValueError("no day; write one such as 2026-11-21")
+        return value
+
+
+def checked_formats(formats: tuple[Format, ...]) -> tuple[Format, ...]:
+    """Each format once, Parquet first; ValueError where Parquet is not among them."""
+    if "parquet" not in formats:
+        raise ValueError("`parquet` is missing; add it, since the other files are made from it")
+    return ("parquet", *(f for f in dict.fromkeys(formats) if f != "parquet"))

@@ -1,0 +1,58 @@
+"""Everything beside the Parquet files and the release note: CSV and the three descriptions, into a folder being built.
+
+Belongs here: which files are written, in which order.  Does not belong here: what is in them (the modules beside),
+making the folder visible (flows/store.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from data_contracts.certificate import Certificate
+from data_contracts.spec import ReleaseSpec
+from flows.formats import croissant, data_package, registry
+from flows.formats.csv_file import write_csv
+from flows.formats.described import Described, files_in, ranges_of
+
+
+def write_tables(folder: Path, spec: ReleaseSpec, column_order: Sequence[str]) -> None:
+    """The synthetic table in the spec's other formats, one file for each Parquet file of the folder."""
+    if "csv" in spec.formats:
+        ranges = ranges_of(spec, tuple(column_order))
+        for parquet in synthetic_files(folder):
+            write_csv(parquet, parquet.with_suffix(".csv"), ranges)
+
+
+def synthetic_files(folder: Path) -> list[Path]:
+    """The Parquet files of the synthetic table: one, or the parts of a folder, in order."""
+    return sorted(p for p in (folder / "synthetic.parquet", *folder.glob("synthetic/part-*.parquet")) if p.is_file())
+
+
+def write_descriptions(
+    folder: Path,
+    spec: ReleaseSpec,
+    certificate: Certificate,
+    column_order: Sequence[str],
+    rows: int,
+    versions: Mapping[str, str],
+) -> None:
+    """``datapackage.json``, ``croissant.json`` and ``registry.yaml`` of what lies in the folder; the last but one step.
+
+    ``rows``: rows of the synthetic table.  A function of its arguments and of the files.
+    """
+    ranges = ranges_of(spec, tuple(column_order))
+    parts = len(synthetic_files(folder))
+    release = Described(spec, certificate, ranges, rows, files_in(folder), versions)
+    if parts > 1:
+        _write_json(folder / data_package.SCHEMA, data_package.table_schema(release))
+        release = Described(spec, certificate, ranges, rows, files_in(folder), versions)
+    _write_json(folder / data_package.NAME, data_package.data_package(release))
+    _write_json(folder / croissant.NAME, croissant.croissant(release))
+    (folder / registry.NAME).write_text(registry.registry_yaml(release), encoding="utf-8")
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
