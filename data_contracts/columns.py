@@ -13,7 +13,10 @@ import re
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, field_validator, model_validator
+from pydantic_core import CoreSchema
+
+from data_contracts.form import Schema, explain
 
 MAX_CODES = 1_000_000
 """Most codes one column may have; keeps a typing error in the spec from asking for gigabytes."""
@@ -34,6 +37,13 @@ class FrozenModel(BaseModel):
     """Base of every model of the spec: immutable, and unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
+        """The JSON schema, with every limit in words: the run form is made from it (form.py)."""
+        schema = handler(core_schema)
+        explain(handler.resolve_ref_schema(schema).get("properties", {}))
+        return schema
 
 
 class _Described(FrozenModel):

@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
+from pydantic_core import CoreSchema
 
 from data_contracts.columns import Column, DropColumn, FrozenModel
+from data_contracts.form import Schema, leave_to_preset
 from data_contracts.publication import About, Format, checked_formats
 
 MAX_COLUMNS = 5_000
@@ -63,15 +65,22 @@ class Guarantee(FrozenModel):
     """An (epsilon, delta) differential-privacy promise for adding or removing one person."""
 
     epsilon: float = Field(gt=0, le=1e6, description="Privacy loss bound; above 10 it protects little.")
-    delta: float = Field(gt=0, lt=1, description="Failure probability; far below one over the number of people.")
+    delta: float = Field(
+        gt=0,
+        lt=1,
+        description="Failure probability, far below one over the number of people: 0.000000001, say (a form's "
+        "number fields take no 1e-9).",
+    )
 
 
 class Split(FrozenModel):
     """How rho is split over the three looks at the data; exact decimals that sum to 1."""
 
-    one_way: float = Field(default=0.3, gt=0, lt=1, description="Share of all one-way marginals (paper: 0.1).")
-    selection: float = Field(default=0.05, gt=0, lt=1, description="Share of the InDif scores (paper: 0.1).")
-    measurement: float = Field(default=0.65, gt=0, lt=1, description="Share of the chosen marginals (paper: 0.8).")
+    one_way: float = Field(default=0.3, gt=0, lt=1, description="Share of all one-way marginals.")
+    selection: float = Field(
+        default=0.05, gt=0, lt=1, description="Share of the InDif scores, which say how strongly columns are related."
+    )
+    measurement: float = Field(default=0.65, gt=0, lt=1, description="Share of the chosen marginals.")
     one_ways: Literal["cells", "equal"] = Field(
         default="cells",
         description="How the one-ways share theirs: `cells`: in proportion to cells^(2/3), as the chosen marginals do; "
@@ -242,10 +251,18 @@ class ReleaseSpec(FrozenModel):
         description="The ledger's name for the private data set: small letters, digits, - and _, at most 48.",
     )
     data: str = Field(min_length=1, description="CSV or Parquet: a file, or a folder of files with the same columns.")
-    unit: Unit = Field(description="The unit of protection.")
-    privacy: Guarantee = Field(description="What this release may cost.")
+    unit: Unit = Field(
+        description="The unit of protection: one person, with how many records? Either `records_per_person`, or "
+        "`person_id` with `max_records`."
+    )
+    privacy: Guarantee = Field(description="What this release may cost: its (epsilon, delta)-differential privacy.")
     budget: Guarantee = Field(description="The data set's lifetime cap: set once, kept by the ledger.")
-    columns: dict[str, Column] = Field(description="Every column of the table, with its public domain.")
+    columns: dict[str, Column] = Field(
+        description="Every column of the table, with its domain from a public source, never read off the data. As "
+        'JSON: `{"age": {"kind": "integer", "min": 18, "max": 89}, "region": {"kind": "categorical", "values": '
+        '["north", "south"]}, "caseid": {"kind": "drop"}}`; the kinds are `integer`, `number`, `datetime`, '
+        "`categorical`, `boolean` and `drop`. `privsyn spec json SPEC` prints a YAML spec for pasting."
+    )
     null_values: tuple[str, ...] = Field(default=("",), description="CSV only: texts that mean null.")
     preset: Literal["default", "paper"] = Field(
         default="default",
@@ -260,10 +277,14 @@ class ReleaseSpec(FrozenModel):
         "`gaussian` or not also counts the data set's lifetime cap, and other noise cannot be added to a cap of "
         "`gaussian`.",
     )
-    split: Split = Field(default=Split(), description="How rho is split over the three looks at the data.")
-    compression: Compression = Field(default=Compression(), description="Low-count values.")
-    selection: Selection = Field(default=Selection(), description="Choice of marginals.")
-    consistency: Consistency = Field(default=Consistency(), description="Post-processing of the noisy marginals.")
+    split: Split = Field(
+        default=Split(), description="How rho is split over the three looks at the data; the shares sum to 1."
+    )
+    compression: Compression = Field(default=Compression(), description="Low-count values: filtered, combined or kept.")
+    selection: Selection = Field(
+        default=Selection(), description="Which pairs of columns, or cliques of them, are measured."
+    )
+    consistency: Consistency = Field(default=Consistency(), description="Bringing the noisy marginals into agreement.")
     synthesis: Synthesis = Field(default=Synthesis(), description="Making the synthetic rows.")
     formats: tuple[Format, ...] = Field(
         default=("parquet",),
@@ -272,6 +293,22 @@ class ReleaseSpec(FrozenModel):
     about: About = Field(
         default=About(), description="What catalogues are told of the release. Re-runs nothing but the publishing."
     )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
+        """The JSON schema; what a preset decides has no default in it (form.py)."""
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        fields = handler.resolve_ref_schema(schema)["properties"]
+        for name, values in PRESETS["paper"].items():
+            default = cls.model_fields[name].default
+            if not isinstance(values, Mapping):
+                leave_to_preset(fields[name], default, "paper", values)
+                continue
+            del fields[name]["default"]
+            inner = handler.resolve_ref_schema(fields[name])["properties"]
+            for part, value in values.items():
+                leave_to_preset(inner[part], getattr(default, part), "paper", value)
+        return schema
 
     @model_validator(mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""``privsyn spec draft`` and ``privsyn spec check``.
+"""``privsyn spec draft``, ``privsyn spec check`` and ``privsyn spec json``.
 
 Belongs here: what people type and see.  Does not belong here: drafting (flows/spec_draft.py) and checking
 (flows/spec_check.py).
@@ -6,6 +6,7 @@ Belongs here: what people type and see.  Does not belong here: drafting (flows/s
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -53,3 +54,23 @@ def check_command(
         request = override(load_spec(spec), data=table)
         source = Source.open(request.data, request) if table is not None else None
         render(check(request, source), people)
+
+
+@app.command("json")
+def json_command(
+    spec: SpecPath,
+    part: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="One top-level field only, such as `columns`, for pasting.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Print a spec as a deployment's parameters: for Prefect's run form, its command line and its REST API."""
+    with errors_for_people(debug=debug):
+        from flows.deploy import read_spec
+        from flows.errors import RequestError
+
+        parameters = read_spec(str(spec))
+        if part is not None and part not in parameters["spec"]:
+            there = ", ".join(parameters["spec"])
+            raise RequestError(f"the spec does not give {part!r}", f"It gives: {there}", "--part")
+        print(json.dumps(parameters if part is None else parameters["spec"][part], indent=2))

@@ -312,16 +312,10 @@ def test_the_run_form_has_every_field_with_its_description_limits_and_choices() 
         for field, content in model["properties"].items():
             assert content.get("description") or field == "kind", f"{name}.{field} has no description"
     assert fields["accountant"]["enum"] == ["gaussian", "tight", "paper"]
-    assert fields["accountant"]["default"] == "gaussian"
     epsilon, delta = (models["Guarantee"]["properties"][name] for name in ("epsilon", "delta"))
     assert epsilon["exclusiveMinimum"] == 0
     assert (delta["exclusiveMinimum"], delta["exclusiveMaximum"]) == (0, 1)
     assert models["Synthesis"]["properties"]["decay"]["enum"] == ["step", "exponential", "linear", "square_root"]
-    assert fields["split"]["default"] == {
-        "one_way": 0.3,
-        "selection": 0.05,
-        "measurement": 0.65,
-        "one_ways": "cells",
-        "again": True,
-    }
+    assert models["Synthesis"]["properties"]["decay"]["default"] == "step"
+    assert models["Selection"]["properties"]["gamma"]["description"].endswith("From 1 to 10,000,000.")
     assert fields["preset"]["enum"] == ["default", "paper"]

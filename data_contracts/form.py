@@ -1,0 +1,78 @@
+"""How the spec shows itself in a run form: limits in words, and fields that are left to the preset.
+
+Belongs here: what is said of a field in the JSON schema that a form is made from.  Does not belong here: the fields,
+their limits and defaults (spec.py, columns.py); whoever makes the form.
+
+A form shows titles, descriptions, choices and defaults, seldom limits, and sends every default that it shows.  So
+limits are said in words too; and a field whose default depends on the preset is shown empty, with its values in words,
+or the form would overrule the preset without anyone having asked for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+Schema = dict[str, Any]
+
+_NUMBERS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+_LIMITS = (*_NUMBERS, "pattern", "minLength", "maxLength")
+
+
+def explain(fields: Mapping[str, Schema]) -> None:
+    """Say the limits of each property in its description, in place, and repeat them under ``allOf``.
+
+    The repetition means the same; a form that passes on only the keywords it knows (Prefect's does, and they are not
+    the limits) passes this one on whole, so that a wrong value is refused beside its field.
+    """
+    for field in fields.values():
+        limits = {name: field[name] for name in _LIMITS if name in field}
+        if limits:
+            field["allOf"] = [limits]
+        numbers = [each for each in (field, *field.get("anyOf", ())) if any(name in each for name in _NUMBERS)]
+        if numbers:
+            _say(field, limits_in_words(numbers[0]))
+
+
+def leave_to_preset(field: Schema, default: Any, preset: str, value: Any) -> None:
+    """Show a property empty, in place: left so, the preset decides.  ``value``: what ``preset`` says instead."""
+    field.pop("default", None)
+    if field.get("type") == "boolean":  # a switch cannot be empty; a list of two can
+        field["enum"] = [True, False]
+        del field["type"]
+    if value == default:
+        _say(field, f"Empty: {_written(default)}.")
+    else:
+        _say(field, f"Empty: {_written(default)}; with the preset `{preset}`, {_written(value)}.")
+
+
+def limits_in_words(field: Mapping[str, Any]) -> str:
+    """A sentence such as ``From 1 to 10,000.``; empty for a property without limits on its number."""
+    low, above = field.get("minimum"), field.get("exclusiveMinimum")
+    high, below = field.get("maximum"), field.get("exclusiveMaximum")
+    if low is not None and high is not None:
+        return f"From {_number(low)} to {_number(high)}."
+    words = [
+        f"{said} {_number(limit)}"
+        for said, limit in (("at least", low), ("more than", above), ("at most", high), ("less than", below))
+        if limit is not None
+    ]
+    return " and ".join(words).capitalize() + "." if words else ""
+
+
+def _say(field: Schema, words: str) -> None:
+    field["description"] = f"{field.get('description', '')} {words}".strip()
+
+
+def _number(value: float) -> str:
+    """``2^53`` for a large power of two, else with commas or as short as it gets."""
+    size = abs(int(value))
+    if size > 2**31 and size & (size - 1) == 0:
+        return f"{'-' if value < 0 else ''}2^{size.bit_length() - 1}"
+    return f"{int(value):,}" if value == int(value) else f"{value:g}"
+
+
+def _written(value: Any) -> str:
+    """As the spec writes it, in code quotes."""
+    return f"`{value if isinstance(value, str) else json.dumps(value)}`"
