@@ -7,7 +7,7 @@ Belongs here: the runner for tests and benchmarks.  Does not belong here: anythi
 from __future__ import annotations
 
 from data_contracts.spec import ReleaseSpec
-from flows.preflight import open_run
+from flows.preflight import open_run, release_job
 from flows.publish import ReleaseSummary, publish, summarize
 from flows.settings import Settings
 from flows.shell import ReportProgress, StepRefs
@@ -21,14 +21,17 @@ def release_directly(
     settings: Settings,
     *,
     fresh: bool = False,
+    period: str | None = None,
     noise: NoiseSource | None = None,
     report: ReportProgress = lambda step, done, total: None,
 ) -> ReleaseSummary:
-    """Run a release; ``noise`` other than the release source marks the run not private and keeps it private.
+    """Run a release, of a period or of none.
 
-    Same guarantee, errors and results as :func:`flows.release.release`.
+    ``noise`` other than the release source marks the run not private and keeps it private.  Same guarantee, errors
+    and results as :func:`flows.release.release`; PeriodReleasedError for a period that has its release.
     """
-    with open_run(spec, settings, fresh=fresh, report=report, noise=noise) as run:
+    job = release_job(spec, period)
+    with open_run(spec, settings, fresh=fresh, report=report, noise=noise, job=job) as run:
 
         def step(step: Step, *inputs: StepRefs) -> StepRefs:
             return run.shell.execute(step, {refs.step: refs for refs in inputs})

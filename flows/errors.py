@@ -36,6 +36,19 @@ class BudgetRefusedError(PrivsynError):
     exit_code = 3
 
 
+class PeriodReleasedError(PrivsynError):
+    """The period of the data set was released before, by ``run``: nothing is left to do, so its exit status is 0."""
+
+    exit_code = 0
+
+    def __init__(self, dataset: str, period: str, run: str) -> None:
+        self.dataset, self.period, self.run = dataset, period, run
+        super().__init__(
+            f"the period {period} of {dataset!r} is released already, by the run {run}; nothing was read, nothing "
+            "was spent"
+        )
+
+
 class LedgerError(PrivsynError):
     """The ledger cannot be trusted or reached; closed before any look at the data."""
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -32,6 +32,9 @@ from data_contracts.spec import Guarantee
 from flows.errors import BudgetRefusedError, LedgerError, RequestError
 from flows.ledger_audit import ChargeState, Dataset, Entry, audit, canonical, charge_states, entry_hash, spent_rho
 from flows.ledger_database import Database, datasets_table, entries_table, ledger_table
+from flows.ledger_periods import PeriodRow, audit_periods, latest, period_rows, refuse_second_release
+from flows.ledger_periods import append as append_period
+from flows.ledger_periods import close as close_period
 from tasks.privacy.accountant import Accountant, CapAccountant, epsilon_for, rho_for
 
 Event = Literal["reserve", "spent", "abandon", "cancel"]
@@ -106,7 +109,9 @@ class Ledger:
             elif known.cap != cap:
                 raise _cap_changed(known, cap)
 
-    def reserve(self, dataset: str, run: str, lines: Sequence[Line], delta: float | None = None) -> None:
+    def reserve(
+        self, dataset: str, run: str, lines: Sequence[Line], delta: float | None = None, period: str | None = None
+    ) -> None:
         """Charge all lines of a run, or none, before the first look at the data.
 
         A key that is reserved or spent already is not charged again: that is for the same lineage to
@@ -115,11 +120,54 @@ class Ledger:
         the cap would be passed; LedgerError when the history does not add up, or when a known key
         comes with another price; RequestError when the data set's accountant has no price for such a
         line; ValueError for a price that is not positive.
+
+        With ``period`` the run begins that period of the data set in the same transaction, and its charges name it.
+        Raises PeriodReleasedError, having written nothing, where the period is released; RequestError where
+        another run has begun it and holds charges for it.
         """
         with self._database.write() as connection:
             known, entries = self._trusted(connection, dataset)
-            for line in _fitting(known, entries, lines, delta):
+            if period is None:
+                new = _fitting(known, entries, lines, delta)
+            else:
+                self._database.make_periods(connection)
+                new = self._begin(connection, known, entries, run, lines, delta, period)
+            for line in new:
                 _append(connection, known, run, line, "reserve")
+
+    def _begin(
+        self,
+        connection: Connection,
+        known: Dataset,
+        entries: Sequence[Entry],
+        run: str,
+        lines: Sequence[Line],
+        delta: float | None,
+        period: str,
+    ) -> list[Line]:
+        """Begin the period where the run has not; the lines that are new charges, naming the period."""
+        charges = bool(_unheld(entries, lines))
+        rows = period_rows(connection, known.name)
+        begins = refuse_second_release(rows, entries, known.name, period, run, charges=charges)
+        new = _fitting(known, entries, lines, delta)
+        if begins:
+            append_period(connection, known.name, period, run, "begin", _now())
+        return [replace(line, detail={**line.detail, "period": period}) for line in new]
+
+    def period(self, dataset: str, period: str) -> PeriodRow | None:
+        """Where the period of the data set stands; None when it was never begun."""
+        return latest(self.periods(dataset), dataset, period)
+
+    def periods(self, dataset: str | None = None) -> list[PeriodRow]:
+        """The history of periods, oldest first."""
+        with self._database.read() as connection:
+            return period_rows(connection, dataset) if self._database.has_periods(connection) else []
+
+    def release_period(self, dataset: str, period: str, run: str) -> None:
+        """The release of this period is published: it is never released again.  Twice is once."""
+        with self._database.write() as connection:
+            self._database.make_periods(connection)
+            close_period(connection, period_rows(connection, dataset), dataset, period, run, _now())
 
     def check_room(self, dataset: str, lines: Sequence[Line], delta: float | None = None) -> None:
         """Raise what :meth:`reserve` would raise for these lines now; write nothing."""
@@ -172,7 +220,8 @@ class Ledger:
         problems = audit(entries, _datasets(connection), int(count), str(head))
         if self._database.guards_missing(connection):
             problems.append("a trigger that keeps the tables append-only is missing or switched off")
-        return problems
+        present = self._database.has_periods(connection)
+        return problems + audit_periods(connection, present=present, entries=entries, datasets=_datasets(connection))
 
     def _trusted(self, connection: Connection, dataset: str) -> tuple[Dataset, list[Entry]]:
         """The data set and its entries, once the whole ledger has passed its audit."""
@@ -232,6 +281,12 @@ def _fitting(dataset: Dataset, entries: Sequence[Entry], lines: Sequence[Line], 
     if spent + asked > dataset.rho:
         raise _refusal(dataset, spent, asked, delta or dataset.cap.delta, _accountant(lines[0]))
     return list(new.values())
+
+
+def _unheld(entries: Sequence[Entry], lines: Sequence[Line]) -> list[Line]:
+    """The lines whose keys are not paid for."""
+    held = {key for key, state in charge_states(entries).items() if state.holds}
+    return [line for line in lines if line.key not in held]
 
 
 def _accountant(line: Line) -> str:

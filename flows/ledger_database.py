@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -62,30 +62,52 @@ entries_table = sa.Table(
 )
 """The history, numbered 1, 2, 3 ..., each entry hashed together with the one before."""
 
+periods_table = sa.Table(
+    "periods",
+    metadata,
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
+    sa.Column("dataset", sa.String(100), sa.ForeignKey("datasets.name"), nullable=False),
+    sa.Column("period", sa.String(10), nullable=False),
+    sa.Column("run", sa.Text, nullable=False),
+    sa.Column("event", sa.String(10), nullable=False),
+    sa.Column("created", sa.Text, nullable=False),
+    sa.Column("prev_hash", sa.String(64), nullable=False),
+    sa.Column("hash", sa.String(64), nullable=False),
+    sa.CheckConstraint("event IN ('begin', 'release')", name="known_period_event"),
+    sa.Index(
+        "one_release_a_period",
+        "dataset",
+        "period",
+        unique=True,
+        sqlite_where=sa.text("event = 'release'"),
+        postgresql_where=sa.text("event = 'release'"),
+    ),
+)
+"""Which run began and which released each period of a data set, chained like the entries.
+
+Made when the first period is begun: ledgers of versions before have neither this table nor the next.
+"""
+
+period_chain_table = sa.Table(
+    "period_chain",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("head", sa.String(64), nullable=False),
+)
+"""One row: how many rows ``periods`` has, and the last one's hash."""
+
+_EARLIEST = [ledger_table, datasets_table, entries_table]
+_OF_PERIODS = [periods_table, period_chain_table]
 _GUARDED = ("datasets", "entries")
 _REFUSAL = "the ledger is append-only"
 
-_SQLITE_GUARDS = [
-    f"CREATE TRIGGER IF NOT EXISTS {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
-    f"BEGIN SELECT RAISE(ABORT, '{_REFUSAL}'); END"
-    for table in _GUARDED
-    for verb in ("UPDATE", "DELETE")
-]
-_POSTGRES_GUARDS = [
-    "CREATE OR REPLACE FUNCTION privsyn_append_only() RETURNS trigger LANGUAGE plpgsql AS "
-    f"$$ BEGIN RAISE EXCEPTION '{_REFUSAL}'; END $$",
-    *(
-        f"CREATE OR REPLACE TRIGGER {table}_no_{name} BEFORE {verbs} ON {table} "
-        f"FOR EACH {level} EXECUTE FUNCTION privsyn_append_only()"
-        for table in _GUARDED
-        for name, verbs, level in (("change", "UPDATE OR DELETE", "ROW"), ("truncate", "TRUNCATE", "STATEMENT"))
-    ),
-]
 _GUARD_COUNT = {
-    "sqlite": "SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND tbl_name IN ('datasets', 'entries')",
+    "sqlite": "SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND tbl_name = '{table}'",
     "postgresql": "SELECT count(*) FROM pg_trigger WHERE tgname ~ '_no_(change|truncate)$' AND tgenabled <> 'D' "
-    "AND tgrelid IN ('datasets'::regclass, 'entries'::regclass)",
+    "AND tgrelid = '{table}'::regclass",
 }
+"""How many triggers keep a table append-only; two do."""
 _SQLITE_ROOM = (
     "PRAGMA cache_size = 2",  # pages: what is inserted goes to the disk at once
     "SAVEPOINT room",
@@ -152,8 +174,25 @@ class Database:
 
     def guards_missing(self, connection: Connection) -> bool:
         """Whether a trigger that keeps the tables append-only has been taken away."""
-        count = connection.exec_driver_sql(_GUARD_COUNT[self.url.get_backend_name()]).scalar_one()
-        return bool(count < 2 * len(_GUARDED))
+        guarded = (*_GUARDED, "periods") if self.has_periods(connection) else _GUARDED
+        count = _GUARD_COUNT[self.url.get_backend_name()]
+        return any(connection.exec_driver_sql(count.format(table=t)).scalar_one() < 2 for t in guarded)
+
+    def has_periods(self, connection: Connection) -> bool:
+        """Whether a period was ever begun here."""
+        return bool(sa.inspect(connection).has_table("periods"))
+
+    def make_periods(self, connection: Connection) -> None:
+        """Make the tables of periods where they are missing; in a writing transaction."""
+        if not self.has_periods(connection):
+            metadata.create_all(connection, _OF_PERIODS)
+            self._guard(connection, "periods")
+            connection.execute(period_chain_table.insert().values(id=1, rows=0, head="0" * 64))
+
+    def _guard(self, connection: Connection, *names: str) -> None:
+        """Let these tables only grow."""
+        for statement in (_sqlite_guards if self.sqlite else _postgres_guards)(names):
+            connection.exec_driver_sql(statement)
 
     def _connect_args(self) -> dict[str, Any]:
         return {"timeout": self._timeout} if self.sqlite else {"connect_timeout": max(2, int(self._timeout))}
@@ -188,9 +227,8 @@ class Database:
     def _create_tables(self, connection: Connection) -> None:
         if sa.inspect(connection).has_table("ledger"):
             return  # another process was quicker
-        metadata.create_all(connection)
-        for statement in _SQLITE_GUARDS if self.sqlite else _POSTGRES_GUARDS:
-            connection.exec_driver_sql(statement)
+        metadata.create_all(connection, _EARLIEST)
+        self._guard(connection, *_GUARDED)
         connection.execute(ledger_table.insert().values(id=1, version=SCHEMA_VERSION, entries=0, head="0" * 64))
 
     @contextmanager
@@ -199,6 +237,28 @@ class Database:
             yield
         except (sa.exc.SQLAlchemyError, OSError, ImportError) as error:
             raise LedgerError(f"the ledger {self.name} {_what(error)}", _cure(error)) from error
+
+
+def _sqlite_guards(names: Sequence[str]) -> list[str]:
+    return [
+        f"CREATE TRIGGER IF NOT EXISTS {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
+        f"BEGIN SELECT RAISE(ABORT, '{_REFUSAL}'); END"
+        for table in names
+        for verb in ("UPDATE", "DELETE")
+    ]
+
+
+def _postgres_guards(names: Sequence[str]) -> list[str]:
+    return [
+        "CREATE OR REPLACE FUNCTION privsyn_append_only() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN RAISE EXCEPTION '{_REFUSAL}'; END $$",
+        *(
+            f"CREATE OR REPLACE TRIGGER {table}_no_{name} BEFORE {verbs} ON {table} "
+            f"FOR EACH {level} EXECUTE FUNCTION privsyn_append_only()"
+            for table in names
+            for name, verbs, level in (("change", "UPDATE OR DELETE", "ROW"), ("truncate", "TRUNCATE", "STATEMENT"))
+        ),
+    ]
 
 
 def _url(address: str | Path) -> URL:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
 
@@ -32,7 +33,7 @@ FIELDS = (
 
 
 def export_json(ledger: Ledger, dataset: str | None = None) -> str:
-    """Every cap and every entry, with exact sums as text ("numerator/denominator")."""
+    """Every cap, entry and row of periods, with exact sums as text ("numerator/denominator")."""
     return json.dumps({"schema_version": EXPORT_VERSION, **_content(ledger, dataset)}, indent=2) + "\n"
 
 
@@ -59,4 +60,5 @@ def _content(ledger: Ledger, dataset: str | None) -> dict[str, Any]:
         }
         for s in ledger.summary(dataset)
     ]
-    return {"datasets": caps, "entries": ledger.export(dataset)}
+    periods = [asdict(row) for row in ledger.periods(dataset)]
+    return {"datasets": caps, "entries": ledger.export(dataset), "periods": periods}

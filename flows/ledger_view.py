@@ -6,7 +6,7 @@ makes a ledger: a file that does not exist yet is said to be missing, and holds 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Console
@@ -96,6 +96,7 @@ def ledger_as_json(url: str, dataset: str | None) -> dict[str, Any]:
             "spent": {"epsilon": s.epsilon, "rho": str(s.rho)},
             "left": {"epsilon": s.remaining_epsilon, "rho": str(s.remaining_rho)},
             "entries": ledger.export(s.dataset),
+            "periods": [asdict(row) for row in ledger.periods(s.dataset)],
         }
         for s in summaries
     ]
@@ -118,6 +119,8 @@ def print_ledger(url: str, dataset: str | None, console: Console) -> bool:
         console.print("The ledger is empty: no data set has been released yet.")
     if dataset is not None:
         console.print(_entries(ledger, dataset))
+        if ledger.periods(dataset):
+            console.print(_periods(ledger, dataset))
     for problem in problems:
         console.print(f"PROBLEM: {problem}", style="red", markup=False, soft_wrap=True)
     if not problems:
@@ -156,4 +159,13 @@ def _entries(ledger: Ledger, dataset: str) -> Table:
         table.add_row(
             str(row["id"]), moment, str(row["run"]), step, str(row["event"]), f"{numerator / denominator:.6g}"
         )
+    return table
+
+
+def _periods(ledger: Ledger, dataset: str) -> Table:
+    """Where each period stands, in the order in which they were begun."""
+    table = Table("period", "run", "state", "since (UTC)", title=f"Periods of {dataset}")
+    for row in {row.period: row for row in ledger.periods(dataset)}.values():
+        state = "released" if row.released else "begun, not finished"
+        table.add_row(row.period, row.run, state, row.created[:19].replace("T", " "))
     return table

@@ -3,9 +3,10 @@
 Belongs here: everything between a validated spec and the first step, in the order that spends nothing
 and reads nothing before the ledger agrees.  Does not belong here: running steps (flows/shell.py).
 
-Order: lock -> the right ledger, whole, writable and with this cap -> (a request never seen before) is there room? ->
-structure of the data -> fingerprint -> keys -> (rows that are not encoded yet) can every row be read? -> reserve what
-is not yet drawn, in one transaction -> steps.
+Order: lock -> the right ledger, whole, writable and with this cap -> (a period) is it released? -> (a request never
+seen before) is there room? -> structure of the data -> fingerprint -> keys -> (rows that are not encoded yet) can every
+row be read? -> reserve what is not yet drawn and begin the period, in one transaction -> steps -> (a period) it is
+released.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import hashlib
 import json
 import math
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -25,8 +26,11 @@ from typing import Any
 from data_contracts.publication import PUBLISHING
 from data_contracts.spec import Guarantee, ReleaseSpec
 from flows.disk import in_words, remove_parts
-from flows.errors import BudgetRefusedError, LedgerError, PrivsynError, RequestError
+from flows.engines.choice import engine_of
+from flows.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, PrivsynError, RequestError
 from flows.ledger import Ledger, Line
+from flows.ledger_periods import PeriodRow
+from flows.operations.periods import checked_period
 from flows.records import Records, write_json
 from flows.settings import Settings
 from flows.shell import REDRAW, ReportProgress, Shell, lineage_keys
@@ -36,6 +40,9 @@ from flows.steps import ONE_WAY_MARGINALS, STEPS
 from flows.store import Store
 from tasks.privacy.accountant import Accountant, cap_accountant, rho_for
 from tasks.privacy.noise import NoiseSource, OpenDPNoise
+
+NO_REDRAW = "release another period: one period is drawn once"
+"""What a release of a period says where its noise is lost."""
 
 MOST_NOISE = 1e8
 """Largest standard deviation of a one-way's total, in records: beyond it `rows: auto` may be too many to make."""
@@ -66,7 +73,8 @@ class Job:
 
     ``asks``: what is asked beyond the spec, public and JSON-ready; ``shares``: release step -> share of the budget
     (None: the spec's split); ``order``: the columns' order (None: the source's); ``name``: how the run's name begins
-    (empty: the data set's name); ``redraw``: how new noise is asked for.
+    (empty: the data set's name); ``redraw``: how new noise is asked for; ``period``: the period of the data set that
+    the run releases, which the ledger lets one run do (None: no period).
     """
 
     steps: Sequence[Step] = STEPS
@@ -75,9 +83,18 @@ class Job:
     order: tuple[str, ...] | None = None
     name: str = ""
     redraw: str = REDRAW
+    period: str | None = None
 
 
 RELEASE = Job()
+
+
+def release_job(spec: ReleaseSpec, period: str | None = None) -> Job:
+    """A release of ``spec``, for a period or for none; RequestError where ``period`` is no period's label."""
+    if period is None:
+        return RELEASE
+    asks = {"period": checked_period(period)}
+    return Job(asks=asks, name=f"{spec.dataset}-{period.lower()}", redraw=NO_REDRAW, period=period)
 
 
 @contextmanager
@@ -96,18 +113,23 @@ def open_run(
     result.  It is the operating system's, so a killed process leaves none behind; holding it, Prefect's own
     lock files can only be left-overs of a killed run and are removed.
     """
-    with _agreed(spec, settings, fresh=fresh, job=job) as (store, records, ledger):
+    agreed = _agreed(spec, settings, fresh=fresh, job=job)
+    with agreed as (store, records, ledger), engine_of(spec.engine) as engine:
         request_name = _request_name(spec, job)
         source = Source.open(spec.data, spec)
         fingerprint = store.fingerprint(source.files)
         request = Request(
             spec, job.order or _released_order(source, spec), partial(source.batches), settings.threads,
             unchanged=lambda: store.fingerprint(source.files) == fingerprint, shares=job.shares,
+            engine=engine,
         )  # fmt: skip
         source_of_noise = noise or OpenDPNoise()
 
-        def shell_of(number: int) -> Shell:
-            keys = lineage_keys(request, fingerprint, number, source_of_noise, job.steps)
+        def keys_of(number: int, data: str) -> dict[str, str]:
+            return lineage_keys(request, data, number, source_of_noise, job.steps, job.period)
+
+        def shell_of(number: int, data: str) -> Shell:
+            keys = keys_of(number, data)
             run = _run_name(records, job.name or spec.dataset, keys[job.steps[-1].name])
             money = (store, records, ledger, source_of_noise)
             return Shell(request, keys, run, *money, report, steps=job.steps, redraw=job.redraw)
@@ -117,23 +139,30 @@ def open_run(
             records.save(generation.record, {"generation": generation.number, "finished": finished, "fresh": fresh})
             records.save(request_name, {"dataset": spec.dataset, "finished": finished})
 
-        generation = _generation(records, lineage_keys(request, fingerprint, 0, source_of_noise, job.steps), job.steps)
-        shell = shell_of(generation.number)
+        if job.period is not None:
+            begun = ledger.period(spec.dataset, job.period)
+            fingerprint = _data_to_finish(records, begun, fingerprint, partial(shell_of, 0))
+        generation = _generation(records, keys_of(0, fingerprint), job.steps)
+        shell = shell_of(generation.number, fingerprint)
         if fresh and not generation.killed_fresh and (generation.finished or shell.has_drawn()):
             generation = replace(generation, number=generation.last + 1, finished=False)
-            shell = shell_of(generation.number)
+            shell = shell_of(generation.number, fingerprint)
         while fresh and shell.lost_step():
             generation = replace(generation, number=generation.number + 1, finished=False)
-            shell = shell_of(generation.number)
+            shell = shell_of(generation.number, fingerprint)
         store.check_place(shell.run)
+        if not all(shell.is_whole(step) for step in shell.release_steps):
+            engine.open()
         if not shell.is_whole(job.steps[0]):
             source.check_rows()
         records.save(request_name, {"dataset": spec.dataset, "finished": False})  # its room may be its own from here on
+        if job.period is not None:
+            records.save(f"data-of-{shell.run}", {"fingerprint": fingerprint})
         try:
             lines = shell.missing_budget()
             ledger.register(spec.dataset, spec.budget, cap_accountant(spec.accountant))
             records.save("ledger", {"created": ledger.summary(spec.dataset)[0].created})
-            ledger.reserve(spec.dataset, shell.run, lines, spec.privacy.delta)
+            ledger.reserve(spec.dataset, shell.run, lines, spec.privacy.delta, job.period)
         except PrivsynError:
             records.save(request_name, {"dataset": spec.dataset, "finished": True})
             raise
@@ -146,17 +175,19 @@ def open_run(
             shell.give_back()
             raise
         note(finished=True)
+        if job.period is not None:
+            ledger.release_period(spec.dataset, job.period, shell.run)
 
 
-def check_request(spec: ReleaseSpec, settings: Settings, *, fresh: bool) -> None:
+def check_request(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job = RELEASE) -> None:
     """Refuse a release that :func:`open_run` would refuse for its spec, ledger or table; charge and draw nothing.
 
     For a command that starts a server for its run: what is wrong is said before that.  The rows of a request that was
     seen before are left to :func:`open_run`, which knows whether they are encoded already.
     """
-    with _agreed(spec, settings, fresh=fresh, job=RELEASE) as (_, records, _):
+    with _agreed(spec, settings, fresh=fresh, job=job) as (_, records, _):
         source = Source.open(spec.data, spec)
-        if records.load(_request_name(spec, RELEASE)) is None:
+        if records.load(_request_name(spec, job)) is None:
             source.check_rows()
 
 
@@ -175,10 +206,40 @@ def _agreed(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job) -> 
         _clear_stale_locks(settings.private_root / "prefect" / "locks" / spec.dataset)
         ledger = Ledger(settings.ledger, create=records.load("ledger") is None)
         _check_ledger(ledger, records, spec)
+        _refuse_released(ledger, spec.dataset, job.period, fresh=fresh)
         seen = records.load(_request_name(spec, job))
         if seen is None or (fresh and seen["finished"]):
             _ask_room(ledger, spec)
         yield store, records, ledger
+
+
+def _refuse_released(ledger: Ledger, dataset: str, period: str | None, *, fresh: bool) -> None:
+    """PeriodReleasedError for a period that has its release, before the data is looked for."""
+    if period is None:
+        return
+    if fresh:
+        raise RequestError("a period is drawn once, so it cannot have new noise", "Leave out one of them", "fresh")
+    stands = ledger.period(dataset, period)
+    if stands is not None and stands.released:
+        raise PeriodReleasedError(dataset, period, stands.run)
+
+
+def _data_to_finish(records: Records, begun: PeriodRow | None, current: str, shell_of: Callable[[str], Shell]) -> str:
+    """The fingerprint of the data that a begun period is to be released from.
+
+    A run that has encoded its rows is finished from those, though the table has changed since: its noise may be drawn.
+    One that has not has drawn nothing; its charges are given back, and the period is released from the table as it is.
+    """
+    noted = records.load(f"data-of-{begun.run}") if begun is not None else None
+    if begun is None or noted is None or noted["fingerprint"] == current:
+        return current
+    shell = shell_of(str(noted["fingerprint"]))
+    if shell.run != begun.run:  # another request's: the ledger decides
+        return current
+    if shell.is_whole(shell.steps[0]):
+        return str(noted["fingerprint"])
+    shell.give_back()
+    return current
 
 
 def accounted(promise: Guarantee, field: str, accountant: Accountant) -> Fraction:

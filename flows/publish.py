@@ -21,12 +21,14 @@ from pydantic import BaseModel, ConfigDict
 from data_contracts.artifacts import ArtifactRef
 from data_contracts.certificate import Certificate, Manifest, QueryGroup, StageCost, Total
 from data_contracts.receipts import SMOOTHING, Pricing, Query, rho_text, total_rho
+from flows.errors import RequestError
 from flows.formats.described import files_in
 from flows.formats.writing import write_descriptions, write_tables
 from flows.note import release_note
 from flows.preflight import Opened
 from flows.records import write_json
-from flows.released_files import manifest_if_readable
+from flows.released_files import manifest_if_readable, read_certificate, read_manifest
+from flows.settings import Settings
 from flows.shell import Shell, StepRefs
 from flows.step import Request
 from flows.store import Store
@@ -171,6 +173,25 @@ def summarize(run: Opened, published: Published) -> ReleaseSummary:
         delta=request.spec.privacy.delta,
         rho=float(request.total_rho()),
         drawn=tuple(run.shell.drawn),
+    )
+
+
+def summary_on_disk(run: str, settings: Settings) -> ReleaseSummary | None:
+    """The figures of a run that is published already, from its released folder; None where that is not there."""
+    folder = settings.released_root / run
+    try:
+        manifest, certificate = read_manifest(folder), read_certificate(folder)
+    except RequestError:
+        return None
+    return ReleaseSummary(
+        run=run,
+        released=str(folder),
+        private=str(settings.private_root / "runs" / run),
+        rows=manifest.rows,
+        epsilon=certificate.epsilon,
+        delta=certificate.delta,
+        rho=float(Fraction(certificate.rho_budget)),
+        drawn=(),
     )
 
 

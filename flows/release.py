@@ -28,9 +28,9 @@ from prefect.locking.filesystem import FileSystemLockManager
 from prefect.transactions import IsolationLevel
 
 from data_contracts.spec import ReleaseSpec
-from flows.errors import BudgetRefusedError, ContractError
-from flows.operations.states import failed
-from flows.preflight import Opened, open_run
+from flows.errors import BudgetRefusedError, ContractError, PeriodReleasedError
+from flows.operations.states import already_released, failed
+from flows.preflight import Opened, open_run, release_job
 from flows.private_errors import words_only
 from flows.publish import Published, ReleaseSummary, publish, summarize
 from flows.settings import Settings
@@ -63,16 +63,27 @@ def release(spec: ReleaseSpec, fresh: bool = False) -> ReleaseSummary:
     A release that the ledger's cap refuses ends in a FAILED state named Refused, a broken data contract in one named
     ContractFailed (flows/operations/states.py); who called the flow gets BudgetRefusedError or ContractError.
     """
+    return run_release(spec, fresh=fresh)
+
+
+def run_release(spec: ReleaseSpec, *, fresh: bool = False, period: str | None = None) -> ReleaseSummary:
+    """The body of this flow and of the scheduled one (flows/operations/schedule.py), with the same results.
+
+    ``period``: the period of the data set to release; one that is released already ends the flow run in a COMPLETED
+    state named AlreadyReleased and gives the earlier release's summary.
+    """
     try:
         with words_only("release"):
-            with open_run(spec, Settings(), fresh=fresh, report=_report) as run:
+            with open_run(spec, Settings(), fresh=fresh, report=_report, job=release_job(spec, period)) as run:
                 refs = release_steps(partial(_step, run))
                 published = publish(run, refs)
                 summary = summarize(run, published)
             _show_release(run, refs, published)
             return summary
+    except PeriodReleasedError as done:
+        return cast(ReleaseSummary, already_released(done, Settings()))  # Prefect takes a state in a result's place
     except (BudgetRefusedError, ContractError) as error:
-        return cast(ReleaseSummary, failed(error))  # Prefect takes a state in a result's place
+        return cast(ReleaseSummary, failed(error))
 
 
 def _show_release(run: Opened, refs: Mapping[str, StepRefs], published: Published) -> None:

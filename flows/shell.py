@@ -61,13 +61,19 @@ class StepFailedError(PrivsynError):
 
 
 def lineage_keys(
-    request: Request, fingerprint: str, generation: int, noise: NoiseSource, steps: Sequence[Step] = STEPS
+    request: Request,
+    fingerprint: str,
+    generation: int,
+    noise: NoiseSource,
+    steps: Sequence[Step] = STEPS,
+    period: str | None = None,
 ) -> dict[str, str]:
     """The cache key of every step of ``steps``, known before anything runs.
 
     A key is SHA-256 over the step's name, version and own settings and its inputs' keys; the first step
     adds the data's fingerprint (an HMAC), the release steps the generation of their noise and its source: what
-    was made with test noise is never taken for a release.
+    was made with test noise is never taken for a release.  They add the period of a scheduled release too, so that
+    each period draws and pays whether or not the data changed: when a release appears tells nothing of the data.
     """
     keys: dict[str, str] = {}
     for step in steps:
@@ -76,6 +82,7 @@ def lineage_keys(
         if step.kind is Kind.RELEASE:
             parts += [f"generation {generation}", type(noise).__name__]
             parts += [f"pricing {request.pricing} {SMOOTHING}"] if request.pricing != "zcdp" else []
+            parts += [f"period {period}"] if period is not None else []
         keys[step.name] = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     return keys
 

@@ -32,6 +32,7 @@ from flows.cli.common import (
 if TYPE_CHECKING:
     from data_contracts.spec import ReleaseSpec
     from flows.publish import ReleaseSummary
+    from flows.settings import Settings
 
 
 def release_command(
@@ -46,13 +47,16 @@ def release_command(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Draw new noise although a release exists; costs budget.")
     ] = False,
+    period: Annotated[
+        str | None, typer.Option(metavar="PERIOD", help="Release this period, such as 2026-11, unless it is released.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
     debug: Debug = False,
 ) -> None:
     """Make a differentially private synthetic table from the private table that SPEC names."""
     start = time.monotonic()
     with errors_for_people(debug=debug):
-        from flows.preflight import check_request
+        from flows.preflight import check_request, release_job
         from flows.settings import Settings
         from flows.spec_file import load_spec, override
 
@@ -64,8 +68,10 @@ def release_command(
         if folder is not None:
             make_folder(settings.out)
         warn_of_epsilon(request.privacy.epsilon)
-        check_request(request, settings, fresh=fresh)  # what is wrong is said before Prefect starts
-        summary = _run_release(request, fresh=fresh)
+        job = release_job(request, period)
+        with _released_before(settings, as_json=as_json):
+            check_request(request, settings, fresh=fresh, job=job)  # what is wrong is said before Prefect starts
+        summary = _run_release(request, fresh=fresh, period=period)
         seconds = round(time.monotonic() - start, 1)
         if as_json:
             shown = summary.model_dump(exclude={"drawn"})
@@ -79,14 +85,35 @@ def release_command(
             )
 
 
-def _run_release(request: ReleaseSpec, *, fresh: bool) -> ReleaseSummary:
+@contextmanager
+def _released_before(settings: Settings, *, as_json: bool) -> Iterator[None]:
+    """Say so, and end with 0, where the period is released already; with JSON, print the earlier release's object."""
+    from flows.errors import PeriodReleasedError
+
+    try:
+        yield
+    except PeriodReleasedError as done:
+        from flows.publish import summary_on_disk
+
+        summary = summary_on_disk(done.run, settings)
+        people.print(done.paragraph(), soft_wrap=True, markup=False)
+        if summary is not None:
+            people.print(f"  {summary.released}", soft_wrap=True, markup=False)
+        if as_json:
+            shown = {"run": done.run} if summary is None else summary.model_dump(exclude={"drawn"})
+            print(json.dumps({**shown, "seconds": 0.0}))
+        raise typer.Exit(0) from None
+
+
+def _run_release(request: ReleaseSpec, *, fresh: bool, period: str | None) -> ReleaseSummary:
     people.print("Starting Prefect ...", style="dim")
     from flows.checks import prepare
+    from flows.operations.schedule import scheduled_release
     from flows.release import release, reporting
 
     Thread(target=prepare, name="load-checks").start()  # seconds that pass anyway while Prefect's server starts
     with _progress_bars() as report, reporting(report):
-        return release(request, fresh=fresh)
+        return release(request, fresh=fresh) if period is None else scheduled_release(request, period=period)
 
 
 @contextmanager
