@@ -15,6 +15,7 @@ from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validat
 from pydantic_core import CoreSchema
 
 from data_contracts.columns import Column, DropColumn, FrozenModel
+from data_contracts.engine import EngineChoice
 from data_contracts.form import Schema, leave_to_preset
 from data_contracts.publication import About, Format, checked_formats
 
@@ -286,6 +287,9 @@ class ReleaseSpec(FrozenModel):
     )
     consistency: Consistency = Field(default=Consistency(), description="Bringing the noisy marginals into agreement.")
     synthesis: Synthesis = Field(default=Synthesis(), description="Making the synthetic rows.")
+    engine: EngineChoice = Field(
+        default=EngineChoice(), description="Where private rows are counted: another engine, the same result."
+    )
     formats: tuple[Format, ...] = Field(
         default=("parquet",),
         description="File formats of the synthetic table. Another choice re-runs nothing but the publishing.",
@@ -348,5 +352,5 @@ class ReleaseSpec(FrozenModel):
         return {name: c for name, c in self.columns.items() if not isinstance(c, DropColumn)}
 
     def public(self) -> dict[str, Any]:
-        """The spec as JSON without paths: what a manifest may show."""
-        return self.model_dump(mode="json", exclude={"data"})
+        """The spec as JSON without paths and machines: what a manifest may show."""
+        return self.model_dump(mode="json", exclude={"data", "engine"})

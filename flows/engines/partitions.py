@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -86,3 +87,8 @@ def add_up(parts: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
         for sum_, counts in zip(total, part, strict=True):
             sum_ += counts
     return total
+
+
+def worker_version() -> str:
+    """The version of this program where this runs."""
+    return version("privsyn-flows")
