@@ -16,7 +16,9 @@ help:
 	@echo "make bench     the figures of benchmarks/README.md"
 	@echo "make results   the paper's comparisons of methods on UCI Adult: docs/results.md and its plots"
 	@echo "make compare   AIM, MST and other peers on public tables, into docs/results.md: hours, resumable, needs Python 3.11"
-	@echo "make server    a Prefect server with its UI on this computer (then: make deploy, make worker)"
+	@echo "make server    a Prefect server with its page, and a worker, until Ctrl-C (docs/operations.md)"
+	@echo "make deploy    in another terminal: register the deployments; the page then has the run form"
+	@echo "make worker    a worker for a server elsewhere (PREFECT_API_URL)"
 	@echo "make clean     remove what these made"
 
 $(BIN)/python:
@@ -24,11 +26,11 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/pip install -q -c constraints.txt -e '.[example]'
+	$(BIN)/pip install -q -c constraints.txt -e '.[example,postgres]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/pip install -q -c constraints.txt -e '.[dev,example,postgres]'
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev,example,postgres,formats-check]'
 	@touch $@
 
 demo: $(VENV)/.demo
@@ -75,19 +77,12 @@ peers: $(PEERS)/dpmm/.done $(PEERS)/smartnoise/.done
 compare: $(VENV)/.dev peers
 	$(BIN)/python -m benchmarks.compare
 
-server deploy worker: export PREFECT_API_URL ?= http://127.0.0.1:4200/api
-server deploy worker: export PREFECT_SERVER_ANALYTICS_ENABLED := false
-
-server: $(VENV)/.demo
-	$(BIN)/prefect server start
+server worker: $(VENV)/.demo
+	@exec $(BIN)/privsyn $@
 
 deploy: $(VENV)/.demo
-	$(BIN)/python examples/make_gss.py
-	$(BIN)/prefect work-pool inspect privsyn >/dev/null 2>&1 || $(BIN)/prefect work-pool create privsyn --type process
-	$(BIN)/prefect --no-prompt deploy --all --prefect-file deployments/prefect.yaml
-
-worker: $(VENV)/.demo
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/prefect worker start --pool privsyn
+	@test -e examples/gss.parquet || $(BIN)/python examples/make_gss.py
+	@$(BIN)/privsyn deploy
 
 clean:
 	rm -rf $(VENV) $(PEERS) demo build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

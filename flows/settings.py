@@ -13,6 +13,7 @@ import platformdirs
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from flows.database_url import for_ledger, for_server
 from flows.errors import RequestError
 
 PREFIX = "PRIVSYN_"
@@ -26,10 +27,24 @@ class Settings(BaseSettings):
     out: Path = Field(default=Path("privsyn-out"), description="Folder that holds both zones.")
     released: Path | None = Field(default=None, description="Root of published runs; default: released/ in `out`.")
     private: Path | None = Field(default=None, description="Root of private artifacts; default: private/ in `out`.")
+    released_url: str = Field(
+        default="",
+        pattern=r"^(https?://\S+)?$",
+        description="Web address under which the released root is served, for the links of the run page.",
+    )
+    database_url: str = Field(
+        default="",
+        repr=False,  # it may hold a password
+        description="PostgreSQL URL of one database for the ledger and for Prefect's server.  Default: SQLite files.",
+    )
+    database_password_file: Path | None = Field(
+        default=None, description="File with the password for the database URL, so that it need not stand in it."
+    )
     ledger: str = Field(
-        default_factory=lambda: str(Path(platformdirs.user_data_dir("privsyn")) / "ledger.sqlite"),
-        description="PostgreSQL URL, SQLite URL or path.  Default: ledger.sqlite in the user's data folder, so that a "
-        "data set's cap does not depend on the output folder.",
+        default_factory=lambda others: _ledger(others),
+        repr=False,
+        description="PostgreSQL URL, SQLite URL or path.  Default: the database URL; without one ledger.sqlite in the "
+        "user's data folder, so that a data set's cap does not depend on the output folder.",
     )
     threads: int = Field(default=0, ge=0, le=1024, description="Threads for counting and synthesis; 0: all cores.")
 
@@ -56,3 +71,19 @@ class Settings(BaseSettings):
     def private_root(self) -> Path:
         """Absolute path of the private root."""
         return (self.private or self.out / "private").expanduser().absolute()
+
+    @property
+    def server_database(self) -> str | None:
+        """The address of the database URL for Prefect's server; None where it is not set."""
+        return for_server(self.database_url, self.database_password_file) if self.database_url else None
+
+
+def user_data() -> Path:
+    """The user's data folder for what must outlive any output folder: the ledger, the server's history."""
+    return Path(platformdirs.user_data_dir("privsyn"))
+
+
+def _ledger(others: dict[str, Any]) -> str:
+    if others.get("database_url"):
+        return for_ledger(others["database_url"], others.get("database_password_file"))
+    return str(user_data() / "ledger.sqlite")

@@ -1,4 +1,4 @@
-"""The command line: ``privsyn release | evaluate | compare | spec draft | check | ledger show | verify | export``.
+"""The command line: ``privsyn release | evaluate | compare | formats | spec | ledger | server | worker | deploy``.
 
 Belongs here: one module a command: arguments, exit codes, progress and summaries on standard error, JSON and tables
 on standard output.  Does not belong here: any logic of a release.  Heavy packages are imported inside the commands,
@@ -12,7 +12,7 @@ import sys
 
 import typer
 
-from flows.cli import compare, evaluate, ledger, release, spec
+from flows.cli import compare, evaluate, formats, ledger, operations, release, spec
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Differentially private synthetic tables."
@@ -20,6 +20,10 @@ app = typer.Typer(
 app.command("release")(release.release_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("compare")(compare.compare_command)
+app.command("formats")(formats.formats_command)
+app.command("server")(operations.server_command)
+app.command("worker")(operations.worker_command)
+app.command("deploy")(operations.deploy_command)
 app.add_typer(spec.app, name="spec")
 app.add_typer(ledger.app, name="ledger")
 
@@ -29,7 +33,7 @@ def main() -> None:
     os.environ.setdefault("DO_NOT_TRACK", "1")
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")  # 20 are few on a busy machine
-    if "--debug" not in sys.argv:
+    if "--debug" not in sys.argv and not set(sys.argv[1:2]) & set(operations.COMMANDS):
         for logger in ("LOGGING", "SERVER_LOGGING", "LOGGING_ROOT", "LOGGING_HANDLERS_CONSOLE"):
             os.environ.setdefault(f"PREFECT_{logger}_LEVEL", "CRITICAL")
     app()

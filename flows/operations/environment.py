@@ -1,7 +1,7 @@
 """The environment of Prefect's programs: address, database, folder, silence.
 
 Belongs here: which PREFECT_... variables the server, the worker and the deploy step get; one that is set already
-stays.  Does not belong here: starting anything (programs.py, server.py), the project's own settings (flows/settings.py).
+stays.  Does not belong here: starting anything (programs.py, server.py), the project's settings (flows/settings.py).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
 
@@ -66,14 +66,18 @@ class Programs:
 
 @contextmanager
 def stopping_together() -> Iterator[Programs]:
-    """Programs that are stopped at the end of the block, whatever ends it; SIGTERM ends it as Ctrl-C does."""
+    """Programs that are stopped at the end of the block, whatever ends it; SIGTERM ends it as Ctrl-C does.
+
+    Both signals count even where the caller had them ignored (a shell does that for what it puts into the background).
+    """
     programs = Programs()
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield programs
     finally:
         programs.stop()
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -86,8 +90,6 @@ def _send(process: _Process, number: signal.Signals) -> None:
 
 
 def _kill_group(process: _Process) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()

@@ -18,7 +18,12 @@ from flows.spec_file import load_spec
 ROOT = Path(__file__).parents[2]
 DEPLOYMENTS = YAML(typ="safe").load((ROOT / "deployments" / "prefect.yaml").read_text(encoding="utf-8"))["deployments"]
 
-FLOWS = {"flows/release.py:release": "release", "flows/evaluate_flow.py:evaluate": "evaluate"}
+FLOWS = {
+    "flows/release.py:release": "release",
+    "flows/evaluate_flow.py:evaluate": "evaluate",
+    "flows/operations/compare_flow.py:compare": "compare",
+    "flows/operations/budget_report.py:budget_report": "budget-report",
+}
 
 each = pytest.mark.parametrize(
     "deployment", DEPLOYMENTS, ids=[f"{FLOWS[d['entrypoint']]}/{d['name']}" for d in DEPLOYMENTS]
