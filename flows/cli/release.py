@@ -71,7 +71,7 @@ def release_command(
         job = release_job(request, period)
         with _released_before(settings, as_json=as_json):
             check_request(request, settings, fresh=fresh, job=job)  # what is wrong is said before Prefect starts
-        summary = _run_release(request, fresh=fresh, period=period)
+        summary = _run_release(request, fresh=fresh) if period is None else _run_period(request, period)
         seconds = round(time.monotonic() - start, 1)
         if as_json:
             shown = summary.model_dump(exclude={"drawn"})
@@ -105,15 +105,30 @@ def _released_before(settings: Settings, *, as_json: bool) -> Iterator[None]:
         raise typer.Exit(0) from None
 
 
-def _run_release(request: ReleaseSpec, *, fresh: bool, period: str | None) -> ReleaseSummary:
+def _run_release(request: ReleaseSpec, *, fresh: bool) -> ReleaseSummary:
+    with _watched():
+        from flows.release import release
+
+        return release(request, fresh=fresh)
+
+
+def _run_period(request: ReleaseSpec, period: str) -> ReleaseSummary:
+    with _watched():
+        from flows.operations.schedule import scheduled_release
+
+        return scheduled_release(request, period=period)
+
+
+@contextmanager
+def _watched() -> Iterator[None]:
+    """Show the progress of a release, and load what its checks need while Prefect's server starts."""
     people.print("Starting Prefect ...", style="dim")
     from flows.checks import prepare
-    from flows.operations.schedule import scheduled_release
-    from flows.release import release, reporting
+    from flows.release import reporting
 
-    Thread(target=prepare, name="load-checks").start()  # seconds that pass anyway while Prefect's server starts
+    Thread(target=prepare, name="load-checks").start()  # seconds that pass anyway
     with _progress_bars() as report, reporting(report):
-        return release(request, fresh=fresh) if period is None else scheduled_release(request, period=period)
+        yield
 
 
 @contextmanager
