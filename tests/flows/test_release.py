@@ -59,7 +59,10 @@ def test_what_a_release_leaves(spec: ReleaseSpec) -> None:
     assert set(contents(summary.released)) == {
         "README.md",
         "certificate.json",
+        "croissant.json",
+        "datapackage.json",
         "manifest.json",
+        "registry.yaml",
         "synthetic.parquet",
         "marginals/one_way.parquet",
         "marginals/one_way_receipts.parquet",

@@ -1,0 +1,169 @@
+"""Formats of whole releases: asked for in the spec or added later, at no cost, and held to their manifests."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from data_contracts.spec import ReleaseSpec
+from flows.cli import app
+from flows.errors import RequestError
+from flows.formats.adding import add_formats
+from flows.ledger import Ledger
+from flows.ledger_view import verify_ledger
+from flows.preflight import check_request
+from flows.publish import is_whole
+from flows.settings import Settings
+from tasks.privacy.noise import NoNoise
+from tests.described import ABOUT
+from tests.releases import QUICK, run
+from tests.specs import make_spec, people
+
+Save = Callable[..., str]
+OLD = Path(__file__).parents[1] / "unit" / "flows" / "released_0_2_0"
+
+
+@pytest.fixture
+def spec(places: Path, save: Save) -> ReleaseSpec:
+    """All of its data set's lifetime cap goes into one release: nothing else can be paid for."""
+    price = {"epsilon": 1.0, "delta": 1e-9}
+    return make_spec(data=save(people(400)), privacy=price, budget=price, **QUICK)
+
+
+def changed(spec: ReleaseSpec, **changes: Any) -> ReleaseSpec:
+    return ReleaseSpec.model_validate({**spec.model_dump(), **changes})
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def entries() -> int:
+    return Ledger(Settings().ledger).summary("people")[0].entries
+
+
+def disagreements() -> list[str]:
+    return list(verify_ledger(Settings(), None).problems)
+
+
+def test_other_formats_and_words_rerun_the_publishing_only(spec: ReleaseSpec) -> None:
+    first = run(spec)
+    folder, before, paid = Path(first.released), contents(Path(first.released)), entries()
+    more = changed(spec, formats=["parquet", "csv"], about=ABOUT)
+    check_request(more, Settings(), fresh=False)
+    second = run(more)
+    assert (second.drawn, second.run, entries()) == ((), first.run, paid)
+    after = contents(folder)
+    assert set(after) - set(before) == {"synthetic.csv"}
+    assert {n for n in before if before[n] != after[n]} == {
+        *("README.md", "croissant.json", "datapackage.json", "manifest.json", "registry.yaml")
+    }
+    for words in ("Statistics Office", "CC-BY-4.0", "`synthetic.csv`"):
+        assert words in after["README.md"].decode()
+    assert is_whole(folder)
+    assert disagreements() == []
+    run(more)
+    assert contents(folder) == after
+    run(spec)
+    assert contents(folder) == before
+
+
+def test_the_manifest_holds_the_csv_to_its_bytes(spec: ReleaseSpec) -> None:
+    folder = Path(run(changed(spec, formats=["parquet", "csv"])).released)
+    listed = json.loads((folder / "manifest.json").read_text())["files"]
+    assert set(listed) == set(contents(folder)) - {"manifest.json"}
+    with (folder / "synthetic.csv").open("a") as file:
+        file.write("1,2,3\r\n")
+    assert not is_whole(folder)
+    assert any("files" in problem for problem in disagreements())
+    run(changed(spec, formats=["parquet", "csv"]))
+    assert is_whole(folder)
+
+
+def test_a_format_added_later_is_the_one_that_was_asked_for(spec: ReleaseSpec) -> None:
+    asked = run(changed(spec, formats=["parquet", "csv"], about=ABOUT))
+    folder = Path(asked.released)
+    wanted, paid = contents(folder), entries()
+    run(changed(spec, about=ABOUT))
+    assert "synthetic.csv" not in contents(folder)
+    added = add_formats(asked.run, ["csv"], Settings())
+    assert (added.folder, added.files) == (folder, ("synthetic.csv",))
+    assert contents(folder) == wanted
+    assert add_formats(str(folder), ["csv"], Settings()).files == ()
+    assert entries() == paid
+    assert disagreements() == []
+
+
+def test_what_is_no_whole_release_gets_no_format(spec: ReleaseSpec, tmp_path: Path) -> None:
+    folder = Path(run(spec).released)
+    for name in ("nobody-00000000", "", ".", "..", str(tmp_path), "people-0000/../x"):
+        with pytest.raises(RequestError, match="there is no release"):
+            add_formats(name, ["csv"], Settings())
+    (folder / "marginals" / "scores.parquet").unlink()
+    before = contents(folder)
+    with pytest.raises(RequestError, match="not a whole release"):
+        add_formats(folder.name, ["csv"], Settings())
+    assert contents(folder) == before
+    shutil.rmtree(Settings().private_root)
+    run_again = folder.name
+    with pytest.raises(RequestError):
+        add_formats(run_again, ["csv"], Settings())
+    assert not Settings().private_root.exists()
+
+
+def test_test_noise_is_described_to_nobody(spec: ReleaseSpec) -> None:
+    summary = run(changed(spec, formats=["parquet", "csv"]), noise=NoNoise())
+    names = set(contents(Path(summary.released)))
+    assert "synthetic.csv" in names
+    assert not {"croissant.json", "datapackage.json", "registry.yaml"} & names
+    assert "NOT PRIVATE" in (Path(summary.released) / "README.md").read_text()
+
+
+def old_release(out: Path) -> Path:
+    """A release as version 0.2.0 left it, with the table that its manifest names."""
+    folder = out / "released" / "people-3de898c8"
+    shutil.copytree(OLD, folder)
+    (out / "private").mkdir()
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    ages = pa.array([20, 30, 40], pa.int64())
+    columns = {"age": ages, "region": ["north", "south", "other"]}
+    pq.write_table(pa.table({n: columns[n] for n in manifest["column_order"]}), folder / "synthetic.parquet")
+    from flows.formats.described import files_in
+
+    manifest["files"] = {n: f.model_dump() for n, f in files_in(folder).items()}
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    return folder
+
+
+def test_a_release_of_0_2_0_gets_formats_too(tmp_path: Path) -> None:
+    frictionless = pytest.importorskip("frictionless", reason="install privsyn-flows[formats-check]")
+    settings = Settings(out=tmp_path / "out", ledger=str(tmp_path / "none.sqlite"))
+    folder = old_release(tmp_path / "out")
+    certificate = (folder / "certificate.json").read_bytes()
+    added = add_formats(folder.name, ["csv"], settings)
+    assert set(added.files) == {"README.md", "croissant.json", "datapackage.json", "registry.yaml", "synthetic.csv"}
+    assert (folder / "certificate.json").read_bytes() == certificate
+    assert is_whole(folder)
+    assert (folder / "synthetic.csv").read_text().splitlines()[1] == '20,"north"'
+    assert frictionless.validate(str(folder / "datapackage.json")).valid
+    assert not (tmp_path / "none.sqlite").exists()
+
+
+def test_the_command_says_what_it_did(spec: ReleaseSpec) -> None:
+    summary, cli = run(spec), CliRunner()
+    done = cli.invoke(app, ["formats", summary.run, "--to", "csv", "--json"])
+    assert (done.exit_code, json.loads(done.stdout)["added"]) == (0, ["synthetic.csv"])
+    assert "Cost: nothing" in done.stderr
+    for arguments, says in ((["--to", "xlsx"], "--to: 'xlsx' is no format"), ([], "--to")):
+        refused = cli.invoke(app, ["formats", summary.run, *arguments])
+        assert refused.exit_code == 2
+        assert says in refused.stderr
