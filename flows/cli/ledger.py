@@ -1,7 +1,7 @@
-"""``privsyn ledger show | verify | export``.
+"""``privsyn ledger show | verify | export | backup``.
 
 Belongs here: what people type and see.  Does not belong here: the ledger (flows/ledger.py) and its view
-(flows/ledger_view.py, flows/ledger_export.py).
+(flows/ledger_view.py, flows/ledger_export.py, flows/operations/ledger_backup.py).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -102,3 +103,17 @@ def export_command(
             return
         write_new(path, lambda: text, "--output")
         people.print(f"Wrote {path}.", soft_wrap=True)
+
+
+@app.command("backup")
+def backup_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file; it becomes a ledger of its own.")],
+    debug: Debug = False,
+) -> None:
+    """Copy an SQLite ledger as it is now, while others may write it, and check the copy."""
+    with errors_for_people(debug=debug):
+        from flows.operations.ledger_backup import back_up
+        from flows.settings import Settings
+
+        entries = back_up(Settings().ledger, file)
+        people.print(f"Wrote {file}: {entries} entries, every hash and sum verified.", soft_wrap=True)

@@ -1,0 +1,43 @@
+"""A copy of an SQLite ledger, taken while others write, and checked before it counts.
+
+Belongs here: the copy.  Does not belong here: what the ledger means (flows/ledger.py); a PostgreSQL ledger, which its
+own programs back up (docs/operations.md).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from flows.disk import in_words, replacing
+from flows.errors import LedgerError, RequestError
+from flows.ledger import Ledger
+from flows.ledger_database import Database
+
+
+def back_up(address: str, target: Path) -> int:
+    """Copy the ledger at ``address`` to the new file ``target`` (mode 0600); the number of entries in the copy.
+
+    The copy is one moment of the ledger, whatever is written meanwhile; its chain and sums are recomputed, and a copy
+    that does not add up is no backup.  Raises RequestError for a ledger in PostgreSQL and a target that exists,
+    LedgerError for a ledger that is missing or does not add up; no target is left behind then.
+    """
+    source = Database(address, create=False)
+    if not source.sqlite:
+        raise RequestError(
+            f"{source.name} is in PostgreSQL", "Use pg_dump, as docs/operations.md shows", "PRIVSYN_LEDGER"
+        )
+    if target.exists():
+        raise RequestError(f"{target} exists already", "Choose another name, or move the file away", "FILE")
+    with in_words(target), replacing(target) as copy:
+        with closing(sqlite3.connect(str(source.url.database))) as here, closing(sqlite3.connect(copy)) as there:
+            here.backup(there)
+        ledger = Ledger(copy, create=False)
+        problems = ledger.verify()
+        if problems:
+            raise LedgerError(
+                f"the ledger {source.name} does not add up, so no backup was made: {problems[0]}",
+                "Keep the last backup; docs/operations.md says how to recover from it",
+            )
+        return len(ledger.entries())
