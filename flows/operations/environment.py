@@ -98,7 +98,6 @@ def prefect_environment(settings: Settings, variables: Mapping[str, str] | None 
         "DO_NOT_TRACK": "1",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
-        "PREFECT_SERVER_DATABASE_TIMEOUT": "60",  # seconds to wait for SQLite's lock; 10 are few on a busy machine
         "PREFECT_HOME": str(user_data() / "prefect"),
         HOST: address.host,
         PORT: str(address.port),

@@ -58,10 +58,10 @@ def test_the_password_may_stand_in_a_file(tmp_path: Path, monkeypatch: pytest.Mo
     assert Settings().ledger == "postgresql://u:s%3Aecr%2Fet@h/db"
     assert "ecr" not in repr(Settings())
     secret.write_text("\n")
-    with pytest.raises(RequestError, match="PRIVSYN_DATABASE_PASSWORD_FILE: .* is empty"):
+    with pytest.raises(RequestError, match=r"PRIVSYN_DATABASE_PASSWORD_FILE: .* is empty"):
         Settings()
     secret.unlink()
-    with pytest.raises(RequestError, match="PRIVSYN_DATABASE_PASSWORD_FILE: .* cannot be read"):
+    with pytest.raises(RequestError, match=r"PRIVSYN_DATABASE_PASSWORD_FILE: .* cannot be read"):
         Settings()
 
 
@@ -76,7 +76,7 @@ def test_the_password_may_stand_in_a_file(tmp_path: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_what_is_wrong_is_named_and_not_repeated(wrong: str) -> None:
-    with pytest.raises(RequestError, match="^PRIVSYN_DATABASE_URL: ") as refusal:
+    with pytest.raises(RequestError, match=r"^PRIVSYN_DATABASE_URL: ") as refusal:
         for_ledger(wrong)
     assert "hunter2" not in str(refusal.value)
     assert refusal.value.exit_code == 2
