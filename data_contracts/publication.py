@@ -19,6 +19,9 @@ Format = Literal["parquet", "csv"]
 PUBLISHING = ("formats", "about")
 """Fields of the spec that reach the released folder only: no step's settings, no price, no name of a request."""
 
+WORDS = frozenset({"description", "unit"})
+"""Fields of a column that reach the released folder only."""
+
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z]{2,63}"
 _WEB = re.compile(rf"https?://{_HOST}(?::[0-9]{{1,5}})?(?:[/?#][A-Za-z0-9/?#@:;,.!$&'()*+=~_%-]*)?")
 _MAIL = re.compile(rf"[A-Za-z0-9_%+-]+(?:\.[A-Za-z0-9_%+-]+)*@{_HOST}")

@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from data_contracts.publication import PUBLISHING
+from data_contracts.publication import PUBLISHING, WORDS
 from data_contracts.spec import Guarantee, ReleaseSpec
 from flows.disk import in_words, remove_parts
 from flows.engines.choice import engine_of
@@ -306,6 +306,7 @@ def _request_name(spec: ReleaseSpec, job: Job) -> str:
     public = {**spec.public(), **job.asks}
     for name in ("synthesis", *PUBLISHING):
         public.pop(name)
+    public["columns"] = {n: {**c, **dict.fromkeys(WORDS & c.keys(), "")} for n, c in public["columns"].items()}
     return f"request-{hashlib.sha256(json.dumps(public, sort_keys=True).encode()).hexdigest()}"
 
 

@@ -24,8 +24,8 @@ from flows.publish import is_whole
 from flows.settings import Settings
 from tasks.privacy.noise import NoNoise
 from tests.described import ABOUT
-from tests.releases import QUICK, run
-from tests.specs import make_spec, people
+from tests.releases import few, run
+from tests.specs import people
 
 Save = Callable[..., str]
 OLD = Path(__file__).parents[1] / "unit" / "flows" / "released_0_2_0"
@@ -35,7 +35,7 @@ OLD = Path(__file__).parents[1] / "unit" / "flows" / "released_0_2_0"
 def spec(places: Path, save: Save) -> ReleaseSpec:
     """All of its data set's lifetime cap goes into one release: nothing else can be paid for."""
     price = {"epsilon": 1.0, "delta": 1e-9}
-    return make_spec(data=save(people(400)), privacy=price, budget=price, **QUICK)
+    return few(save(people(400)), privacy=price, budget=price)
 
 
 def changed(spec: ReleaseSpec, **changes: Any) -> ReleaseSpec:
@@ -72,6 +72,11 @@ def test_other_formats_and_words_rerun_the_publishing_only(spec: ReleaseSpec) ->
     assert disagreements() == []
     run(more)
     assert contents(folder) == after
+    columns = {n: c.model_dump() for n, c in spec.columns.items()}
+    worded = changed(spec, columns={**columns, "age": {**columns["age"], "description": "age at interview"}})
+    check_request(worded, Settings(), fresh=False)
+    assert (run(worded).drawn, entries()) == ((), paid)
+    assert "age at interview" in (folder / "README.md").read_text()
     run(spec)
     assert contents(folder) == before
 
