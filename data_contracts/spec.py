@@ -21,6 +21,9 @@ from data_contracts.publication import About, Format, checked_formats
 
 MAX_COLUMNS = 5_000
 
+SHARD_ROWS = 2_000_000
+"""Rows of a shard of the synthetic table at most, unless the spec says otherwise: docs/operations.md has the figures."""
+
 
 class Unit(FrozenModel):
     """The unit of protection: how many records one person can have.  Mandatory, no default."""
@@ -180,6 +183,13 @@ class Synthesis(FrozenModel):
     )
     seed: int = Field(
         default=0, ge=0, lt=2**63, description="Seed of the post-processing. It never reaches release noise."
+    )
+    shard_rows: int = Field(
+        default=SHARD_ROWS,
+        ge=1,
+        le=2**31 - 1,
+        description="More rows than this are made in shards of at most so many each, and written as a folder of parts, "
+        "so that memory does not depend on their number; smaller shards take less memory and fit the marginals less.",
     )
     method: Literal["gum", "sweep"] = Field(
         default="sweep",

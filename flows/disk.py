@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,11 +41,31 @@ def replacing(target: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def replacing_folder(target: Path) -> Iterator[Path]:
+    """As :func:`replacing`, for a folder of plain files; what stood in its place is removed just before."""
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    temporary.mkdir(mode=0o700)
+    try:
+        yield temporary
+        for path in (*temporary.iterdir(), temporary):
+            sync(path)
+        if target.exists():
+            shutil.rmtree(target)
+        temporary.rename(target)
+        sync(target.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def remove_parts(folder: Path) -> None:
-    """Remove what killed writers left of files that never became whole; the caller holds the folder's lock."""
+    """Remove what killed writers left of files and folders that never became whole; the caller holds the lock."""
     with in_words(folder):
         for path in folder.glob(".*.part"):
-            path.unlink(missing_ok=True)
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:

@@ -15,7 +15,6 @@ from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 
-import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
 from data_contracts.artifacts import ArtifactRef
@@ -127,7 +126,7 @@ def publish(run: Opened, refs: Mapping[str, StepRefs]) -> Published:
     shell, request = run.shell, run.shell.request
     certificate = certificate_of(shell, refs)
     table = refs["decode"].tables["synthetic"]
-    rows = pq.ParquetFile(table.path).metadata.num_rows
+    rows = shell.store.stored(table).num_rows
     note = release_note(request, certificate, rows, private=shell.noise.private)
     _publish_private(run, refs)
 

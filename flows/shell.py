@@ -303,12 +303,14 @@ class Shell:
             output = outputs[name]
             if callable(output):
                 output = output()
+            parts: tuple[int, ...] = ()
             if isinstance(output, Wide):
-                rows, schema = checked_stream(contract, output), output.schema
+                rows, schema, parts = checked_stream(contract, output), output.schema, output.parts
             else:
                 check_table(contract, output)
                 rows, schema = output, output.schema
-            refs[name] = self.store.write_table(rows, schema, name, step.name, self.keys[step.name], contract.zone)
+            where = (name, step.name, self.keys[step.name], contract.zone)
+            refs[name] = self.store.write_table(rows, schema, *where, parts=parts)
         done = StepRefs(step=step.name, key=self.keys[step.name], tables=refs)
         self.records.save(f"step-{done.key}", done.model_dump(mode="json"))
         return done

@@ -37,11 +37,15 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Wide:
-    """A wide output: its schema, its rows as a stream, and the profile its contract is checked on."""
+    """A wide output: its schema, its rows as a stream, and the profile its contract is checked on.
+
+    ``parts``: rows of each file of a table that is written as a folder of files; empty: it is one file.
+    """
 
     schema: pa.Schema
     batches: Batches
     profile: Callable[[Batches], pa.Table]
+    parts: tuple[int, ...] = ()
 
 
 Output: TypeAlias = pa.Table | Wide | Callable[[], pa.Table]

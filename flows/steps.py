@@ -10,6 +10,7 @@ by its kind), and any algorithm.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from tasks import (
     measure_marginals,
     one_way_marginals,
     select_pairs,
+    shards,
     synthesize,
 )
 from tasks.kernels.counting import CodeTable, Countable
@@ -106,27 +108,57 @@ def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping
     found = marginals.from_table(inputs.table("make_consistent.marginals"), domain)
     core = append_attributes.core_marginals(found, domain)
     total = compress_domain.noisy_total(inputs.refined(request.encoding))
-    rows = synthesize.output_rows(total, request.spec.synthesis)
-    codes = synthesize.synthesize(core.marginals, core.domain, request.spec.synthesis, rows, request.threads, progress)
-    return {"core_codes": _codes(codes.to_arrow().to_batches(), codes.domain)}
+    settings = request.spec.synthesis
+    found_shards = shards.shards(synthesize.output_rows(total, settings), settings)
+
+    def batches() -> Batches:
+        left: shards.Leftovers = {}
+        for s in found_shards:
+            told = partial(_told, progress, s)
+            codes = synthesize.synthesize(core.marginals, core.domain, settings, s.rows, request.threads, told, s, left)
+            yield from codes.to_arrow().to_batches()
+
+    return {"core_codes": _codes(batches(), core.domain)}
+
+
+def _told(progress: Progress, shard: shards.Shard, done: int, total: int) -> None:
+    """Progress over all shards."""
+    progress(shard.number * total + done, shard.of * total)
 
 
 def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     domain = inputs.domain()
     found = marginals.from_table(inputs.table("make_consistent.marginals"), domain)
     core = append_attributes.core_marginals(found, domain)
-    rows = CodeTable.from_arrow(list(inputs.batches("synthesize.core_codes")), core.domain)
-    codes = append_attributes.append_attributes(rows, found, domain, request.spec.synthesis.seed)
-    return {"codes": _codes(codes.to_arrow().to_batches(), domain)}
+    name = "synthesize.core_codes"
+
+    def batches() -> Batches:
+        for s, part in shards.in_shards(inputs.batches(name), _shards(request, inputs, name)):
+            rows = CodeTable.from_arrow(part, core.domain)
+            yield from append_attributes.append_attributes(rows, found, domain, s.own_seed).to_arrow().to_batches()
+
+    return {"codes": _codes(batches(), domain)}
+
+
+def _shards(request: Request, inputs: Inputs, name: str) -> list[shards.Shard]:
+    """The shards of a table of synthetic rows."""
+    return shards.shards(inputs.stored(name).num_rows, request.spec.synthesis)
 
 
 def _decode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     recode, encoding = inputs.refined(request.encoding), request.encoding
-    codes = CodeTable.from_arrow(list(inputs.batches("append_attributes.codes")), compress_domain.coarse_domain(recode))
-    batches = decode.decode(codes, recode, encoding, request.column_order, request.spec.synthesis.seed)
+    domain, name = compress_domain.coarse_domain(recode), "append_attributes.codes"
+    found = _shards(request, inputs, name)
+
+    def rows() -> Batches:
+        for s, part in shards.in_shards(inputs.batches(name), found):
+            codes = CodeTable.from_arrow(part, domain)
+            yield from decode.decode(codes, recode, encoding, request.column_order, s.own_seed)
+
     ranges = {name: encoding.ranges()[name] for name in request.column_order}
     profile = lambda batches: tables.profile_values(batches, ranges)  # noqa: E731
-    return {"synthetic": Wide(decode.decoded_schema(encoding, request.column_order), batches, profile)}
+    schema = decode.decoded_schema(encoding, request.column_order)
+    return {"synthetic": Wide(schema, rows(), profile, shards.part_rows(found))}
 
 
 def _plan_one_way(request: Request, inputs: Inputs) -> list[Query]:
@@ -287,7 +319,7 @@ APPEND_ATTRIBUTES = Step(
     Kind.POSTPROCESS,
     ("synthesize.core_codes", "make_consistent.marginals", _RECODE),
     {"codes": tables.SYNTHETIC_CODES},
-    lambda r: r.spec.synthesis.seed,
+    lambda r: r.spec.synthesis.model_dump(include={"seed", "shard_rows"}),
     _append,
 )
 DECODE = Step(
@@ -296,7 +328,11 @@ DECODE = Step(
     Kind.POSTPROCESS,
     ("append_attributes.codes", _RECODE, *_MEASURED),
     {"synthetic": tables.SYNTHETIC},
-    lambda r: {"seed": r.spec.synthesis.seed, "order": r.column_order, "columns": _columns(r)},
+    lambda r: {
+        **r.spec.synthesis.model_dump(include={"seed", "shard_rows"}),
+        "order": r.column_order,
+        "columns": _columns(r),
+    },
     _decode,
     version=2,
 )

@@ -25,7 +25,8 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import filelock
@@ -33,10 +34,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from data_contracts.artifacts import ArtifactRef, Zone
-from flows.disk import in_words, remove_parts, replacing, sync
+from flows.disk import in_words, remove_parts, replacing, replacing_folder, sync
 from flows.engines.base import StoredTable
 from flows.errors import PrivsynError, RequestError
 from flows.zones import make_private_root, roots
+from tasks.shards import cut
 
 SAFE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,80}")
 _RELEASED_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
@@ -100,8 +102,12 @@ class Store:
         step: str,
         key: str,
         zone: Zone,
+        *,
+        parts: Sequence[int] = (),
     ) -> ArtifactRef:
         """Write a table (or a stream of batches) whole or not at all, and return its reference.
+
+        ``parts``: rows of each file of a folder of files ``part-00000.parquet`` ..; empty: one file.
 
         Columns must be the schema's, in order; the file carries no metadata but Parquet's own.  Raises
         ValueError for another schema; PrivsynError, naming path and cure, when the disk refuses.  The
@@ -112,24 +118,33 @@ class Store:
         target = folder / f"{label}.parquet"
         with in_words(target):
             folder.mkdir(mode=0o700, exist_ok=True)
-            with replacing(target) as temporary:
-                _write_parquet(temporary, table, schema.remove_metadata())
+            if parts:
+                target = folder / label
+                with replacing_folder(target) as temporary:
+                    _write_parts(temporary, table, schema.remove_metadata(), parts)
+            else:
+                with replacing(target) as temporary:
+                    _write_parquet(temporary, table, schema.remove_metadata())
         unsigned = ArtifactRef(name=name, step=step, zone=zone, key=key, path=str(target), check="")
-        return unsigned.model_copy(update={"check": self._sign(unsigned, self.mac(target))})
+        return unsigned.model_copy(update={"check": self._sign(unsigned, self._mac_of(target, self.mac))})
 
     def read_table(self, ref: ArtifactRef) -> pa.Table:
         """The whole table."""
-        with in_words(Path(ref.path)), pq.ParquetFile(ref.path) as file:
-            return file.read()
+        tables = []
+        for path in part_files(Path(ref.path)):
+            with in_words(path), pq.ParquetFile(path) as file:
+                tables.append(file.read())
+        return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
     def read_batches(self, ref: ArtifactRef, rows: int = 1 << 16) -> Iterator[pa.RecordBatch]:
         """The table in batches of at most ``rows`` rows: bounded memory for any number of rows."""
-        with in_words(Path(ref.path)), pq.ParquetFile(ref.path) as file:
-            yield from file.iter_batches(batch_size=rows)
+        for path in part_files(Path(ref.path)):
+            with in_words(path), pq.ParquetFile(path) as file:
+                yield from file.iter_batches(batch_size=rows)
 
     def stored(self, ref: ArtifactRef) -> StoredTable:
         """The table in its files, for who reads it as a stream or counts it file by file."""
-        return StoredTable((Path(ref.path),), lambda: self.read_batches(ref))
+        return StoredTable(part_files(Path(ref.path)), lambda: self.read_batches(ref))
 
     def verify(self, ref: ArtifactRef, *, afresh: bool = False) -> bool:
         """Whether the file is there, in this store, byte for byte the one that was written, and the
@@ -138,10 +153,19 @@ class Store:
         ``afresh``: look at every byte although this store did so before and the file has not changed since.
         """
         path = Path(ref.path)
-        if not path.is_file() or not path.resolve().is_relative_to(self.private_root):
+        if not path.exists() or not path.resolve().is_relative_to(self.private_root):
             return False
-        mac = self.mac(path) if afresh else self._known_mac(path)
+        if not all(file.is_file() and not (path.is_dir() and file.is_symlink()) for file in part_files(path)):
+            return False
+        mac = self._mac_of(path, self.mac if afresh else self._known_mac)
         return hmac.compare_digest(self._sign(ref, mac), ref.check)
+
+    def _mac_of(self, path: Path, mac: Callable[[Path], str]) -> str:
+        """The HMAC of a table: its file's, or one over the names and HMACs of all that is in its folder."""
+        if not path.is_dir():
+            return mac(path)
+        parts = "\0".join(f"{file.name}\0{mac(file)}" for file in part_files(path))
+        return hmac.new(self._key, f"parts\0{parts}".encode(), hashlib.sha256).hexdigest()
 
     def _sign(self, ref: ArtifactRef, mac: str) -> str:
         label = "\0".join(("reference", ref.zone, ref.name, ref.step, ref.key, mac))
@@ -213,21 +237,27 @@ class Store:
     def add_released(self, ref: ArtifactRef, folder: Path, name: str) -> Path:
         """Copy a released table into a folder that :meth:`publish` builds, or into one of the private root.
 
-        ``name`` may have folders in it.  Raises ZoneError for a private table and for a place elsewhere;
-        PrivsynError when the table is not the one that was written.
+        ``name`` may have folders in it; a table in parts becomes a folder of that name without its ending.  Raises
+        ZoneError for a private table and for a place elsewhere; PrivsynError when the table is not the one that was
+        written.  Returns the place.
         """
         if ref.zone is not Zone.RELEASED:
             raise ZoneError(f"{ref.name} of step {ref.step} is private and cannot be released")
-        target = folder / name
-        self._check_place(target, name)
+        source = Path(ref.path)
+        name = name.removesuffix(".parquet") if source.is_dir() else name
+        copies = {p: f"{name}/{p.name}" if source.is_dir() else name for p in part_files(source)}
+        for copy in copies.values():
+            self._check_place(folder / copy, copy)
         if not self.verify(ref, afresh=True):
             problem = f"{ref.name} of step {ref.step} is not the file that was written"
             raise PrivsynError(problem, "Run the release again")
-        with in_words(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ref.path, target)
-            target.chmod(0o644)
-        return target
+        for path, copy in copies.items():
+            place = folder / copy
+            with in_words(place):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, place)
+                place.chmod(0o644)
+        return folder / name
 
     def _check_place(self, target: Path, name: str) -> None:
         """ZoneError unless ``target`` really lies in a folder being built or in the private root."""
@@ -309,6 +339,19 @@ def _load_key(path: Path) -> bytes:
     if len(key) != _KEY_BYTES:
         raise PrivsynError(f"{path} is not a whole key", "Restore it; without it no finished step can be reused")
     return key
+
+
+def part_files(path: Path) -> tuple[Path, ...]:
+    """The files of a table: itself, or everything in its folder by name."""
+    return tuple(sorted(path.iterdir())) if path.is_dir() else (path,)
+
+
+def _write_parts(
+    folder: Path, table: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema, rows: Sequence[int]
+) -> None:
+    batches = table.to_batches() if isinstance(table, pa.Table) else table
+    for number, part in groupby(cut(batches, rows), key=lambda numbered: numbered[0]):
+        _write_parquet(folder / f"part-{number:05}.parquet", (batch for _, batch in part), schema)
 
 
 def _write_parquet(path: Path, table: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema) -> None:

@@ -21,6 +21,7 @@ from tasks.kernels.counting import CodeTable, checked_cells, thread_count
 from tasks.kernels.streams import shuffle, stream, systematic, uniform
 from tasks.kernels.updater import Target
 from tasks.marginals import Marginal, one_ways
+from tasks.shards import Leftovers, Shard
 from tasks.synthesis.gum import gum
 from tasks.synthesis.shrink import towards_independence
 from tasks.synthesis.sweep import sweep
@@ -41,18 +42,23 @@ def synthesize(
     rows: int,
     threads: int = 0,
     progress: Progress | None = None,
+    shard: Shard | None = None,
+    leftovers: Leftovers | None = None,
 ) -> CodeTable:
     """Make ``rows`` rows of codes over ``domain`` that follow ``marginals``, by ``settings.method``.
 
     marginals: the one-way of every attribute, then any larger ones; finite, non-negative, consistent,
     with one common total.  They are scaled to ``rows``; one without any count counts as uniform.
-    threads: 0 for all cores.  progress: called with (iterations or sweeps done, at most).
+    threads: 0 for all cores.  progress: called with (iterations or sweeps done, at most).  shard: which part of a
+    larger table the rows are (None: all of it); leftovers: of the shard before, and then of this one (`sweep` only).
     Raises ValueError for missing one-ways, wrong shapes, negative counts, or rows outside 0 .. 2**31 - 1.
     """
     if not 0 <= rows <= MAX_ROWS:
         raise ValueError(f"rows must be from 0 to {MAX_ROWS:,}, not {rows:,}")
     for marginal in marginals:
         _check(marginal, domain)
+    shard = shard or Shard(settings.seed)
+    settings = shard.settings(settings)
     if settings.method == "sweep":
         marginals = [towards_independence(m, settings.kappa) for m in marginals]
     columns = _start(marginals, domain, settings, rows)
@@ -65,7 +71,8 @@ def synthesize(
         targets = [_target(m, group, rows) for m in marginals if m.attributes and m.attributes[0] in group]
         report = _reporter(progress, g, len(groups), steps)
         if settings.method == "sweep":
-            sweep(chosen, domain.shape(group), targets, settings, numbers[0], thread_count(threads), report)
+            how = (numbers[0], thread_count(threads), report, shard, leftovers)
+            sweep(chosen, domain.shape(group), targets, settings, *how)
         else:
             larger = [target for target in targets if len(target.attributes) > 1]
             gum(chosen, larger, settings, numbers[0], thread_count(threads), report)

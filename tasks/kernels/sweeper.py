@@ -56,10 +56,10 @@ class Sweeper:
         self._pool.shutdown()
 
     def _sum_type(self) -> np.dtype:
-        """int32 where no sum of weighted residuals can leave it: each is at most the rows, up and down."""
-        first, rows = self._layout.first, self.columns[0].size
+        """int32 where no sum of weighted residuals can leave it: moves change each by at most the rows, up and down."""
+        first, most = self._layout.first, self.columns[0].size + int(np.abs(self.residuals).max(initial=0))
         largest = max(int(self._layout.weight[a:b].sum()) for a, b in pairwise(first))
-        return np.dtype(np.int32 if 2 * (rows + 1) * largest < 1 << 31 else np.int64)
+        return np.dtype(np.int32 if 2 * (most + 1) * largest < 1 << 31 else np.int64)
 
     def sweep(self, order: np.ndarray, blocks: int, best: bool, seed: int, *address: int) -> int:
         """Visit every attribute of every row once; returns the number of moves and updates ``residuals``.

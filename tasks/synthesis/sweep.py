@@ -21,6 +21,7 @@ from tasks.kernels.counting import CodeTable, count_all
 from tasks.kernels.streams import shuffle, stream, systematic, uniform
 from tasks.kernels.sweeper import Sweeper
 from tasks.kernels.updater import Target
+from tasks.shards import Leftovers, Shard
 from tasks.synthesis.shrink import signal_share
 
 BLOCKS = (8, 4, 2)
@@ -42,14 +43,21 @@ def sweep(
     component: int,
     threads: int,
     report: Callable[[int], None],
+    shard: Shard | None = None,
+    leftovers: Leftovers | None = None,
 ) -> None:
     """Sweep one component in place; at most ``settings.sweeps`` times.
 
     columns: codes below ``sizes``, one array an attribute; targets: of one total, the number of rows.
-    component addresses the random streams; report: called with the sweeps done.
+    component addresses the random streams; report: called with the sweeps done.  shard: which of the table's shards
+    the rows are (None: the whole table), by which targets are rounded; leftovers: what the shard before left, which
+    is asked of this one, and where this one's are put.
     """
     cliques = [target.attributes for target in targets]
-    residuals = _residuals(columns, sizes, targets, settings, component, threads)
+    shard = shard or Shard(settings.seed)
+    residuals = _residuals(columns, sizes, targets, settings, component, threads, shard)
+    if leftovers is not None and component in leftovers:
+        residuals += leftovers[component]
     order = np.arange(len(columns))
     with Sweeper(columns, sizes, cliques, weights(targets), residuals, threads) as sweeper:
         for t in range(settings.sweeps):
@@ -61,6 +69,8 @@ def sweep(
             if moves == 0 or (t >= len(BLOCKS) and gained < LEAST_GAIN * before):
                 break
             report(t + 1)
+        if leftovers is not None:
+            leftovers[component] = np.array(sweeper.residuals, dtype=np.int64)
     report(settings.sweeps)
 
 
@@ -86,6 +96,7 @@ def _residuals(
     settings: Synthesis,
     component: int,
     threads: int,
+    shard: Shard,
 ) -> np.ndarray:
     """Rows wanted less rows there, integers, of all marginals' cells; what is wanted sums to the rows in each.
 
@@ -101,6 +112,6 @@ def _residuals(
             occupied = int(np.count_nonzero((wanted > 0) | (here > 0)))
             share = signal_share(wanted - here, occupied, target.sigma, settings.kappa)
             wanted = here + share * (wanted - here)
-        offset = uniform(stream(settings.seed, _ROUND, component, number))
+        offset = shard.offset(uniform(stream(shard.seed, _ROUND, component, number)))
         found.append(systematic(wanted, rows, offset) - here)
     return np.concatenate(found)
