@@ -32,13 +32,18 @@ def server_command(
         _until_stopped(lambda: run_server(Settings(), _say, worker=worker))
 
 
-def worker_command(debug: Debug = False) -> None:
+def worker_command(
+    health_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Answer at http://127.0.0.1:PORT/health, for a container.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
     """Run a worker for the server at PREFECT_API_URL, until Ctrl-C."""
     with errors_for_people(debug=debug):
         from flows.operations.server import run_worker
         from flows.settings import Settings
 
-        _until_stopped(lambda: run_worker(Settings(), _say))
+        _until_stopped(lambda: run_worker(Settings(), _say, health_port=health_port))
 
 
 def deploy_command(

@@ -48,13 +48,20 @@ def run_server(settings: Settings, say: Say, *, worker: bool = True) -> None:
             time.sleep(0.5)
 
 
-def run_worker(settings: Settings, say: Say) -> None:
-    """Run one worker for the server at PREFECT_API_URL until an interrupt; it may be on another computer."""
+def run_worker(settings: Settings, say: Say, *, health_port: int | None = None) -> None:
+    """Run one worker for the server at PREFECT_API_URL until an interrupt; it may be on another computer.
+
+    With ``health_port`` it answers there while it polls the server.
+    """
     environment = prefect_environment(settings)
+    more = []
+    if health_port is not None:
+        environment |= {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(health_port)}
+        more = ["--with-healthcheck"]
     address = Address.of(environment)
     address.wait()
     with stopping_together() as programs:
-        programs.start("worker", _worker(), environment)
+        programs.start("worker", [*_worker(), *more], environment)
         say(f"A worker for {address.page}; its files go to {settings.out.absolute()}. Stop with Ctrl-C.")
         while True:
             programs.check()
