@@ -20,7 +20,7 @@ from data_contracts.evaluation_spec import EvaluationSpec
 from flows import evaluation_details as details
 from flows.disk import in_words, replacing
 from flows.evaluation_file import check_settings
-from flows.evaluation_tables import SYNTHETIC, Coded, OpenTable, Release, open_release, open_table
+from flows.evaluation_tables import Coded, OpenTable, Release, open_release, open_table
 from flows.report.page import render
 from flows.scores import Scorer
 from flows.settings import Settings
@@ -107,7 +107,7 @@ class _Opened:
 
 def _open(request: EvaluationRequest, release: Release) -> _Opened:
     opened = partial(open_table, encoding=release.encoding, spec=release.spec)
-    compared = {"release": opened(release.folder / SYNTHETIC, field="RELEASE")}
+    compared = {"release": opened(release.synthetic, field="RELEASE")}
     for path in request.against:
         name = Path(path).name
         while name in compared:

@@ -23,17 +23,14 @@ from data_contracts.certificate import Manifest
 from data_contracts.domain import Domain, code_dtype
 from data_contracts.spec import ReleaseSpec, Unit
 from flows.errors import RequestError
-from flows.released_files import VersionError, read_manifest
+from flows.released_files import VersionError, read_manifest, synthetic_names
 from flows.settings import Settings
 from flows.source import Source
 from flows.store import safe_name
-from flows.table_files import read_layout
+from flows.table_files import Place, read_layout
 from tasks.codecs import EncodingPlan, plan
 from tasks.encode import Repairs, encode, encode_batch
 from tasks.kernels.counting import CodeTable
-
-SYNTHETIC = "synthetic.parquet"
-"""The synthetic table's file in a released folder."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +54,11 @@ class Release:
         """The codecs, in the released column order."""
         return plan(self.spec, tuple(self.manifest.column_order))
 
+    @property
+    def synthetic(self) -> tuple[Path, ...]:
+        """The files of the synthetic table."""
+        return tuple(self.folder / name for name in synthetic_names(self.manifest))
+
 
 def open_release(release: str | Path, settings: Settings, data: str | Path | None = None) -> Release:
     """The release of that run name or folder; ``data`` replaces the private table that the run remembers.
@@ -75,7 +77,7 @@ def open_release(release: str | Path, settings: Settings, data: str | Path | Non
             "RELEASE",
         ) from None
     safe_name(manifest.run, "RELEASE")
-    if SYNTHETIC not in manifest.files:
+    if not synthetic_names(manifest):
         raise RequestError(
             f"{manifest.run} holds figures of another release, not a synthetic table",
             "Name the release itself",
@@ -133,7 +135,7 @@ ALL_ROWS = Unit(records_per_person=1)
 
 
 def open_table(
-    path: str | Path, encoding: EncodingPlan, spec: ReleaseSpec, field: str, *, kept_only: bool = False
+    path: Place, encoding: EncodingPlan, spec: ReleaseSpec, field: str, *, kept_only: bool = False
 ) -> OpenTable:
     """The table at ``path`` (CSV or Parquet), its structure checked; ``field`` names the argument in errors.
 
@@ -153,7 +155,7 @@ def open_table(
     return OpenTable(source, encoding, unit)
 
 
-def read_table(path: str | Path, encoding: EncodingPlan, spec: ReleaseSpec, field: str) -> Coded:
+def read_table(path: Place, encoding: EncodingPlan, spec: ReleaseSpec, field: str) -> Coded:
     """All rows of the table at ``path`` in codes; see :func:`open_table`."""
     return open_table(path, encoding, spec, field).read()
 

@@ -7,6 +7,7 @@ the certificate, the public spec or the size of the synthetic table.
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 from data_contracts.certificate import Certificate
@@ -17,9 +18,11 @@ from data_contracts.columns import (
     IntegerColumn,
     NumberColumn,
 )
+from data_contracts.spec import ReleaseSpec
 from flows.formats.csv_file import formula_like
 from flows.formats.described import null_text, ranges_of
 from flows.step import Request
+from tasks.shards import shards
 
 SHOWN_VALUES = 12
 """Categories named one by one in the schema table; longer lists are cut and counted."""
@@ -42,7 +45,7 @@ def release_note(request: Request, certificate: Certificate, rows: int, *, priva
         promise(certificate),
         _schema(request),
         cost(certificate),
-        _files(request, private=private),
+        _files(request, rows, private=private),
         _limits(request),
     ]
     return "\n\n".join(parts) + "\n"
@@ -51,10 +54,11 @@ def release_note(request: Request, certificate: Certificate, rows: int, *, priva
 def _heading(request: Request, certificate: Certificate, rows: int, *, private: bool) -> str:
     warning = "" if private else "\n\n**NOT PRIVATE: made with test noise. Do not publish this folder.**"
     estimated = request.spec.synthesis.rows == "auto"
+    where = table_name(request.spec, rows)
     size = "is an estimate too" if estimated else "was asked for and says nothing of the private table's size"
     return (
         f"# Synthetic table `{certificate.dataset}`, release `{certificate.run}`{warning}\n\n"
-        f"{rows:,} synthetic rows in `synthetic.parquet`. No row belongs to a person: the rows were drawn from noisy "
+        f"{rows:,} synthetic rows in `{where}`. No row belongs to a person: the rows were drawn from noisy "
         "counts of a private table, so that statistics of the two agree as far as the noise allows. The number of rows "
         f"{size}."
         f"{_about(request)}"
@@ -149,7 +153,12 @@ def cost(c: Certificate) -> str:
     return "\n".join(lines)
 
 
-def _files(request: Request, *, private: bool) -> str:
+def table_name(spec: ReleaseSpec, rows: int) -> str:
+    """Where a synthetic table of so many rows lies in its released folder: a file, or all files of a pattern."""
+    return "synthetic.parquet" if len(shards(rows, spec.synthesis)) == 1 else "synthetic/part-*.parquet"
+
+
+def _files(request: Request, rows: int, *, private: bool) -> str:
     described = (
         "- `datapackage.json`, `croissant.json`: the table, its columns and files for programs (Frictionless Data "
         "Package, Croissant).\n"
@@ -157,8 +166,8 @@ def _files(request: Request, *, private: bool) -> str:
     )
     return (
         "## Files\n\n"
-        "- `synthetic.parquet`: the table.\n"
-        f"{_csv(request) if 'csv' in request.spec.formats else ''}"
+        f"- `{table_name(request.spec, rows)}`: the table.\n"
+        f"{_csv(request, rows) if 'csv' in request.spec.formats else ''}"
         "- `marginals/`: the noisy counts it was made from. For a single statistic with an error bar, use these rather "
         "than the rows. `one_way.parquet` has a count for every fine code of every column; `recode.parquet` says what "
         "each code means (`label`) and which coarser code (`coarse`) it became in the joint counts; `measured.parquet` "
@@ -171,7 +180,7 @@ def _files(request: Request, *, private: bool) -> str:
     )
 
 
-def _csv(request: Request) -> str:
+def _csv(request: Request, rows: int) -> str:
     ranges = ranges_of(request.spec, request.column_order)
     null = null_text(ranges)
     stands = f"`{null}` without quotation marks" if null else "Nothing between two commas"
@@ -184,8 +193,8 @@ def _csv(request: Request) -> str:
         else ""
     )
     return (
-        f"- `synthetic.csv`: the same table as comma-separated values (RFC 4180, UTF-8). {stands} is null; texts stand "
-        f"in quotation marks, dates are ISO 8601.{warning}\n"
+        f"- `{Path(table_name(request.spec, rows)).with_suffix('.csv')}`: the same table as comma-separated values "
+        f"(RFC 4180, UTF-8). {stands} is null; texts stand in quotation marks, dates are ISO 8601.{warning}\n"
     )
 
 

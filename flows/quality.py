@@ -31,18 +31,18 @@ from flows.preflight import Job, Opened, accounted, open_run
 from flows.publish import certificate_of, is_whole, place, write_manifest
 from flows.quality_note import TITLES, meaning, quality_note
 from flows.records import Records
+from flows.released_files import synthetic_digest
 from flows.settings import Settings
 from flows.shell import StepRefs
 from flows.step import Inputs, ReleaseStep, Request
 from flows.steps import DECODE, ENCODE, ONE_WAY_MARGINALS, STEPS
-from flows.store import Store, safe_name
+from flows.store import Store, part_files, safe_name
 from tasks import noisy, quality_figures
 from tasks.kernels.counting import CodeTable
 from tasks.privacy.noise import MAX_SIGMA, NoiseSource
 from tasks.quality_figures import Figure
 
 STEP = "quality_figures"
-SYNTHETIC = "synthetic.parquet"
 FIELD = "--epsilon-report"
 WHOLE_RANGE = 2.0
 """The figures of two tables of one size lie between 0 and this."""
@@ -158,9 +158,9 @@ def _check_release(release: Release) -> None:
             "Name a release whose manifest says differentially_private",
             "RELEASE",
         )
-    if SYNTHETIC not in release.manifest.files or not is_whole(release.folder):
+    if not release.synthetic or not is_whole(release.folder):
         raise RequestError(
-            f"{release.folder} is not a whole release with a {SYNTHETIC}: files are missing, changed or added",
+            f"{release.folder} is not a whole release with a synthetic table: files are missing, changed or added",
             "Run the release again, which puts them right",
             "RELEASE",
         )
@@ -187,9 +187,10 @@ def _published_keys(release: Release, settings: Settings) -> Mapping[str, str]:
     ref = StepRefs.model_validate(record).tables["synthetic"]
     store = Store(settings.private_root, settings.released_root, dataset)
     whole = ref.zone is Zone.RELEASED and ref.key == keys[DECODE.name] and store.verify(ref)
-    if not whole or store.mac(Path(ref.path)) != store.mac(release.folder / SYNTHETIC):
+    kept = [store.mac(path) for path in part_files(Path(ref.path))]
+    if not whole or kept != [store.mac(path) for path in release.synthetic]:
         raise RequestError(
-            f"the {SYNTHETIC} of {name} is not the table that the private folder recorded for this run",
+            f"the synthetic table of {name} is not the one that the private folder recorded for this run",
             "Run the release again, which puts it right",
             "RELEASE",
         )
@@ -214,10 +215,10 @@ def _guarantee(epsilon: float, delta: float, field: str) -> Guarantee:
 
 
 def _compare(release: Release, spec: ReleaseSpec) -> Comparison:
-    synthetic = read_table(release.folder / SYNTHETIC, release.encoding, spec, "RELEASE").bins
+    synthetic = read_table(release.synthetic, release.encoding, spec, "RELEASE").bins
     if not synthetic.rows:
         raise RequestError(f"{release.manifest.run} has no synthetic rows", "There is nothing to compare", "RELEASE")
-    sha256 = release.manifest.files[SYNTHETIC].sha256
+    sha256 = synthetic_digest(release.manifest)
     return Comparison(synthetic, release.encoding.groups, sha256, quality_figures.figures(synthetic.domain))
 
 

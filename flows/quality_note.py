@@ -41,7 +41,7 @@ def quality_note(report: QualityReport, certificate: Certificate, *, private: bo
     warning = "" if private else "\n\n**NOT PRIVATE: made with test noise. Do not publish this folder.**"
     heading = (
         f"# How close is the release `{report.release}` to its private table?{warning}\n\n"
-        f"{len(report.figures)} figures that compare the {report.synthetic_rows:,} rows of its `synthetic.parquet` "
+        f"{len(report.figures)} figures that compare the {report.synthetic_rows:,} rows of its synthetic table "
         "(SHA-256 in `figures.json`) with the private table. Noise was added to each; nothing else of the comparison "
         "is released."
     )

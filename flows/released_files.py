@@ -6,7 +6,9 @@ Belongs here: the one reader of both files, and its refusals.  Does not belong h
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +23,23 @@ class VersionError(RequestError):
 
 
 _Model = TypeVar("_Model", Certificate, Manifest)
+
+SYNTHETIC = "synthetic.parquet"
+"""The synthetic table in a released folder; one in parts is ``synthetic/part-00000.parquet`` .. instead."""
+
+_PART = re.compile(r"synthetic/part-[0-9]+\.parquet")
+
+
+def synthetic_names(manifest: Manifest) -> tuple[str, ...]:
+    """The files of the synthetic table in a released folder, in order; empty where the folder holds none."""
+    parts = sorted(name for name in manifest.files if _PART.fullmatch(name))
+    return (SYNTHETIC,) if SYNTHETIC in manifest.files else tuple(parts)
+
+
+def synthetic_digest(manifest: Manifest) -> str:
+    """SHA-256 (hex) of the synthetic table as the manifest states it: its file's, or one over those of its parts."""
+    digests = [manifest.files[name].sha256 for name in synthetic_names(manifest)]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from data_contracts.columns import DropColumn
 from data_contracts.spec import ReleaseSpec
 from flows.errors import RequestError
-from flows.table_files import Layout, delimiter, name_list, open_stream, parquet_columns, read_layout
+from flows.table_files import Layout, Place, delimiter, name_list, open_stream, parquet_columns, read_layout
 
 BATCH_ROWS = 131_072
 _CSV_BLOCK = 1 << 23
@@ -51,7 +51,7 @@ class Source:
     null_values: tuple[str, ...]
 
     @classmethod
-    def open(cls, path: str | Path, spec: ReleaseSpec) -> Source:
+    def open(cls, path: Place, spec: ReleaseSpec) -> Source:
         """Check that the table at ``path`` is readable and has exactly the spec's columns.
 
         Looks at headers and schemas only.  Raises RequestError that names the column or file.

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +24,10 @@ DELIMITERS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 PARQUET = (".parquet", ".pq")
 FORMATS = "CSV (.csv, .tsv, also with .gz) or Parquet (.parquet)"
 _HEADER_BYTES = 1 << 22
+
+Place: TypeAlias = str | Path | tuple[Path, ...]
+"""Where a table lies: a file, a folder of files, or files (one or more) of one table."""
+
 _CSV_CURE = "Save the table as CSV in UTF-8 with one header line, or as Parquet"
 _NAMES_SHOWN = 5
 
@@ -41,8 +45,8 @@ class Layout:
     types: dict[str, pa.DataType] | None
 
 
-def read_layout(path: str | Path, known: Collection[str]) -> Layout:
-    """The layout of the file, or of the folder of files, at ``path``.
+def read_layout(path: Place, known: Collection[str]) -> Layout:
+    """The layout of the file, or of the folder of files, at ``path``, or of the files that it lists.
 
     ``known`` are the column names that errors may show: without a header line, the first row of the
     data stands where the names should be.
@@ -51,7 +55,7 @@ def read_layout(path: str | Path, known: Collection[str]) -> Layout:
     left out; every file must be of one format and have the same columns, in any order.
     Raises RequestError; looks at headers and schemas only.
     """
-    files = _files(Path(path))
+    files = path if isinstance(path, tuple) else _files(Path(path))
     parquet = {is_parquet(f) for f in files}
     if len(parquet) > 1:
         raise RequestError(f"{path} mixes CSV and Parquet files", "Keep one format in the folder", "data")

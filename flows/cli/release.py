@@ -184,7 +184,8 @@ def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float
     people.print(Panel(grid, title="privsyn release", border_style="green", expand=False))
     people.print("Look next at:", style="bold")
     people.print(f"  {Path(summary.released) / 'README.md'}   what the release is, in plain words", soft_wrap=True)
-    people.print(f"  {Path(summary.released) / 'synthetic.parquet'}   the table", soft_wrap=True)
+    table = Path(summary.released) / "synthetic.parquet"
+    people.print(f"  {table if table.exists() else table.with_suffix('')}   the table", soft_wrap=True)
     out = Settings().out
     where = "" if out == Settings.model_fields["out"].default else f" --out {out}"
     people.print(f"  {command_name()} evaluate {summary.run}{where}   how good it is: a private report", soft_wrap=True)
