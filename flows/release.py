@@ -1,29 +1,22 @@
 """The release flow: private table in, differentially private synthetic table out.
 
-Belongs here: Prefect's part: the flow, a task a step, caching, artifacts.  Does not belong here: the order
-of the steps (flows/wiring.py), how one is run (flows/shell.py), what it does (flows/steps.py), what is
-published (flows/publish.py).
+Belongs here: Prefect's part: the flow, a task a step, caching.  Does not belong here: the order of the steps
+(flows/wiring.py), how one is run (flows/shell.py), what it does (flows/steps.py), what is published
+(flows/publish.py), what the run page shows (flows/run_page/).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from prefect import Task, flow, get_run_logger
-from prefect.artifacts import (
-    create_image_artifact,
-    create_link_artifact,
-    create_markdown_artifact,
-    create_table_artifact,
-)
+from prefect import Task, flow
 from prefect.cache_policies import CacheKeyFnPolicy
-from prefect.context import FlowRunContext
 from prefect.locking.filesystem import FileSystemLockManager
 from prefect.transactions import IsolationLevel
 
@@ -32,7 +25,9 @@ from flows.errors import BudgetRefusedError, ContractError, PeriodReleasedError
 from flows.operations.states import already_released, failed
 from flows.preflight import Opened, open_run, release_job
 from flows.private_errors import words_only
-from flows.publish import Published, ReleaseSummary, publish, summarize
+from flows.publish import ReleaseSummary, publish, summarize
+from flows.run_page.progress import StepProgress
+from flows.run_page.show import show_broken_contract, show_refusal, show_release
 from flows.settings import Settings
 from flows.shell import ReportProgress, Shell, StepRefs
 from flows.step import Step
@@ -41,6 +36,7 @@ from flows.wiring import release_steps
 
 _current: ContextVar[Shell] = ContextVar("privsyn_shell")
 _reporter: ContextVar[ReportProgress | None] = ContextVar("privsyn_reporter", default=None)
+_progress: ContextVar[ReportProgress | None] = ContextVar("privsyn_progress", default=None)
 
 
 @flow(
@@ -78,61 +74,14 @@ def run_release(spec: ReleaseSpec, *, fresh: bool = False, period: str | None = 
                 refs = release_steps(partial(_step, run))
                 published = publish(run, refs)
                 summary = summarize(run, published)
-            _show_release(run, refs, published)
+            show_release(run, refs, published)
             return summary
     except PeriodReleasedError as done:
         return cast(ReleaseSummary, already_released(done, Settings()))  # Prefect takes a state in a result's place
     except (BudgetRefusedError, ContractError) as error:
+        if isinstance(error, BudgetRefusedError):
+            show_refusal(spec)
         return cast(ReleaseSummary, failed(error))
-
-
-def _show_release(run: Opened, refs: Mapping[str, StepRefs], published: Published) -> None:
-    """Show the release on its run page: the note, the costs, and the overview."""
-    spec = run.shell.request.spec
-    what = f"Release {run.shell.run} of {spec.dataset}"
-    cost = f"{what}: the noise of its ({spec.privacy.epsilon:g}, {spec.privacy.delta:g})-differential privacy"
-    note = published.note + _show_overview(run, refs, what)
-    _show(lambda: create_markdown_artifact(markdown=note, key="release-note", description=what))
-    _show(lambda: create_table_artifact(table=published.costs, key="certificate", description=cost))
-
-
-def _show_overview(run: Opened, refs: Mapping[str, StepRefs], what: str) -> str:
-    """Show the overview's table and picture, and where the private report would lie; return the overview's words.
-
-    Made from released tables only, and only inside a flow run.  Nothing here may fail a release: an error is logged by
-    its type, and what is missing is left out.
-    """
-    if FlowRunContext.get() is None:
-        return ""
-    words = ""
-    try:
-        _link_report(run)
-        from flows.overview import ReleasedInputs, overview, overview_note  # here: drawing packages load slowly
-        from flows.report.overview import data_uri, overview_png
-
-        found = overview(ReleasedInputs.of_run(run.shell, refs), run.shell.request.threads)
-        words = "\n" + overview_note(found)
-        about = f"{what}: every column, from released tables only"
-        create_table_artifact(table=found.column_rows(), key="columns", description=about)
-        picture = data_uri(overview_png(found.one_ways, found.marginals, title=what))
-        about = f"{what}: noise and synthesis, from released tables only"
-        create_image_artifact(image_url=picture, key="overview", description=about)
-    except Exception as error:  # whatever it is: the release is whole and published
-        get_run_logger().warning("The overview of the release is not complete (%s).", type(error).__name__)
-    return words
-
-
-def _link_report(run: Opened) -> None:
-    """Say where the private report lies or would lie; its place is no secret, its content stays there."""
-    place, name = run.private_report, run.shell.run
-    state = "It is there." if place.exists() else f"It is not there yet: `privsyn evaluate {name}` makes it."
-    words = (
-        f"The private report of {name} compares it with the real rows and must not be released. {state} Open `{place}` "
-        "on the machine of the private folder; browsers do not follow links from a web page to a file."
-    )
-    create_link_artifact(
-        link=place.as_uri(), link_text=f"Private report of {name}", key="private-report", description=words
-    )
 
 
 def _step(run: Opened, step: Step, *inputs: StepRefs) -> StepRefs:
@@ -154,8 +103,7 @@ def _step(run: Opened, step: Step, *inputs: StepRefs) -> StepRefs:
     try:
         refs = prefect_task(step=step.name, key=run.shell.keys[step.name], inputs=list(inputs))
     except ContractError as error:
-        failures, words = error.failures, str(error)
-        _show(lambda: create_table_artifact(table=failures, key="contract-failures", description=words))
+        show_broken_contract(error)
         raise
     finally:
         _current.reset(token)
@@ -183,8 +131,12 @@ def _results(run: Opened) -> Path:
 def _execute(step: str, key: str, inputs: list[StepRefs]) -> StepRefs:
     """The body of every task: hand over to the shell.  Parameters hold references only."""
     declared = step_named(step)
-    with words_only("release"):
-        return _current.get().execute(declared, {refs.step: refs for refs in inputs})
+    with words_only("release"), StepProgress(declared) as progress:
+        token = _progress.set(progress.report)
+        try:
+            return _current.get().execute(declared, {refs.step: refs for refs in inputs})
+        finally:
+            _progress.reset(token)
 
 
 def _policy(folder: Path, dataset: str) -> Any:
@@ -204,16 +156,10 @@ def _record_name(step: str, key: str) -> str:
     return f"{step}-{key}"
 
 
-def _show(create: Callable[[], Any]) -> None:
-    """Make a Prefect artifact where there is a flow run to hold it (not under ``release.fn``)."""
-    if FlowRunContext.get() is not None:
-        create()
-
-
 def _report(step: str, done: int, total: int) -> None:
-    reporter = _reporter.get()
-    if reporter is not None:
-        reporter(step, done, total)
+    for reporter in (_reporter.get(), _progress.get()):
+        if reporter is not None:
+            reporter(step, done, total)
 
 
 @contextmanager

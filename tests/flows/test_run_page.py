@@ -26,11 +26,17 @@ from data_contracts.spec import ReleaseSpec
 from flows import overview as overviews
 from flows.evaluate import FIGURES, REPORT, report_folder
 from flows.evaluation_tables import open_release, read_table
+from flows.ledger import Ledger
 from flows.overview import Overview, ReleasedInputs, overview, overview_note
 from flows.publish import ReleaseSummary
 from flows.release import release
+from flows.released_files import read_certificate, read_manifest
 from flows.report import overview as pictures
+from flows.run_page import progress
+from flows.run_page.budget import budget_page, read_budget
+from flows.run_page.words import certificate_page, files_page
 from flows.settings import Settings
+from flows.steps import STEPS
 from tasks.codecs import plan
 from tasks.compress_domain import AttributeRecode, coarse_domain, recode_from_table
 from tasks.kernels.counting import CodeTable
@@ -38,7 +44,7 @@ from tasks.marginals import Marginal
 from tasks.metrics.error_sources import recoded
 from tests.specs import make_spec, people
 
-SHOWN = ("release-note", "certificate", "columns", "overview", "private-report")
+SHOWN = ("release-note", "certificate", "budget-people", "files", "columns", "overview", "private-report")
 
 
 # by hand
@@ -111,6 +117,12 @@ def test_no_rows_and_nothing_measured_are_shown_too() -> None:
 # under Prefect
 
 
+@pytest.fixture(autouse=True)
+def no_step_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is: a bar is shown where a test asks for it."""
+    monkeypatch.setattr(progress, "AFTER", 600.0)
+
+
 @pytest.fixture
 def spec(places: Path, save: Callable[..., str], prefect_server: str) -> ReleaseSpec:
     table = people(600)
@@ -140,7 +152,7 @@ def from_folder(folder: Path) -> Overview:
     fine = read_table(folder / "synthetic.parquet", opened.encoding, opened.spec, "folder").fine
     codes = recoded(fine, recode_from_table(recode))
     rows = CodeTable(codes.domain, codes.columns).to_arrow().to_batches()
-    return overview(ReleasedInputs.of(opened.encoding, recode, receipts, answers, consistent, rows))
+    return overview(ReleasedInputs.of(opened.encoding, recode, [receipts], [answers], consistent, rows))
 
 
 def test_the_run_page_shows_what_the_released_folder_says_and_nothing_else(spec: ReleaseSpec, tmp_path: Path) -> None:
@@ -157,7 +169,59 @@ def test_the_run_page_shows_what_the_released_folder_says_and_nothing_else(spec:
     picture = pictures.data_uri(pictures.overview_png(found.one_ways, found.marginals, title=title))
     assert shown["overview"].type == "image"
     assert shown["overview"].data == picture
+    assert shown["certificate"].data == certificate_page(read_certificate(folder))
+    private = Settings().private_root
+    places = (folder, private / "runs" / summary.run, private / "reports" / summary.run / "report.html")
+    assert shown["files"].data == files_page(read_manifest(folder), *places, "")
+    ledger = Ledger(Settings().ledger)
+    budget = read_budget(ledger, "people", {e.key for e in ledger.entries("people")})
+    assert budget is not None
+    drawn = "This run drew the noise of: One-way marginals, InDif scores, Measure marginals."
+    assert shown["budget-people"].data == budget_page(budget, ledger.name, drawn)
     assert all("zanzibar" not in str(a.data) + str(a.description) for a in shown.values())
+
+
+def test_the_budget_tells_this_release_from_others_and_a_run_that_costs_nothing(spec: ReleaseSpec) -> None:
+    summary, _ = run(spec)
+    again = str(run(spec)[1]["budget-people"].data)
+    assert "This run drew no noise and cost nothing" in again
+    assert "| other releases | 0 | 0 % | 0 |" in again
+    assert f"| this release | {summary.rho:.6g} |" in again
+    other = spec.model_copy(update={"privacy": spec.privacy.model_copy(update={"epsilon": 2.0})})
+    second, shown = run(other)
+    page = str(shown["budget-people"].data)
+    assert f"| other releases | {summary.rho:.6g} |" in page
+    assert f"| this release | {second.rho:.6g} |" in page
+
+
+def test_a_refused_run_shows_what_is_left(spec: ReleaseSpec) -> None:
+    run(spec)
+    large = spec.model_copy(update={"privacy": spec.budget.model_copy(update={"epsilon": 9.99})})
+    state = release(large, return_state=True)
+    assert (state.type.value, state.name) == ("FAILED", "Refused")
+    flow_run = state.state_details.flow_run_id
+    assert flow_run is not None
+    shown = artifacts(flow_run)
+    assert set(shown) == {"budget-people"}
+    assert "This run asked for (9.99, 1e-08) and was refused: nothing was read" in str(shown["budget-people"].data)
+    assert "| this release | 0 | 0 % | 0 |" in str(shown["budget-people"].data)
+
+
+def test_a_refused_first_run_has_no_budget_to_show_and_no_ledger_is_made_for_it(spec: ReleaseSpec) -> None:
+    beyond = spec.model_copy(update={"privacy": spec.budget.model_copy(update={"epsilon": 11.0})})
+    state = release(beyond, return_state=True)
+    flow_run = state.state_details.flow_run_id
+    assert (state.name, flow_run is None) == ("Refused", False)
+    assert artifacts(flow_run) == {}
+
+
+def test_a_long_step_has_a_bar_on_its_task_run(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "AFTER", 0.0)
+    _, shown = run(spec)
+    bars = {key: bar for key, bar in shown.items() if key.startswith("progress-")}
+    assert set(bars) == {f"progress-{step.name.replace('_', '-')}" for step in STEPS}
+    assert {bar.data for bar in bars.values()} == {100.0}
+    assert all(bar.task_run_id is not None for bar in bars.values())
 
 
 def test_the_link_says_where_the_private_report_lies(spec: ReleaseSpec) -> None:
@@ -187,7 +251,7 @@ def test_an_error_in_the_overview_fails_nothing_and_is_told_by_its_type(
     flow_run = state.state_details.flow_run_id
     assert flow_run is not None
     shown = artifacts(flow_run)
-    assert {"release-note", "certificate", "private-report"} <= set(shown) < set(SHOWN)
+    assert {"certificate", "budget-people", "files", "private-report", "release-note"} <= set(shown) < set(SHOWN)
     from prefect.logging.handlers import APILogWorker
 
     APILogWorker.instance().drain()

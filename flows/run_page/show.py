@@ -1,0 +1,133 @@
+"""The artifacts on a release's run page.
+
+Belongs here: which artifacts there are, their keys and titles.  Does not belong here: their content (words.py,
+budget.py, flows/note.py, flows/overview.py), the flow (flows/release.py).
+
+Everything shown is released, in the public spec or in the ledger, and nothing of it may fail a release: by then it is
+whole, published and paid for.  An error is logged by its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from prefect import get_run_logger
+from prefect.artifacts import (
+    create_image_artifact,
+    create_link_artifact,
+    create_markdown_artifact,
+    create_table_artifact,
+)
+from prefect.context import FlowRunContext
+
+from data_contracts.spec import ReleaseSpec
+from flows.errors import ContractError
+from flows.ledger import Ledger
+from flows.preflight import Opened
+from flows.publish import Published, certificate_of
+from flows.released_files import read_manifest
+from flows.run_page.budget import budget_page, read_budget
+from flows.run_page.words import certificate_page, files_page
+from flows.settings import Settings
+from flows.shell import Shell, StepRefs
+
+
+def show_release(run: Opened, refs: Mapping[str, StepRefs], published: Published) -> None:
+    """Show a finished release on the page of its flow run; outside one, nothing."""
+    if FlowRunContext.get() is None:
+        return
+    shell, what = run.shell, f"{run.shell.run} of {run.shell.dataset}"
+    with _or_left_out("certificate"):
+        page = certificate_page(certificate_of(shell, refs))
+        create_markdown_artifact(page, key="certificate", description=f"Certificate: the promise of {what}, and why")
+    with _or_left_out("budget"):
+        _show_budget(shell.ledger, shell.dataset, _charges(shell), _paid(shell))
+    with _or_left_out("list of files"):
+        page = _files(run, published)
+        about = f"Files: what {what} gives away, and what stays private"
+        create_markdown_artifact(page, key="files", description=about)
+        _link_report(run)
+    words = ""
+    with _or_left_out("overview"):
+        words = _show_overview(run, refs, what)
+    with _or_left_out("note"):
+        note = published.note + words
+        create_markdown_artifact(note, key="release-note", description=f"Release note: {what}, in plain words")
+
+
+def show_refusal(spec: ReleaseSpec) -> None:
+    """Show what is left of the budget on the page of a refused flow run; outside one, or with no ledger, nothing."""
+    if FlowRunContext.get() is None:
+        return
+    with _or_left_out("budget"):
+        asked = f"({spec.privacy.epsilon:g}, {spec.privacy.delta:g})"
+        now = f"This run asked for {asked} and was refused: nothing was read, nothing was spent."
+        _show_budget(Ledger(Settings().ledger, create=False), spec.dataset, (), now)
+
+
+def show_broken_contract(error: ContractError) -> None:
+    """Show what broke, a row a failure, on the page of the flow run; outside one, nothing."""
+    if FlowRunContext.get() is not None:
+        create_table_artifact(table=error.failures, key="contract-failures", description=str(error))
+
+
+@contextmanager
+def _or_left_out(what: str) -> Iterator[None]:
+    """Let nothing that goes wrong with the page fail the release: log its type, leave it out."""
+    try:
+        yield
+    except Exception as error:  # whatever it is: the release is whole and published
+        get_run_logger().warning("The %s of the release is not shown (%s).", what, type(error).__name__)
+
+
+def _show_budget(ledger: Ledger, dataset: str, charges: tuple[str, ...], now: str) -> None:
+    """One key a data set, so that the history of the artifact is the history of its budget."""
+    budget = read_budget(ledger, dataset, charges)
+    if budget is not None:
+        page, key = budget_page(budget, ledger.name, now), f"budget-{dataset.replace('_', '-')}"
+        create_markdown_artifact(page, key=key, description=f"Budget of {dataset}: spent, this release, left")
+
+
+def _charges(shell: Shell) -> tuple[str, ...]:
+    return tuple(shell.keys[step.name] for step in shell.release_steps)
+
+
+def _paid(shell: Shell) -> str:
+    drawn = [step.title for step in shell.release_steps if step.name in shell.drawn]
+    if not drawn:
+        return "This run drew no noise and cost nothing: an earlier run had paid for all of it."
+    return f"This run drew the noise of: {', '.join(drawn)}."
+
+
+def _files(run: Opened, published: Published) -> str:
+    manifest, web = read_manifest(published.folder), Settings().released_url
+    return files_page(manifest, published.folder, run.private_folder, run.private_report, web)
+
+
+def _link_report(run: Opened) -> None:
+    """Say where the private report lies or would lie; its place is no secret, its content stays there."""
+    place, name = run.private_report, run.shell.run
+    state = "It is there." if place.exists() else f"It is not there yet: `privsyn evaluate {name}` makes it."
+    words = (
+        f"The private report of {name} compares it with the real rows and must not be released. {state} Open `{place}` "
+        "on the machine of the private folder; browsers do not follow links from a web page to a file."
+    )
+    create_link_artifact(
+        link=place.as_uri(), link_text=f"Private report of {name}", key="private-report", description=words
+    )
+
+
+def _show_overview(run: Opened, refs: Mapping[str, StepRefs], what: str) -> str:
+    """Show the overview's table and picture, made from released tables only; return its words."""
+    from flows.overview import ReleasedInputs, overview, overview_note  # here: drawing packages load slowly
+    from flows.report.overview import data_uri, overview_png
+
+    found = overview(ReleasedInputs.of_run(run.shell, refs), run.shell.request.threads)
+    about = f"Columns of {what}: noise and synthesis, from released tables only"
+    create_table_artifact(table=found.column_rows(), key="columns", description=about)
+    with _or_left_out("picture"):
+        picture = data_uri(overview_png(found.one_ways, found.marginals, title=f"Release {what}"))
+        about = f"Overview of {what}: noise and synthesis in one picture, from released tables only"
+        create_image_artifact(image_url=picture, key="overview", description=about)
+    return "\n" + overview_note(found)
