@@ -8,7 +8,7 @@ path, time, machine or exact count is in it, and the same run always gives the s
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import version
@@ -131,15 +131,24 @@ def publish(run: Opened, refs: Mapping[str, StepRefs]) -> Published:
     _publish_private(run, refs)
 
     def build(folder: Path) -> None:
-        _add_tables(shell.store, refs, table, folder)
-        write_tables(folder, request.spec, request.column_order)
-        (folder / "certificate.json").write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        (folder / "README.md").write_text(note, encoding="utf-8")
-        if shell.noise.private:
-            write_descriptions(folder, request.spec, certificate, request.column_order, rows, versions())
-        write_manifest(shell, folder, rows)
+        fill(folder, shell, refs, certificate, versions())
 
     return Published(place(run, build), rows, note, _cost_rows(certificate))
+
+
+def fill(
+    folder: Path, shell: Shell, refs: Mapping[str, StepRefs], certificate: Certificate, made_by: Mapping[str, str]
+) -> None:
+    """Write every file of a release into ``folder``; a function of the run's released tables and the arguments."""
+    request, table = shell.request, refs["decode"].tables["synthetic"]
+    rows, private = shell.store.stored(table).num_rows, shell.noise.private
+    _add_tables(shell.store, refs, table, folder)
+    write_tables(folder, request.spec, request.column_order)
+    (folder / "certificate.json").write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    (folder / "README.md").write_text(release_note(request, certificate, rows, private=private), encoding="utf-8")
+    if private:
+        write_descriptions(folder, request.spec, certificate, request.column_order, rows, made_by)
+    write_manifest(shell, folder, rows)
 
 
 def place(run: Opened, build: Callable[[Path], None]) -> Path:
@@ -214,9 +223,15 @@ def versions() -> dict[str, str]:
 
 def _add_tables(store: Store, refs: Mapping[str, StepRefs], synthetic: ArtifactRef, folder: Path) -> None:
     store.add_released(synthetic, folder, "synthetic.parquet")
-    for name, source in MARGINALS.items():
+    for name, source in marginal_files(refs).items():
         step, table = source.split(".")
         store.add_released(refs[step].tables[table], folder, name)
+
+
+def marginal_files(steps: Iterable[str]) -> dict[str, str]:
+    """Released file -> table of a run of these steps: all that the synthetic table was made from."""
+    names = set(steps)
+    return {file: table for file, table in MARGINALS.items() if table.split(".")[0] in names}
 
 
 def _publish_private(run: Opened, refs: Mapping[str, StepRefs]) -> None:

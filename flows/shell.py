@@ -211,8 +211,7 @@ class Shell:
     def _draw(self, step: ReleaseStep, inputs: Mapping[str, StepRefs]) -> StepRefs:
         """Noise first, then the look, then the sum: the only place where private counts become releasable."""
         key, tables_in = self.keys[step.name], self._inputs(step, inputs)
-        planned = step.plan(self.request, self._inputs(step, inputs, released_only=True))
-        queries = [query.under(self.request.pricing) for query in planned]
+        queries = self.planned(step, inputs)
         check_stage(step.name, queries, self.request.stage_rho(step.name))
         noise = self._noise(step, key, queries)
         answers = []
@@ -227,6 +226,11 @@ class Shell:
             self.drawn.append(step.name)
         receipts = noisy.receipts_to_table(queries)
         return self._write(step, {"noisy": noisy.answers_to_table(answers), "receipts": receipts})
+
+    def planned(self, step: ReleaseStep, inputs: Mapping[str, StepRefs]) -> list[Query]:
+        """What the step asks of the rows, priced: a function of the public request and of released tables."""
+        asked = step.plan(self.request, self._inputs(step, inputs, released_only=True))
+        return [query.under(self.request.pricing) for query in asked]
 
     def _noise(self, step: ReleaseStep, key: str, queries: list[Query]) -> noisy.Answers:
         """The noise of this charge: drawn once for this plan, kept privately until the charge is settled."""

@@ -1,4 +1,4 @@
-"""The command line: ``privsyn release | evaluate | compare | formats | spec | ledger | server | worker | deploy``.
+"""The command line: ``privsyn release | rerun | evaluate | compare | formats | spec | ledger | server ...``.
 
 Belongs here: one module a command: arguments, exit codes, progress and summaries on standard error, JSON and tables
 on standard output.  Does not belong here: any logic of a release.  Heavy packages are imported inside the commands,
@@ -12,13 +12,14 @@ import sys
 
 import typer
 
-from flows.cli import compare, evaluate, formats, ledger, operations, release, spec
+from flows.cli import compare, evaluate, formats, ledger, operations, release, rerun, spec
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Differentially private synthetic tables."
 )
 app.command("release")(release.release_command)
 app.command("evaluate")(evaluate.evaluate_command)
+app.command("rerun")(rerun.rerun_command)
 app.command("compare")(compare.compare_command)
 app.command("formats")(formats.formats_command)
 app.command("server")(operations.server_command)

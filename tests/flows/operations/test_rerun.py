@@ -1,0 +1,225 @@
+"""A release made again from its released folder alone: byte for byte elsewhere, and every kind of change is found."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from flows import cli
+from flows.direct import release_directly
+from flows.errors import RequestError
+from flows.operations.rerun import rerun
+from flows.publish import marginal_files
+from flows.settings import Settings
+from flows.steps import STEPS
+from tests.specs import COLUMNS, make_spec, people
+
+COMMAND = [sys.executable, "-m", "flows.cli", "rerun"]
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One release's folder, and nothing else of it."""
+    home = tmp_path_factory.mktemp("made")
+    pq.write_table(people(400), home / "people.parquet")
+    settings = Settings(out=home / "out", ledger=str(home / "ledger.sqlite"), threads=2)
+    spec = make_spec(
+        {**COLUMNS, "age": {**COLUMNS["age"], "description": "in whole years"}},
+        data=str(home / "people.parquet"),
+        privacy={"epsilon": 4.0, "delta": 1e-9},
+        formats=["parquet", "csv"],
+        selection={"combine_cliques": True},
+        synthesis={"seed": 11},
+    )
+    summary = release_directly(spec, settings)
+    folder = home / "given" / summary.run
+    shutil.copytree(summary.released, folder)
+    for name in ("out", "people.parquet", "ledger.sqlite"):
+        path = home / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return folder
+
+
+@pytest.fixture
+def copied(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / made.name))
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_the_folder_alone_gives_the_same_bytes_elsewhere(made: Path, tmp_path: Path) -> None:
+    """In another process, with an empty home and another number of threads; nothing is left there."""
+    home, place = tmp_path / "home", tmp_path / "place"
+    for folder in (home, place):
+        folder.mkdir()
+    shutil.copytree(made, place / made.name)
+    environment = {"HOME": str(home), "PATH": os.environ["PATH"], "PRIVSYN_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    before = files_of(place)
+    done = subprocess.run(
+        [*COMMAND, made.name, "--json", "-o", str(tmp_path / "again")],
+        cwd=place, env=environment, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["agrees"], told["problems"], told["unknown"], told["versions"]) == (True, [], [], {})
+    assert files_of(place) == before  # nothing else was left: no ledger, no private folder
+    assert not [p for p in home.rglob("*") if p.is_file() and "numba" not in str(p)]
+    again = files_of(tmp_path / "again")
+    assert again == files_of(made)  # the manifest too
+    assert set(told["files"]) == set(again) - {"manifest.json"}
+    given = {name for name, file in told["files"].items() if file["made_anew"] is None}
+    assert given == {"certificate.json"} | {
+        file for file, table in marginal_files(s.name for s in STEPS).items()
+        if table.split(".")[0] in ("one_way_marginals", "indif_scores", "measure_marginals")
+    }  # fmt: skip
+    assert "was reproduced: every file is byte for byte" in done.stderr
+
+
+def tamper_noisy(folder: Path) -> str:
+    """One count of one noisy marginal is another."""
+    path = folder / "marginals" / "measured.parquet"
+    table = pq.read_table(path)
+    counts = table["count"].to_pylist()
+    counts[0] += 400
+    changed = table.set_column(table.column_names.index("count"), "count", pa.array(counts, table["count"].type))
+    pq.write_table(changed, path, store_schema=False, compression="zstd")
+    return "marginals/measured.parquet"
+
+
+def tamper_synthetic(folder: Path) -> str:
+    path = folder / "synthetic.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.slice(1), path, store_schema=False, compression="zstd")
+    return "synthetic.parquet"
+
+
+def tamper_note(folder: Path) -> str:
+    with (folder / "README.md").open("a") as file:
+        file.write("And it is exact.\n")
+    return "README.md"
+
+
+def remove_scores(folder: Path) -> str:
+    (folder / "marginals" / "scores.parquet").unlink()
+    return "marginals/scores.parquet"
+
+
+@pytest.mark.parametrize("tamper", [tamper_noisy, tamper_synthetic, tamper_note, remove_scores])
+def test_a_changed_file_is_named(copied: Path, tamper: Callable[[Path], str]) -> None:
+    name = tamper(copied)
+    found = rerun(str(copied), Settings())
+    assert not found.agrees
+    assert [f.name for f in found.files if not f.on_disk] == [name]
+    result = CliRunner().invoke(cli.app, ["rerun", str(copied)])
+    assert result.exit_code == 1
+    line = next(line for line in result.stderr.splitlines() if line.startswith(name))
+    assert "is missing or not the file of the manifest" in line
+    assert "NOT reproduced" in result.stderr
+
+
+def seal(folder: Path, *names: str) -> None:
+    """Whoever changes a file can change its hash in the manifest too."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for name in names:
+        content = (folder / name).read_bytes()
+        manifest["files"][name] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+
+
+def test_a_changed_noisy_marginal_is_found_though_its_hash_was_changed_too(copied: Path) -> None:
+    seal(copied, tamper_noisy(copied))
+    found = rerun(str(copied), Settings())
+    assert all(f.on_disk for f in found.files)
+    differing = {f.name for f in found.files if not f.agrees}
+    assert {"synthetic.parquet", "synthetic.csv", "marginals/consistent.parquet"} <= differing
+    assert "marginals/recode.parquet" not in differing  # it rests on the one-ways alone
+    result = CliRunner().invoke(cli.app, ["rerun", str(copied), "--json"])
+    assert (result.exit_code, json.loads(result.stdout)["agrees"]) == (1, False)
+
+
+def test_a_changed_synthetic_table_is_found_though_its_hash_was_changed_too(copied: Path) -> None:
+    seal(copied, tamper_synthetic(copied))
+    assert "synthetic.parquet" in {f.name for f in rerun(str(copied), Settings()).files if not f.agrees}
+
+
+def test_what_was_asked_must_follow_from_what_was_released_before(copied: Path) -> None:
+    """Scores that would have led to another choice of pairs."""
+    path = copied / "marginals" / "scores.parquet"
+    table = pq.read_table(path)
+    zeros = pa.array([0] * table.num_rows, table["count"].type)
+    changed = table.set_column(table.column_names.index("count"), "count", zeros)
+    pq.write_table(changed, path, store_schema=False, compression="zstd")
+    seal(copied, "marginals/scores.parquet")
+    assert "what the step 'Measure marginals' asked does not follow" in " ".join(
+        rerun(str(copied), Settings()).problems
+    )
+
+
+def test_a_file_that_nobody_released_is_named(copied: Path) -> None:
+    (copied / "marginals" / "more.parquet").write_bytes(b"x")
+    found = rerun(str(copied), Settings())
+    assert (found.agrees, found.unknown) == (False, ("marginals/more.parquet",))
+
+
+def test_other_versions_are_listed(copied: Path) -> None:
+    manifest = json.loads((copied / "manifest.json").read_text())
+    manifest["versions"] |= {"numpy": "1.26.4", "python": "3.12.1"}
+    (copied / "manifest.json").write_text(json.dumps(manifest))
+    tamper_note(copied)
+    result = CliRunner().invoke(cli.app, ["rerun", str(copied)])
+    words = " ".join(result.stderr.split())
+    assert "What differs may come from that" in words
+    assert "numpy 1.26.4 (here " in words
+    assert "python 3.12.1 (here " in words
+    assert "pyarrow" not in words
+
+
+@pytest.mark.parametrize(
+    ("request_of", "words"),
+    [
+        (lambda folder: ["no-such-run"], "RUN: there is no release 'no-such-run' here"),
+        (lambda folder: [str(folder), "-o", str(folder)], "--output: .* exists already"),
+        (lambda folder: [str(folder), "-o", str(folder / "no" / "where")], "--output: .* or its folder does not"),
+        (lambda folder: [str(folder), "-o", ""], "--output: is empty"),
+    ],
+)
+def test_wrong_requests_are_refused_in_words(
+    copied: Path, places: Path, request_of: Callable[[Path], list[str]], words: str
+) -> None:
+    before = files_of(copied)
+    result = CliRunner().invoke(cli.app, ["rerun", *request_of(copied)])
+    assert result.exit_code == 2
+    (line,) = result.stderr.strip().splitlines()
+    assert re.search(words, line)
+    assert files_of(copied) == before
+
+
+def test_a_run_is_found_by_its_name(made: Path, places: Path) -> None:
+    released = Settings().released_root
+    released.mkdir(parents=True)
+    shutil.copytree(made, released / made.name)
+    assert rerun(made.name, Settings()).agrees
+
+
+def test_a_manifest_of_another_version_is_refused_in_words(copied: Path) -> None:
+    manifest: dict[str, Any] = json.loads((copied / "manifest.json").read_text())
+    manifest["spec"]["synthesis"]["of_later"] = 3
+    (copied / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(RequestError, match=r"written by another version .* Use the version that it names"):
+        rerun(str(copied), Settings())
