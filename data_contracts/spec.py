@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema
 
+from data_contracts.adaptive import Adaptive
 from data_contracts.columns import Column, DropColumn, FrozenModel
 from data_contracts.engine import EngineChoice
 from data_contracts.form import Schema, leave_to_preset
@@ -294,6 +295,9 @@ class ReleaseSpec(FrozenModel):
     compression: Compression = Field(default=Compression(), description="Low-count values: filtered, combined or kept.")
     selection: Selection = Field(
         default=Selection(), description="Which pairs of columns, or cliques of them, are measured."
+    )
+    adaptive: Adaptive = Field(
+        default=Adaptive(), description="Further rounds of measuring, where the rows made so far are worst: none."
     )
     consistency: Consistency = Field(default=Consistency(), description="Bringing the noisy marginals into agreement.")
     synthesis: Synthesis = Field(default=Synthesis(), description="Making the synthetic rows.")

@@ -36,4 +36,4 @@ def release_directly(
         def step(step: Step, *inputs: StepRefs) -> StepRefs:
             return run.shell.execute(step, {refs.step: refs for refs in inputs})
 
-        return summarize(run, publish(run, release_steps(step)))
+        return summarize(run, publish(run, release_steps(step, spec.adaptive.rounds)))

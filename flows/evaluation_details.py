@@ -74,8 +74,9 @@ class ReleasedTables:
     def _read(cls, where: Path, encoding: EncodingPlan) -> ReleasedTables:
         first = recode_from_table(pq.read_table(where / "recode.parquet"))
         domain = coarse_domain(first)
-        queries = noisy.receipts_from_table(pq.read_table(where / "measured_receipts.parquet"))
-        answers = noisy.answers_from_table(pq.read_table(where / "measured.parquet"), queries)
+        files = [where / "measured.parquet", *sorted(where.glob("round_?_measured.parquet"))]
+        receipts = [pq.read_table(file.with_name(f"{file.stem}_receipts.parquet")) for file in files]
+        queries, answers = noisy.all_measured(receipts, [pq.read_table(file) for file in files])
         recode = refined(first, queries, answers, encoding.groups)
         measured = tuple(measured_marginals(queries, answers, domain))
         consistent = tuple(marginals.from_table(pq.read_table(where / "consistent.parquet"), domain))

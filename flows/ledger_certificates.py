@@ -18,6 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from data_contracts.adaptive import MOST_ROUNDS
 from data_contracts.certificate import Certificate, StageCost
 from data_contracts.receipts import rho_text, total_rho
 from flows.errors import RequestError
@@ -25,10 +26,12 @@ from flows.ledger import DatasetSummary
 from flows.ledger_audit import Entry, charge_states
 from flows.publish import MARGINALS, is_whole
 from flows.released_files import read_certificate
+from flows.rounds import released_tables
 from flows.settings import Settings
 from tasks.noisy import receipts_from_table
 
-RECEIPTS = {table.split(".")[0]: file for file, table in MARGINALS.items() if table.endswith(".receipts")}
+_FILES = {**MARGINALS, **released_tables(MOST_ROUNDS)}
+RECEIPTS = {table.split(".")[0]: file for file, table in _FILES.items() if table.endswith(".receipts")}
 """Release step -> its released receipts."""
 
 

@@ -21,7 +21,7 @@ from data_contracts.columns import (
 from data_contracts.spec import ReleaseSpec
 from flows.formats.csv_file import formula_like
 from flows.formats.described import null_text, ranges_of
-from flows.step import Request
+from flows.step import Request, base_name
 from tasks.shards import shards
 
 SHOWN_VALUES = 12
@@ -31,10 +31,16 @@ STAGE_WORDS = {
     "one_way_marginals": "counts of every column on its own",
     "indif_scores": "how strongly each pair of columns is related",
     "measure_marginals": "joint counts of the related columns",
+    "residual_scores": "how far the rows made so far are from it",
+    "measure_again": "joint counts where these were far",
     "quality_figures": "how far the synthetic table is from it",
 }
 
-NOISY_THINGS = {"indif_scores": " of a score", "quality_figures": " of a sum of differences"}
+NOISY_THINGS = {
+    "indif_scores": " of a score",
+    "residual_scores": " of a distance",
+    "quality_figures": " of a sum of differences",
+}
 """Release step -> what the noise was added to, where that is not a count."""
 
 
@@ -144,11 +150,10 @@ def cost(c: Certificate) -> str:
     for stage in c.stages:
         sigmas = [g.sigma for g in stage.groups]
         span = " to ".join(f"{s:,.1f}" for s in sorted({min(sigmas), max(sigmas)})) if sigmas else "none asked"
-        of = NOISY_THINGS.get(stage.step, " of a count") if sigmas else ""
+        of = NOISY_THINGS.get(base_name(stage.step), " of a count") if sigmas else ""
         queries = sum(g.queries for g in stage.groups)
-        lines.append(
-            f"| {STAGE_WORDS[stage.step]} | {queries:,} | {float(Fraction(stage.rho_spent)):.6g} | {span}{of} |"
-        )
+        words = STAGE_WORDS[base_name(stage.step)]
+        lines.append(f"| {words} | {queries:,} | {float(Fraction(stage.rho_spent)):.6g} | {span}{of} |")
     lines += ["", "`certificate.json` holds the exact figures and the argument from them to the promise."]
     return "\n".join(lines)
 

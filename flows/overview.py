@@ -19,6 +19,7 @@ from data_contracts.artifacts import ArtifactRef, Zone
 from data_contracts.receipts import Query
 from flows.report.overview import MarginalOverview, OneWayOverview
 from flows.shell import Shell, StepRefs
+from flows.step import MEASURE, MEASURE_AGAIN
 from flows.store import ZoneError
 from tasks import marginals
 from tasks.codecs import EncodingPlan
@@ -26,7 +27,7 @@ from tasks.compress_domain import AttributeRecode, Recode, coarse_domain, noisy_
 from tasks.kernels.counting import CodeTable, count, count_all
 from tasks.marginals import Marginal
 from tasks.metrics.error_sources import expected_l1
-from tasks.noisy import answers_from_table, receipts_from_table
+from tasks.noisy import all_measured
 
 Floats = NDArray[np.float64]
 
@@ -59,11 +60,12 @@ class ReleasedInputs:
             return found
 
         read = shell.store.read_table
+        rounds = [step for step in refs if step.startswith((MEASURE, MEASURE_AGAIN))]
         return cls.of(
             shell.request.encoding,
             read(ref("compress_domain.recode")),
-            read(ref("measure_marginals.receipts")),
-            read(ref("measure_marginals.noisy")),
+            [read(ref(f"{step}.receipts")) for step in rounds],
+            [read(ref(f"{step}.noisy")) for step in rounds],
             read(ref("make_consistent.marginals")),
             list(shell.store.read_batches(ref("append_attributes.codes"))),
         )
@@ -73,14 +75,14 @@ class ReleasedInputs:
         cls,
         encoding: EncodingPlan,
         recode: pa.Table,
-        receipts: pa.Table,
-        answers: pa.Table,
+        receipts: Sequence[pa.Table],
+        answers: Sequence[pa.Table],
         consistent: pa.Table,
         codes: Sequence[pa.RecordBatch],
     ) -> ReleasedInputs:
-        """From released tables: the recode, what was measured (receipts, answers), the marginals and the codes."""
-        queries = receipts_from_table(receipts)
-        found = refined(recode_from_table(recode), queries, answers_from_table(answers, queries), encoding.groups)
+        """From released tables: the recode, what each round measured (receipts, answers), marginals and codes."""
+        queries, measured = all_measured(receipts, answers)
+        found = refined(recode_from_table(recode), queries, measured, encoding.groups)
         domain = coarse_domain(found)
         return cls(
             encoding,

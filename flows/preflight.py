@@ -32,6 +32,7 @@ from flows.ledger import Ledger, Line
 from flows.ledger_periods import PeriodRow
 from flows.operations.periods import checked_period
 from flows.records import Records, write_json
+from flows.rounds import steps_of
 from flows.settings import Settings
 from flows.shell import REDRAW, ReportProgress, Shell, lineage_keys
 from flows.source import Source
@@ -86,15 +87,13 @@ class Job:
     period: str | None = None
 
 
-RELEASE = Job()
-
-
 def release_job(spec: ReleaseSpec, period: str | None = None) -> Job:
     """A release of ``spec``, for a period or for none; RequestError where ``period`` is no period's label."""
+    steps = steps_of(spec)
     if period is None:
-        return RELEASE
+        return Job(steps)
     asks = {"period": checked_period(period)}
-    return Job(asks=asks, name=f"{spec.dataset}-{period.lower()}", redraw=NO_REDRAW, period=period)
+    return Job(steps, asks=asks, name=f"{spec.dataset}-{period.lower()}", redraw=NO_REDRAW, period=period)
 
 
 @contextmanager
@@ -105,7 +104,7 @@ def open_run(
     fresh: bool,
     report: ReportProgress,
     noise: NoiseSource | None = None,
-    job: Job = RELEASE,
+    job: Job | None = None,
 ) -> Iterator[Opened]:
     """Open a run of ``spec``; RequestError or BudgetRefusedError before anything is read or spent.
 
@@ -113,6 +112,7 @@ def open_run(
     result.  It is the operating system's, so a killed process leaves none behind; holding it, Prefect's own
     lock files can only be left-overs of a killed run and are removed.
     """
+    job = job or release_job(spec)
     agreed = _agreed(spec, settings, fresh=fresh, job=job)
     with agreed as (store, records, ledger), engine_of(spec.engine) as engine:
         request_name = _request_name(spec, job)
@@ -179,12 +179,13 @@ def open_run(
             ledger.release_period(spec.dataset, job.period, shell.run)
 
 
-def check_request(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job = RELEASE) -> None:
+def check_request(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job | None = None) -> None:
     """Refuse a release that :func:`open_run` would refuse for its spec, ledger or table; charge and draw nothing.
 
     For a command that starts a server for its run: what is wrong is said before that.  The rows of a request that was
     seen before are left to :func:`open_run`, which knows whether they are encoded already.
     """
+    job = job or release_job(spec)
     with _agreed(spec, settings, fresh=fresh, job=job) as (_, records, _):
         source = Source.open(spec.data, spec)
         if records.load(_request_name(spec, job)) is None:

@@ -27,9 +27,10 @@ from flows.note import release_note
 from flows.preflight import Opened
 from flows.records import write_json
 from flows.released_files import manifest_if_readable, read_certificate, read_manifest
+from flows.rounds import released_tables
 from flows.settings import Settings
 from flows.shell import Shell, StepRefs
-from flows.step import Request
+from flows.step import MEASURE_AGAIN, Request, base_name
 from flows.store import Store
 from tasks.noisy import receipts_from_table
 from tasks.privacy.accountant import Accountant
@@ -76,6 +77,9 @@ REASONS = {
     "indif_scores, one_ways": "k: against the noisy one-ways, released before, each of a person's k records changes "
     "one count by 1, so the L1 distance by at most 1; rounding down to whole records keeps it",
     "measure_marginals": "k, the records a person may have: all k may fall into one cell",
+    "residual_scores": "k: against the rows made so far from what was released before, each of a person's k records "
+    "changes one count by 1, so the L1 distance by at most 1; rounding down to whole records keeps it",
+    "measure_again": "k, the records a person may have: all k may fall into one cell",
     "quality_figures": "k times the figure's number of marginals or queries: each record changes each by at most 1",
 }
 """Release step (and setting) -> why its queries have their sensitivity."""
@@ -230,8 +234,8 @@ def _add_tables(store: Store, refs: Mapping[str, StepRefs], synthetic: ArtifactR
 
 def marginal_files(steps: Iterable[str]) -> dict[str, str]:
     """Released file -> table of a run of these steps: all that the synthetic table was made from."""
-    names = set(steps)
-    return {file: table for file, table in MARGINALS.items() if table.split(".")[0] in names}
+    rounds = sum(step.startswith(MEASURE_AGAIN) for step in steps)
+    return {**MARGINALS, **released_tables(rounds)}
 
 
 def _publish_private(run: Opened, refs: Mapping[str, StepRefs]) -> None:
@@ -292,7 +296,7 @@ def _stage(shell: Shell, step: str, refs: Mapping[str, StepRefs]) -> tuple[Stage
 
 def _reason(request: Request, step: str) -> str:
     against_noisy = step == "indif_scores" and request.spec.selection.scores == "one_ways"
-    return "indif_scores, one_ways" if against_noisy else step
+    return "indif_scores, one_ways" if against_noisy else base_name(step)
 
 
 def _group(queries: list[Query]) -> QueryGroup:

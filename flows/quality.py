@@ -32,10 +32,11 @@ from flows.publish import certificate_of, is_whole, place, write_manifest
 from flows.quality_note import TITLES, meaning, quality_note
 from flows.records import Records
 from flows.released_files import synthetic_digest
+from flows.rounds import steps_of
 from flows.settings import Settings
 from flows.shell import StepRefs
 from flows.step import Inputs, ReleaseStep, Request
-from flows.steps import DECODE, ENCODE, ONE_WAY_MARGINALS, STEPS
+from flows.steps import DECODE, ENCODE, ONE_WAY_MARGINALS
 from flows.store import Store, part_files, safe_name
 from tasks import noisy, quality_figures
 from tasks.kernels.counting import CodeTable
@@ -102,7 +103,7 @@ def publish_quality(
     spec = _spec(release, epsilon_report, delta)
     compared = _compare(release, spec)
     _check_noise(compared, spec)
-    _check_charged(spec.dataset, keys, settings)
+    _check_charged(spec, keys, settings)
     step = quality_step(compared)
     job = Job(
         steps=(ENCODE, step),
@@ -237,17 +238,18 @@ def _check_noise(compared: Comparison, spec: ReleaseSpec) -> None:
         )
 
 
-def _check_charged(dataset: str, keys: Mapping[str, str], settings: Settings) -> None:
+def _check_charged(spec: ReleaseSpec, keys: Mapping[str, str], settings: Settings) -> None:
     """Every noisy table of the release was charged to this ledger; another one would forget that cost.
 
     By lineage key, not by run: a run that only differs in post-processing rests on an earlier run's charges.  A step
     that had nothing to ask (one column has no pairs) gave its reservation back.
     """
     ledger = Ledger(settings.ledger)
-    states = {s.name: ledger.state(dataset, keys.get(s.name, "")) for s in STEPS if isinstance(s, ReleaseStep)}
+    releases = [s for s in steps_of(spec) if isinstance(s, ReleaseStep)]
+    states = {s.name: ledger.state(spec.dataset, keys.get(s.name, "")) for s in releases}
     if states[ONE_WAY_MARGINALS.name] != "spent" or not set(states.values()) <= {"spent", "cancelled"}:
         raise LedgerError(
-            f"the ledger {ledger.name} has no charge of {dataset!r} for the noise of this release",
+            f"the ledger {ledger.name} has no charge of {spec.dataset!r} for the noise of this release",
             "Set PRIVSYN_LEDGER to the ledger of the release; nothing was read",
         )
 

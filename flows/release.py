@@ -31,7 +31,6 @@ from flows.run_page.show import show_broken_contract, show_refusal, show_release
 from flows.settings import Settings
 from flows.shell import ReportProgress, Shell, StepRefs
 from flows.step import Step
-from flows.steps import step_named
 from flows.wiring import release_steps
 
 _current: ContextVar[Shell] = ContextVar("privsyn_shell")
@@ -71,7 +70,7 @@ def run_release(spec: ReleaseSpec, *, fresh: bool = False, period: str | None = 
     try:
         with words_only("release"):
             with open_run(spec, Settings(), fresh=fresh, report=_report, job=release_job(spec, period)) as run:
-                refs = release_steps(partial(_step, run))
+                refs = release_steps(partial(_step, run), spec.adaptive.rounds)
                 published = publish(run, refs)
                 summary = summarize(run, published)
             show_release(run, refs, published)
@@ -130,11 +129,12 @@ def _results(run: Opened) -> Path:
 
 def _execute(step: str, key: str, inputs: list[StepRefs]) -> StepRefs:
     """The body of every task: hand over to the shell.  Parameters hold references only."""
-    declared = step_named(step)
+    shell = _current.get()
+    declared = next(s for s in shell.steps if s.name == step)
     with words_only("release"), StepProgress(declared) as progress:
         token = _progress.set(progress.report)
         try:
-            return _current.get().execute(declared, {refs.step: refs for refs in inputs})
+            return shell.execute(declared, {refs.step: refs for refs in inputs})
         finally:
             _progress.reset(token)
 

@@ -34,6 +34,15 @@ from tasks.privacy.accountant import pricing_of, rho_for
 Batches = Iterable[pa.RecordBatch]
 Progress = Callable[[int, int], None]
 
+MEASURE = "measure_marginals"
+MEASURE_AGAIN, SCORE_AGAIN = "measure_again_", "residual_scores_"
+"""How the names of further rounds' release steps begin; the round's number, from 2, follows."""
+
+
+def base_name(step: str) -> str:
+    """The name of a step without the number of its round: ``measure_again_2`` -> ``measure_again``."""
+    return step.rstrip("0123456789").rstrip("_")
+
 
 @dataclass(frozen=True)
 class Wide:
@@ -89,9 +98,17 @@ class Request:
 
     def stage_rho(self, stage: str) -> Fraction:
         """Exact budget of a release step, by the step's name."""
+        return self.total_rho() * (self._split() if self.shares is None else self.shares)[stage]
+
+    def _split(self) -> dict[str, Fraction]:
+        """A release's steps and their shares, those of further rounds included."""
         one_way, selection, measurement = self.spec.split.exact()
-        split = {"one_way_marginals": one_way, "indif_scores": selection, "measure_marginals": measurement}
-        return self.total_rho() * (split if self.shares is None else self.shares)[stage]
+        parts = self.spec.adaptive.exact(measurement)
+        split = {"one_way_marginals": one_way, "indif_scores": selection, MEASURE: parts.first}
+        for number in range(2, self.spec.adaptive.rounds + 2):
+            split[f"{SCORE_AGAIN}{number}"] = parts.scores
+            split[f"{MEASURE_AGAIN}{number}"] = parts.measurement
+        return split
 
 
 class Inputs:
@@ -118,8 +135,15 @@ class Inputs:
         return compress_domain.recode_from_table(self.table("compress_domain.recode"))
 
     def refined(self, encoding: EncodingPlan) -> compress_domain.Recode:
-        """The recoding with the third stage's one-ways pooled in."""
-        return compress_domain.refined(self.recode(), *self.noisy("measure_marginals"), encoding.groups)
+        """The recoding with the measured one-ways pooled in."""
+        return compress_domain.refined(self.recode(), *self.measured(), encoding.groups)
+
+    def measured(self) -> tuple[list[Query], list[NDArray[Any]]]:
+        """Queries and noisy answers of all declared rounds of measuring, each marginal once."""
+        stages = [n.removesuffix(".receipts") for n in self._read if n.endswith(".receipts")]
+        rounds = [stage for stage in stages if stage.startswith((MEASURE, MEASURE_AGAIN))]
+        receipts = [self.table(f"{stage}.receipts") for stage in rounds]
+        return noisy.all_measured(receipts, [self.table(f"{stage}.noisy") for stage in rounds])
 
     def domain(self) -> Domain:
         """The compressed domain."""

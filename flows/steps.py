@@ -21,7 +21,7 @@ from data_contracts.artifacts import Kind
 from data_contracts.domain import Domain
 from data_contracts.receipts import Query
 from flows.errors import RequestError
-from flows.step import Batches, Inputs, Output, Progress, ReleaseStep, Request, Step, Wide, countable
+from flows.step import MEASURE, Batches, Inputs, Output, Progress, ReleaseStep, Request, Step, Wide, countable
 from tasks import (
     append_attributes,
     combine_cliques,
@@ -69,10 +69,11 @@ def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[s
 def _recode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     recode = inputs.recode()
     rows = compress_domain.recode_rows(inputs.batches("encode.encoded_rows"), recode)
-    return {"recoded_rows": _codes(rows, compress_domain.coarse_domain(recode), padded=True)}
+    return {"recoded_rows": wide_codes(rows, compress_domain.coarse_domain(recode), padded=True)}
 
 
-def _codes(batches: Batches, domain: Domain, *, padded: bool = False) -> Wide:
+def wide_codes(batches: Batches, domain: Domain, *, padded: bool = False) -> Wide:
+    """A table of codes as a step's output."""
     profile = lambda b: tables.profile_codes(b, domain, padded=padded)  # noqa: E731
     return Wide(tables.code_schema(domain, padded=padded), batches, profile)
 
@@ -91,16 +92,21 @@ def _combine(request: Request, inputs: Inputs, progress: Progress) -> Mapping[st
     return {"cliques": combine_cliques.cliques_to_table(weighed, domain, fine)}
 
 
-def _consistent(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+def consistent(request: Request, inputs: Inputs) -> tuple[compress_domain.Recode, list[marginals.Marginal]]:
+    """The recoding with all that was measured pooled in, and the consistent marginals."""
     recode = inputs.refined(request.encoding)
     domain = compress_domain.coarse_domain(recode)
     one_way, variance = make_consistent.coarse_one_ways(recode)
-    measured = make_consistent.measured_marginals(*inputs.noisy("measure_marginals"), domain)
+    measured = make_consistent.measured_marginals(*inputs.measured(), domain)
     settings, sigmas = request.spec.consistency, [m.sigma for m in measured]
     found = make_consistent.make_consistent(
         one_way, variance, measured, sigmas, settings.rounds, firm=settings.firm, shrink=settings.shrink
     )
-    return {"marginals": marginals.to_table(found)}
+    return recode, found
+
+
+def _consistent(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    return {"marginals": marginals.to_table(consistent(request, inputs)[1])}
 
 
 def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -118,7 +124,7 @@ def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping
             codes = synthesize.synthesize(core.marginals, core.domain, settings, s.rows, request.threads, told, s, left)
             yield from codes.to_arrow().to_batches()
 
-    return {"core_codes": _codes(batches(), core.domain)}
+    return {"core_codes": wide_codes(batches(), core.domain)}
 
 
 def _told(progress: Progress, shard: shards.Shard, done: int, total: int) -> None:
@@ -137,7 +143,7 @@ def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
             rows = CodeTable.from_arrow(part, core.domain)
             yield from append_attributes.append_attributes(rows, found, domain, s.own_seed).to_arrow().to_batches()
 
-    return {"codes": _codes(batches(), domain)}
+    return {"codes": wide_codes(batches(), domain)}
 
 
 def _shards(request: Request, inputs: Inputs, name: str) -> list[shards.Shard]:
@@ -176,20 +182,24 @@ def _reference(request: Request, inputs: Inputs) -> indif_scores.Reference | Non
     return indif_scores.Reference.of(inputs.recode()) if request.spec.selection.scores == "one_ways" else None
 
 
-def _plan_measure(request: Request, inputs: Inputs) -> list[Query]:
-    weights = combine_cliques.cliques_from_table(inputs.table("combine_cliques.cliques"))
-    rho = request.stage_rho("measure_marginals")
+def plan_measure(
+    request: Request, inputs: Inputs, stage: str = MEASURE, chosen: str = "combine_cliques.cliques"
+) -> list[Query]:
+    """The plan of a measuring step, from the table of what was chosen."""
+    weights = combine_cliques.cliques_from_table(inputs.table(chosen))
+    rho = request.stage_rho(stage)
     return measure_marginals.plan(weights, inputs.domain(), request.encoding.domain, rho, request.records)
 
 
 def _exact_measure(
     request: Request, inputs: Inputs, rows: Countable, queries: list[Query]
 ) -> Iterator[NDArray[np.int64]]:
-    fine = lambda: countable(request, inputs.stored(_ENCODED), request.encoding.domain)  # noqa: E731
+    fine = lambda: countable(request, inputs.stored(ENCODED), request.encoding.domain)  # noqa: E731
     return measure_marginals.exact(rows, fine, queries, request.threads)
 
 
-def _stage(request: Request, name: str) -> dict[str, Any]:
+def stage(request: Request, name: str) -> dict[str, Any]:
+    """The settings of a release step that every such step has."""
     return {"rho": str(request.stage_rho(name)), "records": request.records}
 
 
@@ -197,10 +207,10 @@ def _choice(request: Request) -> dict[str, Any]:
     return request.spec.selection.model_dump(include={"choice", "max_cells"})
 
 
-_RELEASED = {"noisy": tables.NOISY, "receipts": tables.RECEIPTS}
-_RECODE = "compress_domain.recode"
-_ENCODED = "encode.encoded_rows"
-_MEASURED = ("measure_marginals.noisy", "measure_marginals.receipts")
+RELEASED = {"noisy": tables.NOISY, "receipts": tables.RECEIPTS}
+RECODE = "compress_domain.recode"
+ENCODED = "encode.encoded_rows"
+MEASURED = ("measure_marginals.noisy", "measure_marginals.receipts")
 
 ENCODE = Step(
     "encode",
@@ -221,12 +231,12 @@ ONE_WAY_MARGINALS = ReleaseStep(
     "one_way_marginals",
     "One-way marginals",
     Kind.RELEASE,
-    (_ENCODED,),
-    _RELEASED,
-    lambda r: {**_stage(r, "one_way_marginals"), "one_ways": r.spec.split.one_ways},
+    (ENCODED,),
+    RELEASED,
+    lambda r: {**stage(r, "one_way_marginals"), "one_ways": r.spec.split.one_ways},
     plan=_plan_one_way,
     exact=lambda r, i, rows, queries: one_way_marginals.exact(rows, queries, r.threads),
-    rows=_ENCODED,
+    rows=ENCODED,
     rows_domain=lambda r, i: r.encoding.domain,
 )
 COMPRESS_DOMAIN = Step(
@@ -242,7 +252,7 @@ RECODE_ROWS = Step(
     "recode_rows",
     "Recode rows",
     Kind.TRANSFORM,
-    (_ENCODED, _RECODE),
+    (ENCODED, RECODE),
     {"recoded_rows": tables.RECODED_ROWS},
     lambda r: None,
     _recode,
@@ -251,9 +261,9 @@ INDIF_SCORES = ReleaseStep(
     "indif_scores",
     "InDif scores",
     Kind.RELEASE,
-    ("recode_rows.recoded_rows", _RECODE),
-    _RELEASED,
-    lambda r: {**_stage(r, "indif_scores"), "scores": r.spec.selection.scores},
+    ("recode_rows.recoded_rows", RECODE),
+    RELEASED,
+    lambda r: {**stage(r, "indif_scores"), "scores": r.spec.selection.scores},
     plan=_plan_indif,
     exact=lambda r, i, rows, queries: indif_scores.exact(rows, queries, r.threads, _reference(r, i)),
     rows="recode_rows.recoded_rows",
@@ -264,9 +274,9 @@ SELECT_PAIRS = Step(
     "select_pairs",
     "Select pairs",
     Kind.POSTPROCESS,
-    ("indif_scores.noisy", "indif_scores.receipts", _RECODE),
+    ("indif_scores.noisy", "indif_scores.receipts", RECODE),
     {"pairs": tables.PAIRS},
-    lambda r: {**_stage(r, "measure_marginals"), "again": r.spec.split.again, **_choice(r)},
+    lambda r: {**stage(r, "measure_marginals"), "again": r.spec.split.again, **_choice(r)},
     _select,
     version=2,
 )
@@ -274,7 +284,7 @@ COMBINE_CLIQUES = Step(
     "combine_cliques",
     "Combine cliques",
     Kind.POSTPROCESS,
-    ("select_pairs.pairs", _RECODE),
+    ("select_pairs.pairs", RECODE),
     {"cliques": tables.CLIQUES},
     lambda r: {**_choice(r), "gamma": r.spec.selection.gamma if r.spec.selection.combine_cliques else None},
     _combine,
@@ -284,10 +294,10 @@ MEASURE_MARGINALS = ReleaseStep(
     "measure_marginals",
     "Measure marginals",
     Kind.RELEASE,
-    ("recode_rows.recoded_rows", _ENCODED, _RECODE, "combine_cliques.cliques"),
-    _RELEASED,
-    lambda r: _stage(r, "measure_marginals"),
-    plan=_plan_measure,
+    ("recode_rows.recoded_rows", ENCODED, RECODE, "combine_cliques.cliques"),
+    RELEASED,
+    lambda r: stage(r, "measure_marginals"),
+    plan=plan_measure,
     exact=_exact_measure,
     rows="recode_rows.recoded_rows",
     rows_domain=lambda r, i: i.domain(),
@@ -297,17 +307,17 @@ MAKE_CONSISTENT = Step(
     "make_consistent",
     "Make consistent",
     Kind.POSTPROCESS,
-    (_RECODE, *_MEASURED),
+    (RECODE, *MEASURED),
     {"marginals": tables.MARGINALS},
     lambda r: r.spec.consistency.model_dump(),
     _consistent,
-    version=2,
+    version=3,
 )
 SYNTHESIZE = Step(
     "synthesize",
     "Synthesize",
     Kind.POSTPROCESS,
-    ("make_consistent.marginals", _RECODE, *_MEASURED),
+    ("make_consistent.marginals", RECODE, *MEASURED),
     {"core_codes": tables.SYNTHETIC_CODES},
     lambda r: r.spec.synthesis.model_dump(),
     _synthesize,
@@ -317,7 +327,7 @@ APPEND_ATTRIBUTES = Step(
     "append_attributes",
     "Append attributes",
     Kind.POSTPROCESS,
-    ("synthesize.core_codes", "make_consistent.marginals", _RECODE),
+    ("synthesize.core_codes", "make_consistent.marginals", RECODE),
     {"codes": tables.SYNTHETIC_CODES},
     lambda r: r.spec.synthesis.model_dump(include={"seed", "shard_rows"}),
     _append,
@@ -326,7 +336,7 @@ DECODE = Step(
     "decode",
     "Decode",
     Kind.POSTPROCESS,
-    ("append_attributes.codes", _RECODE, *_MEASURED),
+    ("append_attributes.codes", RECODE, *MEASURED),
     {"synthetic": tables.SYNTHETIC},
     lambda r: {
         **r.spec.synthesis.model_dump(include={"seed", "shard_rows"}),

@@ -118,11 +118,18 @@ def weigh(
     measured once more on the ``fine`` codes and sharing it by equation (1).  None: the cliques have all, by equation
     (1).  Where ``cliques`` are one-ways only (no pair was selected), these have all.
     """
-    single: dict[Clique, float] = {(a,): fine.size(a) ** (2 / 3) for a in fine.attributes}
     larger = {c: _weight(c, domain, weights) for c in cliques if len(c) > 1}
-    left = 0.0 if weights is None else 1 - sum(weights.values())
+    return with_one_ways(larger, 0.0 if weights is None else 1 - sum(weights.values()), fine)
+
+
+def with_one_ways(larger: Mapping[Clique, float], left: float, fine: Domain) -> dict[Clique, float]:
+    """``larger`` with their weights, then the one-ways, which share the weight ``left`` by equation (1).
+
+    Without the one-ways where less than LEAST_AGAIN is left; these alone where ``larger`` is empty.
+    """
+    single: dict[Clique, float] = {(a,): fine.size(a) ** (2 / 3) for a in fine.attributes}
     if not larger or left < LEAST_AGAIN:
-        return larger or single
+        return dict(larger) or single
     ones = sum(single.values())
     return {**larger, **{c: w / ones * left for c, w in single.items()}}
 

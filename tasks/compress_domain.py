@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -108,7 +109,7 @@ def _weights(y: Floats, sigma: float, groups: NDArray[np.int32], coarse: NDArray
 def refined(
     recode: Recode,
     queries: Sequence[Query],
-    answers: Sequence[NDArray[np.int64]],
+    answers: Sequence[NDArray[Any]],
     groups: Mapping[str, NDArray[np.int32]],
 ) -> Recode:
     """The recode with later noisy one-ways on fine codes pooled in, by inverse variance; larger queries are skipped.

@@ -87,6 +87,34 @@ def share_out(departures: Departures, rho: float, records: int = 1) -> Floats:
     return np.asarray(shares * (rho / shares.sum())) if shares.sum() > 0 else shares
 
 
+LEAST_GAIN = 0.3
+"""A marginal is measured only if that is expected to take at least this share of its error away."""
+
+
+def worth_measuring(
+    departures: Departures, candidates: NDArray[np.intp], rho: float, records: int, rivals: Departures | None = None
+) -> tuple[NDArray[np.intp], Floats, Floats]:
+    """Which of the marginals at the positions ``candidates`` to measure, their shares of ``rho``, and their gains.
+
+    Those whose error would fall by less than LEAST_GAIN at their share are left out, again and again until all that
+    stay gain that much: a faint measurement of many costs the rows more than the model knows.  Those that gain most
+    come first.  ``rivals`` compete for the budget and may get the rest of it; the shares sum to at most ``rho``.
+    """
+    others = Departures(np.zeros((0, 1)), np.zeros((0, 1))) if rivals is None else rivals
+    left, shares, gains = candidates, np.zeros(0), np.zeros(0)
+    while left.size:
+        chosen = departures.only(left)
+        alone = chosen.error(np.zeros(left.size))
+        shares = share_out(chosen.and_also(others), rho, records)[: left.size]
+        gains = alone - chosen.error(shares, records)
+        stays = gains >= LEAST_GAIN * alone
+        if stays.all():
+            break
+        left, shares, gains = left[stays], np.zeros(0), np.zeros(0)
+    order = np.argsort(-gains, kind="stable")
+    return left[order], shares[order], gains[order]
+
+
 def _at_slope(logs: Floats, at: Floats, slope: float) -> Floats:
     """Where each marginal's slope (its logarithms: ``logs``, falling) comes down to ``slope``, up to at[-1]."""
     steeper = (logs > slope).sum(axis=1)

@@ -27,7 +27,7 @@ SENSITIVITY = 4
 REFERENCE_SENSITIVITY = 1
 """Against a table that is fixed already, one record moves the L1 distance by at most 1: it changes one count by 1."""
 
-_BITS = 16  # a reference count is a whole number of 2^-16 records
+BITS = 16  # a reference count is a whole number of 2^-16 records
 
 MAX_ROWS = 3_000_000_000
 """Above this, the exact 64-bit arithmetic of :func:`indif` could overflow."""
@@ -57,7 +57,7 @@ class Reference:
     def counts(self, a: str, b: str) -> NDArray[np.int64]:
         """The pair's independent counts in units of 2^-16 records, rounded; shape (size of a + 1, size of b + 1)."""
         expected = np.multiply.outer(self.shares[a], self.shares[b]) * min(self.total, MAX_ROWS)
-        return np.rint(np.ldexp(expected, _BITS)).astype(np.int64)
+        return np.rint(np.ldexp(expected, BITS)).astype(np.int64)
 
 
 def plan(domain: Domain, rho: Fraction, records: int, sensitivity: int = SENSITIVITY) -> list[Query]:
@@ -104,7 +104,7 @@ def apart(counts: NDArray[np.int64], reference: NDArray[np.int64]) -> int:
     """
     if int(counts.sum()) > MAX_ROWS:
         raise ValueError(f"the scores' exact arithmetic holds up to {MAX_ROWS:,} rows")
-    return int(np.abs((counts << _BITS) - reference).sum()) >> _BITS
+    return int(np.abs((counts << BITS) - reference).sum()) >> BITS
 
 
 def exact(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,9 @@ Floats = NDArray[np.float64]
 
 TOLERANCE = 0.5
 """Rounds stop early once no shared count differs by more than half a record between marginals."""
+
+FITTING = 20
+"""Passes of iterative proportional fitting at most; parts that disagree have no fit, and few passes are enough."""
 
 
 @dataclass
@@ -81,7 +85,8 @@ def make_consistent(
     With ``firm`` above 1, as many rounds that only average come first, and from then on the one-ways have
     ``firm`` times their weight: cutting noise below 0 moves counts from the large cells of a large marginal to
     its small ones, and one-ways that were averaged before the cut hold against that.  With ``shrink``, between the two,
-    every pair loses what its noise explains of its departure from independence (tasks/shrink_departures.py).
+    every larger marginal loses what its noise explains of its departure from independence, or of three attributes and
+    more from what their pairs say (tasks/shrink_departures.py).
     Each result carries the noise that it was measured with as ``sigma`` (its root mean square over the cells).
     """
     estimates = [
@@ -99,9 +104,8 @@ def make_consistent(
         _average_all(groups)
         if _inconsistency(groups) <= TOLERANCE:
             break
-    for e in estimates if shrink else ():
-        if len(e.attributes) == 2:
-            _shrink(e)
+    for e in estimates[len(one_way) :] if shrink else ():
+        _shrink(e)
     if firm != 1:
         for e in estimates[: len(one_way)]:
             e.variance = e.variance / firm
@@ -116,13 +120,35 @@ def make_consistent(
     return [Marginal(e.attributes, e.counts, s) for e, s in zip(estimates, noise, strict=True)]
 
 
-def _shrink(pair: _Estimate) -> None:
-    """Draw a pair towards the product of its own one-ways; averaging took a degree of freedom a row and a column."""
-    total = max(float(pair.counts.sum()), 0.0)
-    a, b = norm_sub(pair.counts.sum(axis=1), total), norm_sub(pair.counts.sum(axis=0), total)
+def _shrink(estimate: _Estimate) -> None:
+    """Draw a marginal towards what its parts say of it; averaging took a degree of freedom of every part's cell."""
+    total = max(float(estimate.counts.sum()), 0.0)
     if total > 0:
-        free = (1 - 1 / len(a)) * (1 - 1 / len(b))
-        pair.counts = shrink_pair(pair.counts, np.outer(a, b) / total, pair.variance * free)
+        free = float(np.prod([1 - 1 / size for size in estimate.counts.shape]))
+        expected = without_interaction(estimate.counts, total)
+        estimate.counts = shrink_pair(estimate.counts, expected, estimate.variance * free)
+
+
+def without_interaction(counts: Floats, total: float) -> Floats:
+    """Counts of the same shape and of sum ``total`` > 0 that agree with those of all parts of one attribute less.
+
+    Nothing beyond these parts (first made non-negative) is in them: of a pair, the product of its one-ways; of more
+    attributes, what iterative proportional fitting finds from equal counts, up to FITTING passes.
+    """
+    axes = range(counts.ndim)
+    parts = [norm_sub(counts.sum(axis=axis), total) for axis in axes]
+    if counts.ndim == 2:
+        return np.outer(parts[1], parts[0]) / total
+    found = np.full(counts.shape, total / counts.size)
+    for _ in range(FITTING):
+        before = found
+        for axis, part in zip(axes, parts, strict=True):
+            now = found.sum(axis=axis)
+            factor = np.divide(part, now, out=np.zeros_like(part), where=now > 0)
+            found = found * np.expand_dims(factor, axis)
+        if np.abs(found - before).sum() < 1e-3 * total:
+            break
+    return found
 
 
 def _shared_sets(cliques: Sequence[Clique]) -> list[tuple[Clique, list[int]]]:
@@ -203,9 +229,7 @@ def coarse_one_ways(recode: Recode) -> tuple[list[Marginal], list[Floats]]:
     return marginals, variances
 
 
-def measured_marginals(
-    queries: Sequence[Query], answers: Sequence[NDArray[np.int64]], domain: Domain
-) -> list[Marginal]:
+def measured_marginals(queries: Sequence[Query], answers: Sequence[NDArray[Any]], domain: Domain) -> list[Marginal]:
     """The measured cliques of two attributes and more, with their shapes and noise; one-ways are pooled elsewhere."""
     return [
         Marginal(q.attributes, y.astype(np.float64).reshape(domain.shape(q.attributes)), q.sigma)

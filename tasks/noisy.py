@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, get_args
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from data_contracts.domain import Clique
 from data_contracts.receipts import SMOOTHING, Pricing, Query
 from data_contracts.tables import NOISY, RECEIPTS
 
@@ -43,6 +45,38 @@ def answers_from_table(table: pa.Table, queries: Sequence[Query]) -> Answers:
     ):
         raise ValueError("the noisy table does not hold exactly the cells of its receipts, in order")
     return [np.ascontiguousarray(part) for part in np.split(count, np.cumsum(cells)[:-1])] if len(cells) else []
+
+
+def pooled(queries: Sequence[Query], answers: Sequence[NDArray[np.int64]]) -> tuple[list[Query], list[NDArray[Any]]]:
+    """Queries and answers with those on the same attributes made one, by inverse variance; larger cliques first.
+
+    The one query has the sigma of the pooled answer, variance 1 / sum 1 / sigma_i^2; it is no receipt.  Nothing else
+    changes: without repetitions the answers come back as they are.
+    """
+    same: dict[Clique, list[int]] = {}
+    for i, query in enumerate(queries):
+        same.setdefault(query.attributes, []).append(i)
+    found = [_pool([queries[i] for i in group], [answers[i] for i in group]) for group in same.values()]
+    found.sort(key=lambda pair: len(pair[0].attributes) == 1)
+    return [q for q, _ in found], [y for _, y in found]
+
+
+def all_measured(receipts: Sequence[pa.Table], answers: Sequence[pa.Table]) -> tuple[list[Query], list[NDArray[Any]]]:
+    """Queries and answers of several rounds of measuring, each marginal once (:func:`pooled`), from their tables.
+
+    ValueError where tables do not belong together.
+    """
+    queries = [receipts_from_table(table) for table in receipts]
+    found = [answers_from_table(table, asked) for table, asked in zip(answers, queries, strict=True)]
+    return pooled([q for asked in queries for q in asked], [y for each in found for y in each])
+
+
+def _pool(queries: Sequence[Query], answers: Sequence[NDArray[np.int64]]) -> tuple[Query, NDArray[Any]]:
+    if len(queries) == 1:
+        return queries[0], answers[0]
+    precision = np.array([q.sigma**-2.0 for q in queries])
+    mean = np.tensordot(precision, np.stack(answers), axes=1) / precision.sum()
+    return replace(queries[0], sigma=float(precision.sum() ** -0.5)), mean
 
 
 def receipts_to_table(queries: Sequence[Query]) -> pa.Table:

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from data_contracts.domain import Clique
 from tasks.compress_domain import Recode
 from tasks.expected_error import Departures
 from tasks.indif_scores import Reference
@@ -63,6 +64,27 @@ def pair_departures(
     scale = np.divide(left, _MEAN * mass, out=np.zeros_like(left), where=mass > 0)
     flat = (len(pairs), (_GROUPS + 1) ** 2)
     return Departures((scale[:, None, None] * share).reshape(flat), cells.reshape(flat))
+
+
+def clique_departures(cliques: Sequence[Clique], scores: Sequence[float], sigma: float, recode: Recode) -> Departures:
+    """One row a clique, all of one size, with an expected L1 departure of the score less what its noise explains.
+
+    scores: distances of cliques from rows made so far, with noise of standard deviation ``sigma``; they are spread over
+    the cells in proportion to the counts expected of independence, as a pair's are.
+    """
+    reference = Reference.of(recode)
+    _, noise = coarse_one_ways(recode)
+    table = np.stack([_grouped(reference.shares[a][:-1], v) for a, v in zip(recode, noise, strict=True)])
+    number = {a: i for i, a in enumerate(recode)}
+    share = cells = np.ones((len(cliques), 1))
+    for members in zip(*cliques, strict=True):  # the first attribute of every clique, the second, ...
+        own = table[[number[a] for a in members]]
+        share = (share[:, :, None] * own[:, None, 0]).reshape(len(cliques), -1)
+        cells = (cells[:, :, None] * own[:, None, 1]).reshape(len(cliques), -1)
+    left = np.maximum(np.asarray(scores, dtype=np.float64) - CAUTION * sigma, 0.0)
+    mass = (cells * share).sum(axis=1)
+    scale = np.divide(left, _MEAN * mass, out=np.zeros_like(left), where=mass > 0)
+    return Departures(scale[:, None] * share, cells)
 
 
 def one_way_departures(recode: Recode) -> Departures:

@@ -19,11 +19,8 @@ from data_contracts.receipts import Query
 from data_contracts.spec import Selection
 from data_contracts.tables import PAIRS
 from tasks.compress_domain import Recode, coarse_domain
-from tasks.expected_error import Departures, share_out
+from tasks.expected_error import Departures, worth_measuring
 from tasks.pair_departures import one_way_departures, pair_departures
-
-LEAST_GAIN = 0.3
-"""A pair is measured only if that is expected to take at least this share of its error away."""
 
 
 @dataclass(frozen=True)
@@ -131,26 +128,14 @@ def select_by_expected_error(
 ) -> pa.Table:
     """The contract PAIRS: the pairs, and their shares of ``rho``, that make the expected error of all least.
 
-    departures: one row a pair (tasks/pair_departures.py).  Pairs whose error would fall by less than LEAST_GAIN at
-    their share are left out, again and again until all that stay gain that much: a faint measurement of many pairs
-    costs the rows more than the model knows.  Those that gain most come first; a pair's weight is its share.  With
-    ``one_ways``, these compete for the budget; what the weights leave of 1 is for measuring them again.
+    departures: one row a pair (tasks/pair_departures.py).  A pair's weight is its share.  With ``one_ways``, these
+    compete for the budget; what the weights leave of 1 is for measuring them again.
     """
-    rivals = Departures(np.zeros((0, 1)), np.zeros((0, 1))) if one_ways is None else one_ways
     alone = departures.error(np.zeros(len(pairs)))
-    left = np.flatnonzero((alone > 0) & (np.asarray(cells) <= max_cells))
-    shares = gains = np.zeros(0)
-    while left.size:
-        candidates = departures.only(left)
-        shares = share_out(candidates.and_also(rivals), rho, records)[: left.size]
-        gains = alone[left] - candidates.error(shares, records)
-        stays = gains >= LEAST_GAIN * alone[left]
-        if stays.all():
-            break
-        left = left[stays]
-    order = np.argsort(-gains, kind="stable") if left.size else np.zeros(0, np.int64)
-    errors = alone.sum() - np.cumsum(gains[order])
-    return _table(pairs, scores, cells, left[order].tolist(), errors.tolist(), (shares[order] / rho).tolist())
+    candidates = np.flatnonzero((alone > 0) & (np.asarray(cells) <= max_cells))
+    taken, shares, gains = worth_measuring(departures, candidates, rho, records, one_ways)
+    errors = alone.sum() - np.cumsum(gains)
+    return _table(pairs, scores, cells, taken.tolist(), errors.tolist(), (shares / rho).tolist())
 
 
 def _table(

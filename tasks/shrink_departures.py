@@ -29,7 +29,7 @@ _CLOSE = 1e-3  # shares that move by less have settled
 
 
 def shrink_pair(counts: Floats, expected: Floats, variance: Floats) -> Floats:
-    """Posterior mean of every cell, shape (a, b).
+    """Posterior mean of every cell, of the shape of ``counts``.
 
     counts: unbiased noisy counts; expected: non-negative counts under independence; variance: of the noise in each
     cell, >= 0.  Without noise, or where nothing is expected anywhere, the counts stay as they are.

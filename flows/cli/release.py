@@ -135,10 +135,13 @@ def _watched() -> Iterator[None]:
 def _progress_bars() -> Iterator[Callable[[str, int, int], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+    from data_contracts.adaptive import MOST_ROUNDS
+    from flows.rounds import rounds
     from flows.steps import STEPS
 
-    titles = {s.name: f"{s.title}" for s in STEPS}
-    kinds = {s.name: str(s.kind) for s in STEPS}
+    known = (*STEPS, *(step for r in rounds(MOST_ROUNDS) for step in r))
+    titles = {s.name: f"{s.title}" for s in known}
+    kinds = {s.name: str(s.kind) for s in known}
     columns = (
         TextColumn("{task.description:<18}"),
         TextColumn("[dim]{task.fields[kind]:<11}"),

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
+from data_contracts.adaptive import Adaptive
 from data_contracts.domain import Clique, Domain, code_dtype
 from data_contracts.receipts import Query, total_rho
 from data_contracts.spec import Compression, Consistency, ReleaseSpec, Selection, Split, Synthesis
@@ -32,6 +33,7 @@ class PipelineSettings:
 
     accountant: Accountant = "gaussian"
     split: Split = field(default_factory=Split)
+    adaptive: Adaptive = field(default_factory=Adaptive)
     compression: Compression = field(default_factory=Compression)
     selection: Selection = field(default_factory=Selection)
     consistency: Consistency = field(default_factory=Consistency)
@@ -40,7 +42,7 @@ class PipelineSettings:
     @classmethod
     def of(cls, spec: ReleaseSpec) -> PipelineSettings:
         """Those of ``spec``."""
-        return cls(spec.accountant, spec.split, spec.compression, spec.selection, spec.consistency, spec.synthesis)
+        return cls(**{f.name: getattr(spec, f.name) for f in fields(cls)})
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ A test holds the pipeline with the spec's own settings against a real release: t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from data_contracts.domain import Clique, Domain, code_dtype
 from data_contracts.receipts import Query, sigma_for, total_rho
+from data_contracts.spec import Synthesis
 from tasks import (
     append_attributes,
     combine_cliques,
@@ -30,13 +31,15 @@ from tasks import (
     make_consistent,
     measure_marginals,
     one_way_marginals,
+    residual_scores,
+    select_again,
     select_pairs,
     synthesize,
 )
 from tasks.kernels.counting import CodeTable
 from tasks.marginals import Marginal
 from tasks.methods.base import LaplaceQuery, Made, PipelineSettings, Task, laplace_scale
-from tasks.noisy import Answers
+from tasks.noisy import Answers, pooled
 from tasks.privacy.accountant import epsilon_for, pricing_of, rho_for
 
 Exact = Callable[[CodeTable, Sequence[Query], int], Iterator[NDArray[np.int64]]]
@@ -61,11 +64,14 @@ class Variant:
 
 @dataclass(frozen=True)
 class _Budget:
-    """rho of the three stages; what no stage has is not spent."""
+    """rho of the three stages, and of each further round's scores and measurement; what none has is not spent."""
 
     one_way: Fraction
     selection: Fraction
     measurement: Fraction
+    scores: Fraction = Fraction(0)
+    again: Fraction = Fraction(0)
+    rounds: int = 0
 
 
 def run_pipeline(task: Task, variant: Variant) -> Made:
@@ -86,17 +92,19 @@ def run_pipeline(task: Task, variant: Variant) -> Made:
     domain = compress_domain.coarse_domain(recode)
     rows = _recoded(task.rows, recode, domain)
     reference = indif_scores.Reference.of(recode) if settings.selection.scores == "one_ways" else None
-    weights, scored = _choose(task, variant, budget, rows, recode, reference)
-    fine = task.rows.domain
-    planned = measure_marginals.plan(weights, domain, fine, budget.measurement, task.records) if weights else []
-    plan = [q.under(pricing) for q in planned]
+    weights, scored, scores = _choose(task, variant, budget, rows, recode, reference)
+    plan = _plan(task, weights, domain, budget.measurement)
     zcdp, pure = _mechanisms(task, variant, budget, plan, [*asked, *scored])
     queries, noisy = _measure(task, rows, plan, pure or zcdp)
-    recode = compress_domain.refined(recode, queries, noisy, task.groups)
-    found = _consistent(task, recode, make_consistent.measured_marginals(queries, noisy, domain))
-    made = _fine_rows(task, found, recode, domain)
-    larger = tuple(clique for clique in weights if len(clique) > 1)
-    return Made(task.to_bins(made), made, (*asked, *scored, *zcdp), tuple(pure), larger)
+    known = _Known(recode, queries, noisy)
+    for number in range(2, budget.rounds + 2):
+        pairs = {(q.attributes[0], q.attributes[1]): score for q, score in zip(scored, scores, strict=True)}
+        more, known = _round(task, budget, rows, known, pairs, number)
+        zcdp = [*zcdp, *more]
+    refined, found = known.consistent(task, domain)
+    made = _fine_rows(task, found, refined, domain)
+    larger = dict.fromkeys(q.attributes for q in known.queries if len(q.attributes) > 1)
+    return Made(task.to_bins(made), made, (*asked, *scored, *zcdp), tuple(pure), tuple(larger))
 
 
 def _budget(task: Task, variant: Variant) -> _Budget:
@@ -106,7 +114,63 @@ def _budget(task: Task, variant: Variant) -> _Budget:
         return _Budget(rho, Fraction(0), Fraction(0))
     if variant.marginals == "all":
         return _Budget(one_way, Fraction(0), selection + measurement)
-    return _Budget(one_way, selection, measurement)
+    if variant != Variant(settings=variant.settings):
+        return _Budget(one_way, selection, measurement)
+    adaptive = task.settings.adaptive
+    return _Budget(one_way, selection, *adaptive.exact(measurement), adaptive.rounds)
+
+
+def _plan(task: Task, weights: Mapping[Clique, float], domain: Domain, rho: Fraction) -> list[Query]:
+    planned = measure_marginals.plan(weights, domain, task.rows.domain, rho, task.records) if weights else []
+    return [q.under(pricing_of(task.settings.accountant)) for q in planned]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The recoding of the first stage, and what was measured so far."""
+
+    recode: compress_domain.Recode
+    queries: list[Query]
+    noisy: Answers
+
+    def refined(self, task: Task) -> compress_domain.Recode:
+        return compress_domain.refined(self.recode, *pooled(self.queries, self.noisy), task.groups)
+
+    def consistent(self, task: Task, domain: Domain) -> tuple[compress_domain.Recode, list[Marginal]]:
+        recode = self.refined(task)
+        return recode, _consistent(
+            task, recode, make_consistent.measured_marginals(*pooled(self.queries, self.noisy), domain)
+        )
+
+
+def _round(
+    task: Task,
+    budget: _Budget,
+    rows: CodeTable,
+    known: _Known,
+    pairs: Mapping[tuple[str, str], float],
+    number: int,
+) -> tuple[list[Query], _Known]:
+    """Round ``number`` (from 2): its receipts, and what is known after it (flows/rounds.py)."""
+    domain, selection, adaptive = rows.domain, task.settings.selection, task.settings.adaptive
+    recode, found = known.consistent(task, domain)
+    total = compress_domain.noisy_total(recode)
+    seed = residual_scores.seed_of(task.seed, number)
+    settings = task.settings.synthesis.model_copy(update={"seed": seed})
+    made = _coarse_rows(task, found, domain, settings, residual_scores.rows_so_far(total))
+    cliques = residual_scores.candidates(pairs, domain, selection.max_cells, selection.gamma, triples=adaptive.triples)
+    asked = [
+        q.under(pricing_of(task.settings.accountant))
+        for q in residual_scores.plan(cliques, budget.scores, task.records)
+    ]
+    exact = residual_scores.exact(rows, made, total, asked, task.threads)
+    distances = [float((d + task.noise.draw(q.sigma, q.cells))[0]) for d, q in zip(exact, asked, strict=True)]
+    weights = select_again.select_again(
+        asked, distances, recode, task.rows.domain, float(budget.again), task.records, again=task.settings.split.again
+    )
+    plan = _plan(task, weights, domain, budget.again)
+    queries, noisy = _measure(task, rows, plan, plan)
+    return [*asked, *plan], replace(known, queries=[*known.queries, *queries], noisy=[*known.noisy, *noisy])
 
 
 def _noisy(task: Task, queries: list[Query], exact: Exact, rows: CodeTable) -> Answers:
@@ -127,25 +191,26 @@ def _choose(
     rows: CodeTable,
     recode: compress_domain.Recode,
     reference: indif_scores.Reference | None,
-) -> tuple[dict[Clique, float], list[Query]]:
-    """The cliques to measure with their weights, and the receipts of the noisy scores, if there are any."""
+) -> tuple[dict[Clique, float], list[Query], list[float]]:
+    """The cliques to measure with their weights; the receipts of the noisy scores, if there are any, and the scores."""
     domain, fine, selection = rows.domain, task.rows.domain, task.settings.selection
     if variant.marginals == "none":
-        return {}, []
+        return {}, [], []
     if variant.marginals == "all":
         all_pairs = [p for p in combinations(domain.attributes, 2) if domain.cells(p) <= selection.max_cells]
-        return combine_cliques.weigh(all_pairs, domain, fine, None), []
+        return combine_cliques.weigh(all_pairs, domain, fine, None), [], []
     sensitivity = indif_scores.SENSITIVITY if reference is None else indif_scores.REFERENCE_SENSITIVITY
     planned = indif_scores.plan(domain, budget.selection, task.records, sensitivity)
     queries = [q.under(pricing_of(task.settings.accountant)) for q in planned]
     exact = partial(indif_scores.exact, reference=reference)
     if variant.marginals == "exact":
-        scores, spent = list(exact(rows, queries, task.threads)), []
+        answers, spent = list(exact(rows, queries, task.threads)), []
     else:
-        scores, spent = _noisy(task, queries, exact, rows), queries
+        answers, spent = _noisy(task, queries, exact, rows), queries
+    scores = [float(s[0]) for s in answers]
     how = (recode, float(budget.measurement), task.records, selection)
-    pairs = select_pairs.select(queries, [float(s[0]) for s in scores], *how, again=task.settings.split.again)
-    return combine_cliques.weighed_cliques(pairs, domain, fine, selection), spent
+    pairs = select_pairs.select(queries, scores, *how, again=task.settings.split.again)
+    return combine_cliques.weighed_cliques(pairs, domain, fine, selection), spent, scores
 
 
 def _mechanisms(
@@ -190,13 +255,18 @@ def _consistent(task: Task, recode: compress_domain.Recode, measured: list[Margi
     )
 
 
+def _coarse_rows(task: Task, found: list[Marginal], domain: Domain, settings: Synthesis, rows: int) -> CodeTable:
+    """Synthesized rows and appended attributes."""
+    core = append_attributes.core_marginals(found, domain)
+    made = synthesize.synthesize(core.marginals, core.domain, settings, rows, task.threads)
+    return append_attributes.append_attributes(made, found, domain, settings.seed)
+
+
 def _fine_rows(task: Task, found: list[Marginal], recode: compress_domain.Recode, domain: Domain) -> CodeTable:
     """Synthesized rows, appended attributes, and the fine codes of combined values."""
     settings = task.settings.synthesis.model_copy(update={"seed": task.seed})
-    core = append_attributes.core_marginals(found, domain)
     rows = synthesize.output_rows(compress_domain.noisy_total(recode), settings)
-    made = synthesize.synthesize(core.marginals, core.domain, settings, rows, task.threads)
-    codes = append_attributes.append_attributes(made, found, domain, task.seed)
+    codes = _coarse_rows(task, found, domain, settings, rows)
     parts = list(decode.fine_codes(codes, recode, decode.generator(task.seed)))
     columns = (
         np.concatenate([np.zeros(0, np.int64), *(part[a] for part in parts)]).astype(code_dtype(size))

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from data_contracts.domain import Domain
 from data_contracts.spec import Compression
 from tasks.compress_domain import compress_attribute
-from tasks.make_consistent import coarse_one_ways, make_consistent, norm_sub
+from tasks.make_consistent import coarse_one_ways, make_consistent, norm_sub, without_interaction
 from tasks.marginals import Marginal
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
@@ -177,3 +177,34 @@ def test_firm_one_changes_nothing_where_no_count_is_near_zero() -> None:
     plain, firm = (make_consistent(one, variance, two, [1.0] * 3, 10, firm=f) for f in (1.0, 10.0))
     for x, y in zip(plain, firm, strict=True):
         np.testing.assert_allclose(x.counts, y.counts, atol=1.0)
+
+
+def test_without_interaction_a_pair_is_the_product_of_its_one_ways() -> None:
+    found = without_interaction(np.array([[30.0, 10.0], [40.0, 20.0]]), 100.0)
+    assert found == pytest.approx(np.outer([40, 60], [70, 30]) / 100)
+
+
+def test_without_interaction_three_attributes_keep_their_pairs_and_nothing_more() -> None:
+    rng = np.random.default_rng(0)
+    counts = rng.gamma(2.0, 50.0, (2, 3, 4))
+    found = without_interaction(counts, counts.sum())
+    for axis in range(3):
+        assert found.sum(axis=axis) == pytest.approx(counts.sum(axis=axis), rel=1e-2)
+    log = np.log(found)
+    odds = np.diff(np.diff(np.diff(log, axis=0), axis=1), axis=2)  # log-linear: no three-way term
+    assert np.abs(odds).max() < 1e-6
+    assert np.abs(np.diff(np.diff(np.diff(np.log(counts), axis=0), axis=1), axis=2)).max() > 0.1
+
+
+def test_a_noisy_triple_that_only_repeats_its_pairs_is_drawn_to_them() -> None:
+    rng = np.random.default_rng(1)
+    pairs = without_interaction(rng.gamma(1.0, 60.0, (3, 4, 5)), 4_000.0)
+    sigma = 12.0
+    noisy = pairs + rng.normal(0, sigma, pairs.shape)
+    one_way = [Marginal((a,), pairs.sum(axis=tuple(i for i in range(3) if i != axis))) for axis, a in enumerate("abc")]
+    variance = [np.full(m.counts.shape, 1.0) for m in one_way]
+    given = [Marginal(("a", "b", "c"), noisy, sigma)]
+    plain, shrunk = (
+        make_consistent(one_way, variance, given, [sigma], 10, firm=10.0, shrink=s)[-1].counts for s in (False, True)
+    )
+    assert np.abs(shrunk - pairs).sum() < 0.8 * np.abs(plain - pairs).sum()

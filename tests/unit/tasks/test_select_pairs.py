@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from tasks.expected_error import Departures
+from tasks.expected_error import LEAST_GAIN, Departures
 from tasks.one_way_marginals import allocate
-from tasks.select_pairs import LEAST_GAIN, dense_marg, select_by_expected_error, select_pairs
+from tasks.select_pairs import dense_marg, select_by_expected_error, select_pairs
 
 
 def literal_algorithm_1(phi: list[float], cells: list[int], rho: float) -> tuple[list[int], float]:

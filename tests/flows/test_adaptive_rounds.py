@@ -1,0 +1,152 @@
+"""Further rounds of measuring in a release: their own entries, an exact budget, the same rows as the method's."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from data_contracts.adaptive import Adaptive
+from data_contracts.artifacts import Kind
+from data_contracts.receipts import total_rho
+from data_contracts.spec import ReleaseSpec
+from flows.direct import release_directly
+from flows.evaluation_details import ReleasedTables
+from flows.evaluation_tables import coded, open_release
+from flows.ledger import Ledger
+from flows.ledger_view import verify_ledger
+from flows.publish import ReleaseSummary
+from flows.rounds import steps_of
+from flows.settings import Settings
+from flows.source import Source
+from flows.step import ReleaseStep
+from flows.steps import STEPS
+from tasks.codecs import plan
+from tasks.methods.base import PipelineSettings, Task
+from tasks.methods.pipeline import Variant, run_pipeline
+from tasks.noisy import receipts_from_table
+from tasks.privacy.accountant import rho_for
+from tasks.privacy.noise import SeededNoise
+from tests.specs import COLUMNS, make_spec, people
+
+ROUNDS = {"rounds": 2, "share": 0.6, "scores": 0.2}
+LOOKS = (
+    "one_way_marginals",
+    "indif_scores",
+    "measure_marginals",
+    "residual_scores_2",
+    "measure_again_2",
+    "residual_scores_3",
+    "measure_again_3",
+)
+
+
+@pytest.fixture
+def spec(places: Path, save: Any) -> ReleaseSpec:
+    return make_spec(data=save(people(2_000)), adaptive=ROUNDS, synthesis={"sweeps": 3})
+
+
+def run(spec: ReleaseSpec, **how: Any) -> ReleaseSummary:
+    return release_directly(spec, Settings(), **how)
+
+
+def changed(spec: ReleaseSpec, **changes: Any) -> ReleaseSpec:
+    return ReleaseSpec.model_validate({**spec.model_dump(), **changes})
+
+
+def stages(summary: ReleaseSummary) -> dict[str, dict[str, Any]]:
+    text = (Path(summary.released) / "certificate.json").read_text()
+    return {stage["step"]: stage for stage in json.loads(text)["stages"]}
+
+
+def test_each_round_has_its_own_entries_and_the_whole_costs_what_a_release_costs(spec: ReleaseSpec) -> None:
+    summary = run(spec)
+    ledger = Ledger(Settings().ledger)
+    rho = rho_for(1.0, 1e-9, "gaussian")
+    third = rho * spec.split.exact()[2]
+    each = third * Fraction(6, 10) / 2
+    budgets = {
+        "measure_marginals": third * Fraction(4, 10),
+        **{f"residual_scores_{n}": each / 5 for n in (2, 3)},
+        **{f"measure_again_{n}": each * Fraction(4, 5) for n in (2, 3)},
+    }
+    charged = {e.step: e.rho for e in ledger.entries("people") if e.event == "reserve"}
+    assert tuple(charged) == LOOKS == summary.drawn
+    assert {step: charged[step] for step in budgets} == budgets
+    assert sum(charged.values()) == rho == ledger.summary("people")[0].rho
+    assert {e.event for e in ledger.entries("people")} == {"reserve", "spent"}
+    for step, stage in stages(summary).items():
+        assert Fraction(stage["rho_budget"]) == charged[step]
+        paid = Fraction(stage["rho_spent"])
+        assert Fraction(999_999, 10**6) * charged[step] < paid <= charged[step] + Fraction(1, 10**30)
+        assert stage["reason"]
+
+
+def test_what_a_round_asked_is_released_with_its_receipts_and_can_be_read(spec: ReleaseSpec) -> None:
+    folder = Path(run(spec).released)
+    for n in (2, 3):
+        receipts = receipts_from_table(pq.read_table(folder / f"marginals/round_{n}_scores_receipts.parquet"))
+        assert {q.cells for q in receipts} == {1} and {q.sensitivity for q in receipts} == {1}
+        assert {len(q.attributes) for q in receipts} == {2, 3}
+        measured = receipts_from_table(pq.read_table(folder / f"marginals/round_{n}_measured_receipts.parquet"))
+        assert total_rho(measured) > 0
+    tables = ReleasedTables.read(open_release(folder, Settings(), spec.data))
+    attributes = [m.attributes for m in tables.measured]
+    assert len(attributes) == len(set(attributes))  # measured twice is one marginal, of less noise
+    note = (folder / "README.md").read_text()
+    assert note.count("how far the rows made so far are from it") == 2
+    assert verify_ledger(Settings(), None).problems == ()
+
+
+def test_the_rows_are_those_of_the_method_in_memory(spec: ReleaseSpec) -> None:
+    source = Source.open(spec.data, spec)
+    order = tuple(name for name in source.columns if name in spec.released_columns)
+    encoding = plan(spec, order)
+    rows = coded(source.batches(), encoding).fine
+    summary = run(spec, noise=SeededNoise(5))
+    task = Task(rows, encoding.groups, 1.0, 1e-9, 1, SeededNoise(5), 0, settings=PipelineSettings.of(spec))
+    made = run_pipeline(task, Variant())
+    released = coded(pq.read_table(Path(summary.released) / "synthetic.parquet").to_batches(), encoding)
+    assert made.fine is not None
+    assert all(np.array_equal(x, y) for x, y in zip(made.fine.columns, released.fine.columns, strict=True))
+
+
+def test_again_it_draws_nothing_and_another_share_draws_from_the_first_round_on(spec: ReleaseSpec) -> None:
+    first = run(spec)
+    assert run(spec).drawn == ()
+    assert run(changed(spec, synthesis={"sweeps": 3, "rows": 500})).drawn == ()  # no part of the rows so far
+    assert run(changed(spec, adaptive={**ROUNDS, "triples": False})).drawn == LOOKS[3:]
+    assert run(changed(spec, adaptive={**ROUNDS, "share": 0.5})).drawn == LOOKS[2:]
+    without = run(changed(spec, adaptive={}))
+    assert without.drawn == LOOKS[2:3]
+    assert set(stages(without)) == set(LOOKS[:3])
+    assert first.rho == without.rho
+
+
+def test_a_release_without_pairs_still_has_its_rounds(places: Path, save: Any) -> None:
+    one = {name: c if name == "age" else {"kind": "drop"} for name, c in COLUMNS.items()}
+    summary = run(make_spec(one, data=save(people(500)), adaptive={"rounds": 1}, synthesis={"sweeps": 1}))
+    assert summary.drawn == ("one_way_marginals", "measure_marginals", "measure_again_2")
+
+
+def test_without_rounds_the_steps_are_those_that_are_drawn() -> None:
+    assert steps_of(make_spec()) == STEPS
+    named = [step.name for step in steps_of(make_spec(adaptive={"rounds": 1}))]
+    assert named[8:12] == ["rows_so_far_2", "residual_scores_2", "select_again_2", "measure_again_2"]
+    kinds = {step.name: step.kind for step in steps_of(make_spec(adaptive={"rounds": 1}))}
+    assert [kinds[name] for name in named[8:12]] == [Kind.POSTPROCESS, Kind.RELEASE, Kind.POSTPROCESS, Kind.RELEASE]
+    assert [type(s) is ReleaseStep for s in steps_of(make_spec(adaptive={"rounds": 1}))[8:12]] == [False, True] * 2
+
+
+@pytest.mark.parametrize(("rounds", "share", "scores"), [(0, 0.5, 0.1), (1, 0.5, 0.1), (3, 0.7, 0.3), (9, 0.1, 0.9)])
+def test_the_rounds_share_the_third_stage_exactly(rounds: int, share: float, scores: float) -> None:
+    whole = Fraction(73, 100)
+    parts = Adaptive(rounds=rounds, share=share, scores=scores).exact(whole)
+    assert parts.first + rounds * (parts.scores + parts.measurement) == whole
+    if rounds:
+        assert parts.scores == whole * Fraction(repr(share)) * Fraction(repr(scores)) / rounds
