@@ -20,12 +20,20 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
 from data_contracts.columns import DropColumn
 from data_contracts.spec import ReleaseSpec
 from flows.errors import RequestError
-from flows.table_files import Layout, Place, delimiter, name_list, open_stream, parquet_columns, read_layout
+from flows.table_files import (
+    Layout,
+    Place,
+    delimiter,
+    name_list,
+    open_parquet,
+    open_stream,
+    parquet_columns,
+    read_layout,
+)
 
 BATCH_ROWS = 131_072
 _CSV_BLOCK = 1 << 23
@@ -123,7 +131,7 @@ class Source:
     def _parquet(self, file: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:
         whole = False
         try:
-            with pq.ParquetFile(file) as table:
+            with open_parquet(file) as table:
                 for batch in table.iter_batches(batch_size=batch_rows, columns=list(self.read)):
                     batch.validate(full=True)  # text that is not UTF-8 would stop a step later on
                     yield batch.select(list(self.read))

@@ -37,6 +37,7 @@ from data_contracts.artifacts import ArtifactRef, Zone
 from flows.disk import in_words, remove_parts, replacing, replacing_folder, sync
 from flows.engines.base import StoredTable
 from flows.errors import PrivsynError, RequestError
+from flows.table_files import open_parquet
 from flows.zones import make_private_root, roots
 from tasks.shards import cut
 
@@ -139,7 +140,7 @@ class Store:
     def read_batches(self, ref: ArtifactRef, rows: int = 1 << 16) -> Iterator[pa.RecordBatch]:
         """The table in batches of at most ``rows`` rows: bounded memory for any number of rows."""
         for path in part_files(Path(ref.path)):
-            with in_words(path), pq.ParquetFile(path) as file:
+            with in_words(path), open_parquet(path) as file:
                 yield from file.iter_batches(batch_size=rows)
 
     def stored(self, ref: ArtifactRef) -> StoredTable:

@@ -30,6 +30,7 @@ Place: TypeAlias = str | Path | tuple[Path, ...]
 
 _CSV_CURE = "Save the table as CSV in UTF-8 with one header line, or as Parquet"
 _NAMES_SHOWN = 5
+_BUFFER = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,11 @@ def open_stream(file: Path) -> Any:
     """An Arrow input stream of the file's bytes, decompressed if its name ends in .gz."""
     compression: Any = "gzip" if file.name.lower().endswith(".gz") else None
     return pa.input_stream(str(file), compression=compression)
+
+
+def open_parquet(file: str | Path) -> Any:
+    """A Parquet file to be read as a stream: without Arrow's read-ahead, which would hold the whole file."""
+    return pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
 
 
 def name_list(names: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from data_contracts.domain import Clique, Domain
+from flows.table_files import open_parquet
 from tasks.kernels.blocks import block_rows, count_blocks, subdomain
 from tasks.kernels.counting import CodeTable
 
@@ -51,7 +52,7 @@ def read_blocks(part: Partition, domain: Domain, *, padded: bool = False) -> Ite
     if part.first == part.stop:
         return
     rows = block_rows(domain, padded=padded)
-    with pq.ParquetFile(part.path, memory_map=False, pre_buffer=False) as file:
+    with open_parquet(part.path) as file:
         groups = range(part.first, part.stop)
         batches = file.iter_batches(rows, row_groups=list(groups), columns=list(domain.attributes), use_threads=False)
         for block in gathered(batches, rows):
