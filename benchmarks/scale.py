@@ -1,0 +1,155 @@
+"""Releases of tables larger than memory: ``python -m benchmarks.scale [--rows N] [--engine dask] [--out ROWS]``.
+
+Belongs here: the generator of the table, chunk by chunk, and CPU time and peak memory of every step of one release.
+Does not belong here: growth over several sizes (growth.py), accuracy of shards (shards.py).
+
+The table lies in a temporary folder and is deleted afterwards, as is all that the release writes (about four times the
+table's own size).  Time is CPU time in all threads and, with Dask, all workers; memory is this process's own peak in the
+step, imports included, and that of its largest child.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from benchmarks.census_like import census_like
+from benchmarks.memory import memory_mb
+from benchmarks.whole_release import census_spec
+from data_contracts.spec import ReleaseSpec
+from flows.preflight import open_run
+from flows.publish import publish
+from flows.settings import Settings
+from flows.shell import StepRefs
+from flows.step import Step
+from flows.wiring import release_steps
+from tasks.kernels.counting import CodeTable
+
+ROWS, COLUMNS, CHUNK = 100_000_000, 20, 1_000_000
+OUT_ROWS = 1_000_000
+FEW = 10_000
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One step: CPU seconds, and the process's peak resident memory meanwhile in MB (2^20 bytes)."""
+
+    step: str
+    cpu: float
+    peak_mb: float
+
+
+def chunks(rows: int, columns: int = COLUMNS, seed: int = 1, chunk: int = CHUNK) -> Iterator[CodeTable]:
+    """``rows`` census-like rows in chunks: each draws rows, with replacement, of one table of ``chunk`` rows."""
+    base = census_like(min(rows, chunk), columns, seed)
+    for number, first in enumerate(range(0, rows, chunk)):
+        drawn = np.random.default_rng([seed, number]).integers(base.rows, size=min(chunk, rows - first))
+        yield CodeTable(base.domain, tuple(column[drawn] for column in base.columns))
+
+
+def write_table(folder: Path, rows: int, columns: int = COLUMNS) -> ReleaseSpec:
+    """The table as one Parquet file of row groups of a chunk each, and its spec."""
+    path, writer = folder / "table.parquet", None
+    for table in chunks(rows, columns):
+        arrow = table.to_arrow()
+        writer = writer or pq.ParquetWriter(path, arrow.schema)
+        writer.write_table(arrow)
+        domain = table.domain
+    if writer is None:
+        raise ValueError("a table of no rows")
+    writer.close()
+    return census_spec(domain, str(path))
+
+
+@contextmanager
+def measured(step: str, found: list[Cost]) -> Iterator[None]:
+    """Append what the block cost; Linux forgets the peak so far when asked to."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    start = time.process_time()
+    yield
+    found.append(Cost(step, time.process_time() - start, memory_mb("VmHWM")))
+
+
+def release_costs(spec: ReleaseSpec, folder: Path) -> list[Cost]:
+    """What each step of a release of ``spec`` costs; everything before the first step counts as ``preflight``."""
+    found: list[Cost] = []
+    settings = Settings(out=folder / "out", ledger=str(folder / "ledger.sqlite"))
+    opening = open_run(spec, settings, fresh=False, report=lambda step, done, total: None)
+    with measured("preflight", found):
+        run = opening.__enter__()
+
+    def step(step: Step, *inputs: StepRefs) -> StepRefs:
+        with measured(step.name, found):
+            return run.shell.execute(step, {refs.step: refs for refs in inputs})
+
+    refs = release_steps(step)
+    with measured("publish", found):
+        publish(run, refs)
+    opening.__exit__(None, None, None)
+    return found
+
+
+def in_this_process(spec_file: Path) -> None:
+    """Release once on few rows, which compiles and imports, and once to measure; print the costs as JSON."""
+    spec = ReleaseSpec.model_validate_json(spec_file.read_text(encoding="utf-8"))
+    folder = spec_file.parent
+    (folder / "few").mkdir()
+    local = write_table(folder / "few", FEW)
+    release_costs(local, folder / "few")
+    costs = release_costs(spec, folder)
+    workers = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if workers.ru_utime:
+        costs.append(Cost("workers", workers.ru_utime + workers.ru_stime, workers.ru_maxrss / 1024))
+    print(json.dumps([asdict(cost) for cost in costs]))
+
+
+def markdown(costs: list[Cost], rows: int) -> str:
+    """The table of costs, by step and a million rows of the private table."""
+    lines = ["| step | CPU | a million rows | peak memory |", "|---|---|---|---|"]
+    for c in costs:
+        lines.append(f"| {c.step} | {c.cpu:,.1f} s | {c.cpu / rows * 1e6:.3f} s | {c.peak_mb:,.0f} MB |")
+    total, peak = sum(c.cpu for c in costs), max(c.peak_mb for c in costs)
+    return "\n".join([*lines, f"| all | {total:,.1f} s | {total / rows * 1e6:.3f} s | {peak:,.0f} MB |"])
+
+
+def main() -> int:
+    """Measure in a process of its own, and print; 1 above 2 GB for the whole release."""
+    parser = argparse.ArgumentParser(description="One release of a table larger than memory.")
+    parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--out", type=int, default=OUT_ROWS, help="rows to make; 0: as many as the table has, about")
+    parser.add_argument("--engine", choices=("local", "dask"), default="local")
+    parser.add_argument("--folder", help="where to put the temporary folder")
+    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one is not None:
+        in_this_process(arguments.one)
+        return 0
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
+        folder = Path(name)
+        made = write_table(folder, arguments.rows)
+        content = {**json.loads(made.model_dump_json(exclude_defaults=True))}
+        content["synthesis"] = {"rows": arguments.out or "auto"}
+        content |= {"engine": {"kind": arguments.engine}} if arguments.engine != "local" else {}
+        (folder / "spec.json").write_text(json.dumps(content), encoding="utf-8")
+        command = [sys.executable, "-m", "benchmarks.scale", "--one", str(folder / "spec.json")]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    costs = [Cost(**cost) for cost in json.loads(done.stdout.splitlines()[-1])]
+    print(f"{arguments.rows:,} x {COLUMNS}, {arguments.out or 'as many'} rows out, engine {arguments.engine}\n")
+    print(markdown(costs, arguments.rows))
+    return int(max(c.peak_mb for c in costs) > 2_000)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,104 @@
+"""What shards cost in accuracy: ``python -m benchmarks.shards [--rows N] [--shards 1 2 5 10 ...]``.
+
+Belongs here: one release's consistent marginals, synthesized at once and in shards, against these marginals and against
+the private table.  Does not belong here: memory and time of whole releases (scale.py).
+
+The release is real (epsilon 1), so the marginals hold noise; distances are L1 between shares, 0 to 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from benchmarks.census_like import census_like
+from benchmarks.whole_release import census_spec
+from data_contracts.domain import Domain
+from data_contracts.spec import Synthesis
+from flows.direct import release_directly
+from flows.settings import Settings
+from tasks import append_attributes, compress_domain, marginals, shards, synthesize
+from tasks.compress_domain import Recode
+from tasks.kernels.counting import CodeTable, count_all
+from tasks.marginals import Marginal
+
+ROWS, COLUMNS, SHARDS = 1_000_000, 20, (1, 2, 5, 10, 20, 50, 100)
+
+
+def released(table: CodeTable, folder: Path) -> tuple[Recode, list[Marginal]]:
+    """The recoding and the consistent marginals of a release of the table."""
+    pq.write_table(table.to_arrow(), folder / "table.parquet")
+    spec = census_spec(table.domain, str(folder / "table.parquet"))
+    spec = spec.model_copy(update={"synthesis": Synthesis(rows=1_000)})
+    summary = release_directly(spec, Settings(out=folder / "out", ledger=str(folder / "ledger.sqlite")))
+    place = Path(summary.released) / "marginals"
+    recode = compress_domain.recode_from_table(pq.read_table(place / "recode.parquet"))
+    domain = compress_domain.coarse_domain(recode)
+    return recode, marginals.from_table(pq.read_table(place / "consistent.parquet"), domain)
+
+
+def made(found: Sequence[Marginal], domain: Domain, rows: int, number: int) -> CodeTable:
+    """``rows`` rows in ``number`` shards, all attributes, joined."""
+    settings = Synthesis(shard_rows=-(-rows // number))
+    core = append_attributes.core_marginals(found, domain)
+    parts: list[CodeTable] = []
+    left: shards.Leftovers = {}
+    for shard in shards.shards(rows, settings):
+        codes = synthesize.synthesize(core.marginals, core.domain, settings, shard.rows, 0, None, shard, left)
+        parts.append(append_attributes.append_attributes(codes, found, domain, shard.own_seed))
+    return CodeTable(
+        domain, tuple(np.concatenate(columns) for columns in zip(*(p.columns for p in parts), strict=True))
+    )
+
+
+def distance(table: CodeTable, targets: Sequence[Marginal]) -> float:
+    """Mean L1 between the table's shares and the targets'."""
+    counts = count_all(table, [m.attributes for m in targets])
+    return float(
+        np.mean(
+            [np.abs(c / table.rows - m.counts / m.counts.sum()).sum() for c, m in zip(counts, targets, strict=True)]
+        )
+    )
+
+
+def main() -> None:
+    """Print one line a number of shards."""
+    parser = argparse.ArgumentParser(description="Accuracy of shards.")
+    parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--shards", type=int, nargs="+", default=SHARDS)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        table = census_like(arguments.rows, COLUMNS)
+        recode, found = released(table, Path(name))
+    domain = compress_domain.coarse_domain(recode)
+    larger = [m for m in found if len(m.attributes) > 1]
+    private = CodeTable(
+        domain,
+        tuple(
+            np.ascontiguousarray(recode[a].coarse[c].astype(np.uint16))
+            for a, c in zip(domain.attributes, table.columns, strict=True)
+        ),
+    )
+    pairs = list(itertools.combinations(domain.attributes, 2))
+    truth = [Marginal(p, n.astype(float)) for p, n in zip(pairs, count_all(private, pairs), strict=True)]
+    cells = sum(m.counts.size for m in larger)
+    print(f"{table.rows:,} x {COLUMNS}, {len(larger)} measured pairs with {cells:,} cells\n")
+    print("| shards | rows each | L1 to the measured pairs | L1 to the private table, all pairs | CPU |")
+    print("|---|---|---|---|---|")
+    for number in arguments.shards:
+        start = time.process_time()
+        codes = made(found, domain, table.rows, number)
+        used = time.process_time() - start
+        figures = f"{distance(codes, larger):.5f} | {distance(codes, truth):.5f}"
+        print(f"| {number} | {-(-table.rows // number):,} | {figures} | {used:.1f} s |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
