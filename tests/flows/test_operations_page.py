@@ -1,0 +1,205 @@
+"""Every command of docs/operations.md, run.
+
+How to write a section there: put its commands into ```sh blocks.  Each section (``##``) is run by itself, its blocks
+one after the other in one bash that ends at the first failing command, in the root of a fresh copy of the repository
+with a HOME, ledger and output folder of its own.  There
+
+- ``people.yaml`` and ``people.parquet`` are a small spec and its table;
+- where a block has ``$RUN`` or ``privsyn ledger``, that table has been released, and RUN is the run's name;
+- where a block calls ``prefect`` or ``make deploy`` and none starts a server, one with worker and deployments runs;
+- 4200 stands for the test's own port, DATABASE for a database in a PostgreSQL server of the tests;
+- a line that ends with ``# keep it running`` goes on in the background until the end of the section, where it is
+  interrupted, as by Ctrl-C, and must stop;
+- a block whose first line begins with ``# not run by the tests:`` and the reason is checked as text.
+
+Sections with a server are marked `slow`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests import postgres
+from tests.specs import COLUMNS, make_spec, people
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+DATABASE = "postgresql://privsyn:PASSWORD@db.example.org/privsyn"
+NOT_RUN = "# not run by the tests:"
+KEEP = "# keep it running"
+
+LINKED = ("data_contracts", "flows", "tasks")
+"""Linked, not copied, so that compiled kernels are found again."""
+COPIED = ("deployments", "docs", "examples", "Makefile", "README.md", "constraints.txt", "pyproject.toml")
+
+PRELUDE = """set -euo pipefail
+kept=()
+keep() {
+  setsid "$@" > "kept-${#kept[@]}.log" 2>&1 &
+  kept=("$!" "${kept[@]}")
+  until (exec 3<> "/dev/tcp/127.0.0.1/$PREFECT_SERVER_API_PORT") 2> /dev/null; do
+    kill -0 "${kept[0]}" || { cat kept-*.log; exit 1; }
+    sleep 0.2
+  done
+}
+stop() {
+  status=$?
+  for pid in "${kept[@]}"; do kill -INT -- "-$pid"; wait "$pid" || true; done
+  for log in kept-*.log; do
+    [ ! -e "$log" ] || grep -q 'privsyn: stopped.' "$log" || { cat "$log"; status=99; }
+  done
+  exit "$status"
+}
+trap stop EXIT
+"""
+
+
+RELEASE = (
+    "from pathlib import Path; from flows.direct import release_directly; from flows.settings import Settings; "
+    'from flows.spec_file import load_spec; print(release_directly(load_spec(Path("people.yaml")), Settings()).run)'
+)
+"""A release without Prefect, as quick as it gets."""
+
+
+def sections(page: str) -> dict[str, list[str]]:
+    """Heading -> its sh blocks."""
+    parts = re.split(r"^## (.+)$", page, flags=re.M)[1:]
+    texts = dict(zip(parts[::2], parts[1::2], strict=True))
+    return {name: re.findall(r"^```sh\n(.*?)^```$", text, re.S | re.M) for name, text in texts.items()}
+
+
+def is_run(block: str) -> bool:
+    return not block.startswith(NOT_RUN)
+
+
+BLOCKS = sections(PAGE)
+RUN = {name: [b for b in blocks if is_run(b)] for name, blocks in BLOCKS.items() if any(map(is_run, blocks))}
+TEXT_ONLY = [b for blocks in BLOCKS.values() for b in blocks if not is_run(b)]
+
+
+def starts_server(blocks: list[str]) -> bool:
+    return any(re.search(rf"(make|privsyn) server.*{KEEP}", b) for b in blocks)
+
+
+def uses_server(blocks: list[str]) -> bool:
+    return starts_server(blocks) or any(re.search(r"\bprefect |make deploy|privsyn deploy", b) for b in blocks)
+
+
+def script(blocks: list[str], port: int, database: str = "") -> str:
+    """One program of a section's blocks."""
+    lines = [PRELUDE]
+    if any(re.search(r"\$RUN|privsyn ledger", b) for b in blocks) and not starts_server(blocks):
+        ledger = f"PRIVSYN_DATABASE_URL='{database}' " if database else ""
+        lines.append(f"RUN=$({ledger}python -c '{RELEASE}')")
+    if uses_server(blocks) and not starts_server(blocks):
+        lines += ["keep privsyn server", "privsyn deploy"]
+    for line in "\n".join(blocks).splitlines():
+        kept = line.rstrip().removesuffix(KEEP)
+        lines.append(line if kept == line.rstrip() else f"keep env {kept.rstrip()}")
+    return "\n".join(lines).replace(DATABASE, database).replace("4200", str(port)) + "\n"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The root of a copy of the repository, with an environment, a spec and a table."""
+    for name in LINKED:
+        (tmp_path / name).symlink_to(ROOT / name)
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, tmp_path / name, ignore=shutil.ignore_patterns("*.parquet", "__pycache__"))
+        else:
+            shutil.copy(source, tmp_path / name)
+    environment = tmp_path / ".venv"
+    environment.mkdir()
+    for entry in Path(sys.prefix).iterdir():
+        if not entry.name.startswith("."):
+            (environment / entry.name).symlink_to(entry)
+    for stamp in (".demo", ".dev"):
+        (environment / stamp).touch()
+    (tmp_path / "home").mkdir()
+    pq.write_table(people(600), tmp_path / "people.parquet")
+    (tmp_path / "people.yaml").write_text(make_spec(COLUMNS).model_dump_json(exclude_defaults=True))  # JSON is YAML
+    return tmp_path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def variables(home: Path, port: int) -> dict[str, str]:
+    ours = ("PRIVSYN_", "PREFECT_", "XDG_", "PYTHON", "VIRTUAL_ENV", "MAKE", "MFLAGS", "PYTEST", "VENV")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    programs = [home / ".venv" / "bin", *filter(None, [postgres.programs()]), kept.get("PATH", os.defpath)]
+    path = os.pathsep.join(map(str, programs))
+    return {**kept, "HOME": str(home / "home"), "PATH": path, "PREFECT_SERVER_API_PORT": str(port)}
+
+
+def run(home: Path, blocks: list[str], database: str = "") -> subprocess.CompletedProcess[str]:
+    port = free_port()
+    done = subprocess.run(
+        ["bash", "-c", script(blocks, port, database)],
+        cwd=home,
+        env=variables(home, port),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=540,
+    )
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0, "a server is left"
+    return done
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if uses_server(b) else []) for n, b in RUN.items()]
+)
+def test_the_commands_of_a_section_run(name: str, home: Path, request: pytest.FixtureRequest) -> None:
+    needs_database = any(DATABASE in b for b in RUN[name])
+    database = str(request.getfixturevalue("postgres_database")) if needs_database else ""
+    done = run(home, RUN[name], database)
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+
+
+@pytest.mark.parametrize("block", TEXT_ONLY, ids=lambda b: b.splitlines()[1][:40])
+def test_what_is_not_run_is_right_as_text(block: str) -> None:
+    reason, *lines = block.splitlines()
+    assert len(reason) > len(NOT_RUN) + 10
+    subprocess.run(["bash", "-n", "-c", block], check=True, capture_output=True)
+    text = "\n".join(lines)
+    for path in re.findall(r"(?<![\w/])((?:deployments|examples|docs|flows)/[\w./-]+|constraints\.txt)", text):
+        assert (ROOT / path).is_file(), path
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for extras in re.findall(r"-e '\.\[(.+?)\]'", text):
+        assert set(extras.split(",")) <= set(project["optional-dependencies"])
+    for command in re.findall(r"\bprivsyn ([a-z]+)", text):
+        subprocess.run([Path(sys.executable).with_name("privsyn"), command, "--help"], check=True, capture_output=True)
+
+
+def test_the_page_says_what_an_operator_needs() -> None:
+    wanted = ("Install", "Run", "Schedule", "Watch", "Back up and recover the ledger", "Upgrade", "Remove")
+    assert [name for name in BLOCKS if name in wanted] == sorted(wanted, key=list(BLOCKS).index)
+    assert set(wanted) <= set(RUN)
+
+
+def test_a_failing_command_fails_and_what_was_kept_is_stopped(home: Path) -> None:
+    assert run(home, ["true\n", "false\n", "true\n"]).returncode == 1
+    assert run(home, ['test -n "$UNSET"\n']).returncode != 0
+    assert run(home, [f"false   {KEEP}\n"]).returncode == 1
+
+
+def test_each_section_is_a_world_of_its_own(home: Path) -> None:
+    shown = run(home, ["pwd; echo $HOME; type -p privsyn; env | grep -c '^PRIVSYN_' || true\n"]).stdout.splitlines()
+    assert shown == [str(home), str(home / "home"), str(home / ".venv" / "bin" / "privsyn"), "0"]
