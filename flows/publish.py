@@ -119,7 +119,6 @@ class Published:
     folder: Path
     rows: int
     note: str
-    costs: list[dict[str, object]]
 
 
 def publish(run: Opened, refs: Mapping[str, StepRefs]) -> Published:
@@ -137,7 +136,7 @@ def publish(run: Opened, refs: Mapping[str, StepRefs]) -> Published:
     def build(folder: Path) -> None:
         fill(folder, shell, refs, certificate, versions())
 
-    return Published(place(run, build), rows, note, _cost_rows(certificate))
+    return Published(place(run, build), rows, note)
 
 
 def fill(
@@ -326,19 +325,3 @@ def write_manifest(shell: Shell, folder: Path, rows: int) -> None:
         files=files_in(folder),
     )
     (folder / "manifest.json").write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
-
-
-def _cost_rows(certificate: Certificate) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = []
-    for stage in certificate.stages:
-        sigmas = [g.sigma for g in stage.groups]
-        span = " to ".join(dict.fromkeys(f"{s:,.1f}" for s in (min(sigmas), max(sigmas)))) if sigmas else "none"
-        rows.append(
-            {
-                "step": stage.step,
-                "queries": sum(g.queries for g in stage.groups),
-                "rho": f"{float(Fraction(stage.rho_spent)):.6g}",
-                "sigma": span,
-            }
-        )
-    return rows
