@@ -1,0 +1,96 @@
+"""A synthetic table in shards: a folder of parts that everything after it reads as one table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from flows.evaluate import EvaluationRequest, evaluate
+from flows.evaluation_tables import open_release, read_table
+from flows.publish import is_whole
+from flows.quality import publish_quality
+from flows.settings import Settings
+from tests.releases import few, run
+from tests.specs import people
+
+Save = Callable[..., str]
+SHARDS: dict[str, Any] = {"sweeps": 2, "rows": 1_000, "shard_rows": 300}
+
+
+def parts(released: str) -> list[Path]:
+    return sorted((Path(released) / "synthetic").glob("*.parquet"))
+
+
+def contents(released: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in parts(released)}
+
+
+def test_a_release_in_shards_is_a_folder_of_parts_with_one_schema(places: Path, save: Save) -> None:
+    done = run(few(save(people(300)), synthesis=SHARDS))
+    folder = Path(done.released)
+    assert [path.name for path in parts(done.released)] == [f"part-{i:05}.parquet" for i in range(4)]
+    assert [pq.read_metadata(path).num_rows for path in parts(done.released)] == [250] * 4
+    assert not (folder / "synthetic.parquet").exists()
+    assert is_whole(folder)
+    assert json.loads((folder / "manifest.json").read_text())["rows"] == done.rows == 1_000
+    assert "synthetic/part-*.parquet" in (folder / "README.md").read_text()
+    assert pq.read_table(folder / "synthetic").num_rows == 1_000
+    assert len({pq.read_schema(path) for path in parts(done.released)}) == 1
+    assert contents(done.released)["part-00000.parquet"] != contents(done.released)["part-00001.parquet"]
+
+
+def test_shards_depend_on_the_seed_and_on_no_number_of_threads(
+    places: Path, save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = few(save(people(300)), synthesis=SHARDS)
+    first = run(spec)
+    made = contents(first.released)
+    for path in (places / "out" / "private" / "store" / "people").glob("synthesize-*"):
+        path.unlink()
+    monkeypatch.setenv("PRIVSYN_THREADS", "2")
+    again = run(spec)
+    assert (again.run, again.drawn) == (first.run, ())
+    assert contents(again.released) == made
+    other = run(few(spec.data, synthesis={**SHARDS, "seed": 1}))
+    assert other.drawn == ()
+    assert contents(other.released) != made
+
+
+def test_a_part_that_is_changed_lost_or_added_is_made_anew(places: Path, save: Save) -> None:
+    spec = few(save(people(300)), synthesis=SHARDS)
+    made = contents(run(spec).released)
+    (folder,) = (places / "out" / "private" / "store" / "people").glob("decode-*-synthetic")
+    for harm in (
+        lambda: (folder / "part-00001.parquet").write_bytes(b"broken"),
+        lambda: (folder / "part-00003.parquet").unlink(),
+        lambda: (folder / "part-00004.parquet").write_bytes((folder / "part-00000.parquet").read_bytes()),
+    ):
+        harm()
+        done = run(spec)
+        assert done.drawn == ()
+        assert contents(done.released) == made
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == made
+    parts(done.released)[0].write_bytes(b"broken")
+    assert contents(run(spec).released) == made
+
+
+def test_evaluation_and_quality_figures_read_all_parts(places: Path, save: Save) -> None:
+    done = run(few(save(people(300)), synthesis=SHARDS))
+    release = open_release(done.run, Settings())
+    assert [path.name for path in release.synthetic] == [path.name for path in parts(done.released)]
+    assert read_table(release.synthetic, release.encoding, release.spec, "RELEASE").fine.rows == 1_000
+    figures = publish_quality(done.run, 0.5, Settings())
+    assert json.loads((Path(figures.released) / "figures.json").read_text())["synthetic_rows"] == 1_000
+    assert evaluate(EvaluationRequest(done.run), Settings()) is not None
+
+
+def test_with_csv_beside_the_parts_the_release_is_still_read(places: Path, save: Save) -> None:
+    done = run(few(save(people(300)), synthesis=SHARDS, formats=["parquet", "csv"]))
+    release = open_release(done.run, Settings())
+    assert len(list((Path(done.released) / "synthetic").glob("*.csv"))) == 4
+    assert read_table(release.synthetic, release.encoding, release.spec, "RELEASE").fine.rows == 1_000
