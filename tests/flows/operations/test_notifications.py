@@ -1,0 +1,84 @@
+"""The notifications' automations on a server: made once, brought up to date, never taken from the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prefect.automations import Automation, DoNothing
+from prefect.client.orchestration import get_client
+
+from flows.errors import RequestError
+from flows.operations.notifications import BLOCK, TOLD, VARIABLE, set_up
+from flows.operations.states import CONTRACT_FAILED, REFUSED
+
+HOOK = {VARIABLE: "https://chat.example/hooks/token"}
+NAMES = [told.name for told in TOLD]
+
+
+@pytest.fixture(autouse=True)
+def clean(prefect_server: str) -> Iterator[None]:
+    yield
+    with get_client(sync_client=True) as client:
+        for automation in client.read_automations():
+            client.delete_automation(automation.id)
+
+
+def on_server() -> dict[str, Any]:
+    with get_client(sync_client=True) as client:
+        found = client.read_automations()
+    assert len({a.name for a in found}) == len(found)  # no doubles
+    return {a.name: a for a in found}
+
+
+def kinds() -> set[str]:
+    return {action.type for automation in on_server().values() for action in automation.actions}
+
+
+def test_each_state_that_an_operator_acts_on_has_its_automation() -> None:
+    assert set_up({}) == dict.fromkeys(NAMES, "made")
+    expected = [automation.trigger.expect for automation in map(on_server().get, NAMES)]
+    assert expected == [{f"prefect.flow-run.{REFUSED}"}, {f"prefect.flow-run.{CONTRACT_FAILED}"}]
+    assert kinds() == {"do-nothing"}
+
+
+def test_twice_is_once() -> None:
+    set_up(HOOK)
+    before = on_server()
+    assert kinds() == {"send-notification"}
+    assert set_up(HOOK) == dict.fromkeys(NAMES, "as it was")
+    assert on_server() == before
+
+
+def test_a_web_address_that_comes_later_is_taken_up_and_stays_without_the_variable() -> None:
+    set_up({})
+    assert set_up(HOOK) == dict.fromkeys(NAMES, "changed")
+    assert set_up({}) == dict.fromkeys(NAMES, "as it was")
+    assert kinds() == {"send-notification"}
+
+
+def test_a_block_of_the_server_is_taken_by_its_name() -> None:
+    set_up(HOOK)
+    named = {VARIABLE: f"custom-webhook/{BLOCK}"}
+    assert set_up(named) == dict.fromkeys(NAMES, "as it was")
+
+
+def test_one_that_was_switched_off_stays_off_and_doubles_go() -> None:
+    set_up({})
+    known = on_server()[NAMES[0]]
+    with get_client(sync_client=True) as client:
+        client.pause_automation(known.id)
+    assert set_up(HOOK)[NAMES[0]] == "changed"
+    assert on_server()[NAMES[0]].enabled is False
+    trigger = on_server()[NAMES[1]].trigger
+    Automation(name=NAMES[1], trigger=trigger, actions=[DoNothing()]).create()
+    set_up(HOOK)
+    assert set(on_server()) == set(NAMES)
+
+
+@pytest.mark.parametrize("wrong", ["chat.example", "custom-webhook/none", "/", "mailto:me@example.org"])
+def test_what_cannot_be_told_is_refused_and_changes_nothing(wrong: str) -> None:
+    with pytest.raises(RequestError, match="PRIVSYN_NOTIFY"):
+        set_up({VARIABLE: wrong})
+    assert on_server() == {}

@@ -1,0 +1,286 @@
+"""Server, worker, deployments and notifications as an operator has them: PostgreSQL, real processes, a webhook."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import sqlalchemy as sa
+
+from data_contracts.spec import ReleaseSpec
+from flows.ledger import Ledger
+from tests import postgres
+from tests.specs import make_spec, people
+
+ROOT = Path(__file__).parents[3]
+CANARY = "zanzibar"
+PRIVSYN = str(Path(sys.executable).with_name("privsyn"))
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@dataclass
+class Site:
+    """A running server with its worker, its database, and what its webhook was told."""
+
+    folder: Path
+    url: str
+    api: str
+    environment: dict[str, str]
+    process: subprocess.Popen[bytes] | None = None
+    told: list[str] = field(default_factory=list)
+
+    def ask(self, path: str, content: Any = None) -> Any:
+        """One request to the server's REST API."""
+        data = None if content is None else json.dumps(content).encode()
+        request = Request(self.api + path, data, {"Content-Type": "application/json"})  # noqa: S310
+        with urlopen(request, timeout=60) as answer:  # noqa: S310 - this computer's
+            return json.load(answer)
+
+    def deploy(self) -> str:
+        """What `privsyn deploy` says."""
+        done = subprocess.run(
+            [PRIVSYN, "deploy"], cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    def deployment(self, flow: str, name: str) -> dict[str, Any]:
+        return dict(self.ask(f"/deployments/name/{flow}/{name}"))
+
+    def run(self, flow: str, name: str, **parameters: Any) -> dict[str, Any]:
+        """Start a deployment and wait until it has ended; the flow run."""
+        made = self.ask(f"/deployments/{self.deployment(flow, name)['id']}/create_flow_run", {"parameters": parameters})
+        return dict(self.eventually(lambda: self.ended(made["id"])))
+
+    def ended(self, run: str) -> dict[str, Any] | None:
+        found = self.ask(f"/flow_runs/{run}")
+        return found if found["state_type"] in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED") else None
+
+    def eventually(self, look: Callable[[], Any]) -> Any:
+        for _ in range(600):
+            if found := look():
+                return found
+            assert self.process is None or self.process.poll() is None
+            time.sleep(0.5)
+        raise AssertionError("it does not happen")
+
+    def artifact(self, key: str) -> str:
+        return str(self.ask(f"/artifacts/{key}/latest")["data"])
+
+    def stop(self) -> str:
+        """Interrupt it as Ctrl-C does; what it printed."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGINT)
+        assert self.process.wait(60) == 0
+        self.process = None
+        return (self.folder / "server.log").read_text(encoding="utf-8")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def site(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("site")
+    with postgres.database(postgres_server) as url, webhook() as (hook, told):
+        port = free_port()
+        kept = {n: v for n, v in os.environ.items() if not n.startswith(("PRIVSYN_", "PREFECT_"))}
+        environment = {
+            **kept,
+            "HOME": str(folder),
+            "PREFECT_SERVER_API_PORT": str(port),
+            "PRIVSYN_DATABASE_URL": url,
+            "PRIVSYN_OUT": str(folder / "out"),
+            "PRIVSYN_NOTIFY": hook,
+        }
+        made = Site(folder, url, f"http://127.0.0.1:{port}/api", environment, told=told)
+        with (folder / "server.log").open("wb") as log:
+            made.process = subprocess.Popen([PRIVSYN, "server"], cwd=ROOT, env=environment, stdout=log, stderr=log)
+        try:
+            made.deploy()
+            yield made
+        finally:
+            if made.process is not None:
+                made.stop()
+
+
+class Webhook(BaseHTTPRequestHandler):
+    """Takes JSON as chat programs' webhooks do, and keeps its text."""
+
+    def do_POST(self) -> None:
+        content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.told.append(content["text"])  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+class Told(HTTPServer):
+    told: list[str]
+
+
+@contextmanager
+def webhook() -> Iterator[tuple[str, list[str]]]:
+    """A web address on this computer, and the list of what is posted there."""
+    server = Told(("127.0.0.1", 0), Webhook)
+    server.told = []
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/hooks/secret-token", server.told
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture(scope="module")
+def spec(site: Site) -> ReleaseSpec:
+    table = people(400)
+    regions = pa.array([CANARY if i % 7 == 0 else r for i, r in enumerate(table["region"].to_pylist())])
+    path = site.folder / "people.parquet"
+    pq.write_table(table.set_column(2, "region", regions), path)
+    return make_spec(data=str(path), synthesis={"iterations": 2})
+
+
+def content(spec: ReleaseSpec, **changes: Any) -> dict[str, Any]:
+    return {**spec.model_dump(mode="json", exclude_defaults=True), **changes}
+
+
+def everything(url: str) -> str:
+    """Every row of every table of the database, as text."""
+    engine = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"))
+    with engine.connect() as connection:
+        names = sa.inspect(connection).get_table_names()
+        rows = [str(list(connection.exec_driver_sql(f'SELECT * FROM "{name}"'))) for name in names]  # noqa: S608
+    engine.dispose()
+    return "\n".join(rows)
+
+
+def test_every_deployment_is_registered_with_a_run_form(site: Site) -> None:
+    for flow, name, parameter in (
+        ("release", "on-demand", "spec"),
+        ("release", "gss", "spec"),
+        ("evaluate", "on-demand", "release"),
+        ("compare", "on-demand", "methods"),
+        ("budget-report", "all", "dataset"),
+    ):
+        assert parameter in site.deployment(flow, name)["parameter_openapi_schema"]["properties"]
+    assert urlopen(site.api.removesuffix("/api"), timeout=60).status == 200  # noqa: S310 - the page
+
+
+def test_a_second_deploy_makes_no_doubles_and_keeps_what_people_set(site: Site) -> None:
+    automations = site.ask("/automations/filter", {})
+    assert sorted(a["name"] for a in automations) == ["privsyn: contract failed", "privsyn: refused by the budget"]
+    assert {a["actions"][0]["type"] for a in automations} == {"send-notification"}
+    before = site.deployment("release", "gss")
+    (schedule,) = before["schedules"]
+    assert schedule["active"] is False
+    request = Request(  # noqa: S310
+        f"{site.api}/deployments/{before['id']}/schedules/{schedule['id']}",
+        json.dumps({"active": True}).encode(),
+        {"Content-Type": "application/json"},
+        method="PATCH",
+    )
+    urlopen(request, timeout=60).close()  # noqa: S310 - somebody switches it on on the page
+    said = site.deploy()
+    assert said.count("as it was") == 2
+    assert site.ask("/automations/filter", {}) == automations
+    after = site.deployment("release", "gss")
+    assert after["id"] == before["id"]
+    assert [s["active"] for s in after["schedules"]] == [True]
+
+
+def test_a_release_is_charged_to_the_ledger_in_the_same_database(site: Site, spec: ReleaseSpec) -> None:
+    ended = site.run("release", "on-demand", spec=content(spec))
+    assert ended["state_name"] == "Completed"
+    summary = Ledger(site.url, create=False).summary("people")[0]
+    assert summary.entries == 6  # three release steps: reserved, spent
+    assert Ledger(site.url).verify() == []
+    stored = everything(site.url)
+    assert ended["id"] in stored
+    assert CANARY in Path(spec.data).read_bytes().decode("latin-1")
+    assert CANARY not in stored
+
+
+def test_a_refused_release_is_told_with_the_ledger_s_figures(site: Site, spec: ReleaseSpec) -> None:
+    asked = content(spec, dataset="poor", privacy={"epsilon": 20.0, "delta": 1e-9})
+    ended = site.run("release", "on-demand", spec=asked)
+    assert (ended["state_type"], ended["state_name"]) == ("FAILED", "Refused")
+    text = site.eventually(lambda: next((t for t in site.told if "poor" in t), None))
+    assert "refused by the budget" in text
+    assert ended["state"]["message"] in text
+    assert ended["id"] in text  # the link to the run's page
+
+
+def test_a_failed_contract_is_told_too(site: Site) -> None:
+    flow = site.deployment("release", "on-demand")["flow_id"]
+    made = site.ask("/flow_runs/", {"flow_id": flow, "name": "cracked"})
+    state = {"type": "FAILED", "name": "ContractFailed", "message": "the table pairs broke its contract"}
+    site.ask(f"/flow_runs/{made['id']}/set_state", {"state": state, "force": True})
+    text = site.eventually(lambda: next((t for t in site.told if "cracked" in t), None))
+    assert "broke a data contract" in text
+    assert "the table pairs" in text
+
+
+def test_the_webhook_s_address_is_kept_as_a_secret(site: Site) -> None:
+    assert "secret-token" not in everything(site.url)
+    assert "secret-token" not in json.dumps(site.ask("/block_documents/filter", {}))
+
+
+def test_the_budget_report_shows_the_ledger(site: Site, spec: ReleaseSpec) -> None:
+    assert site.run("budget-report", "all")["state_name"] == "Completed"
+    (row,) = [r for r in json.loads(site.artifact("budgets")) if r["data set"] == "people"]
+    summary = Ledger(site.url).summary("people")[0]
+    assert float(row["spent"]) == pytest.approx(summary.epsilon, rel=1e-3)
+    assert "no problem found" in site.artifact("budget-report")
+
+
+def test_a_comparison_shows_no_figure(site: Site, spec: ReleaseSpec) -> None:
+    quick = {"range_queries": 20, "nist_schemas": 5, "nist_queries": 5, "attack_rows": 20}
+    asked = {"spec": content(spec), "methods": ["independent"], "epsilons": [1.0], "seeds": 1, "settings": quick}
+    assert site.run("compare", "on-demand", **asked)["state_name"] == "Completed"
+    (results,) = (site.folder / "out" / "private" / "compare").glob("*/results.json")
+    figures = [m["value"] for r in json.loads(results.read_text())["runs"] for m in r["metrics"]]
+    shown = [repr(f)[:8] for f in figures if isinstance(f, float) and len(repr(f)) > 8]
+    assert len(shown) > 3
+    stored = everything(site.url)
+    assert str(results.parent) in stored
+    assert [f for f in shown if f in stored] == []
+    assert CANARY not in stored
+
+
+def test_an_interrupt_stops_both_and_nothing_is_lost(site: Site) -> None:
+    """Last: it stops the server, and starts it again."""
+    count = site.ask("/flow_runs/count", {})
+    said = site.stop()
+    assert "privsyn: stopped." in said
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", int(site.environment["PREFECT_SERVER_API_PORT"]))) != 0
+    with (site.folder / "server.log").open("wb") as log:
+        command = [PRIVSYN, "server", "--no-worker"]
+        site.process = subprocess.Popen(command, cwd=ROOT, env=site.environment, stdout=log, stderr=log)
+    site.eventually(lambda: "The page:" in (site.folder / "server.log").read_text())
+    assert site.ask("/flow_runs/count", {}) == count
