@@ -79,7 +79,7 @@ def run_release(spec: ReleaseSpec, *, fresh: bool = False, period: str | None = 
         return cast(ReleaseSummary, already_released(done, Settings()))  # Prefect takes a state in a result's place
     except (BudgetRefusedError, ContractError) as error:
         if isinstance(error, BudgetRefusedError):
-            show_refusal(spec)
+            show_refusal(spec.dataset, error)
         return cast(ReleaseSummary, failed(error))
 
 

@@ -21,8 +21,7 @@ from prefect.artifacts import (
 )
 from prefect.context import FlowRunContext
 
-from data_contracts.spec import ReleaseSpec
-from flows.errors import ContractError
+from flows.errors import BudgetRefusedError, ContractError
 from flows.ledger import Ledger
 from flows.preflight import Opened
 from flows.publish import Published, certificate_of
@@ -56,14 +55,15 @@ def show_release(run: Opened, refs: Mapping[str, StepRefs], published: Published
         create_markdown_artifact(note, key="release-note", description=f"Release note: {what}, in plain words")
 
 
-def show_refusal(spec: ReleaseSpec) -> None:
-    """Show what is left of the budget on the page of a refused flow run; outside one, or with no ledger, nothing."""
+def show_refusal(dataset: str, error: BudgetRefusedError) -> None:
+    """Show why, and what is left of the budget, on a refused flow run's page; outside one, or with no ledger, nothing.
+
+    The page cuts a state's message after some words; here it is whole.
+    """
     if FlowRunContext.get() is None:
         return
     with _or_left_out("budget"):
-        asked = f"({spec.privacy.epsilon:g}, {spec.privacy.delta:g})"
-        now = f"This run asked for {asked} and was refused: nothing was read, nothing was spent."
-        _show_budget(Ledger(Settings().ledger, create=False), spec.dataset, (), now)
+        _show_budget(Ledger(Settings().ledger, create=False), dataset, (), f"\n\n**Refused.** {error.paragraph()}")
 
 
 def show_broken_contract(error: ContractError) -> None:

@@ -203,7 +203,8 @@ def test_a_refused_run_shows_what_is_left(spec: ReleaseSpec) -> None:
     assert flow_run is not None
     shown = artifacts(flow_run)
     assert set(shown) == {"budget-people"}
-    assert "This run asked for (9.99, 1e-08) and was refused: nothing was read" in str(shown["budget-people"].data)
+    assert f"**Refused.** {state.message}" in str(shown["budget-people"].data)
+    assert "still fits" in str(state.message)
     assert "| this release | 0 | 0 % | 0 |" in str(shown["budget-people"].data)
 
 

@@ -1,0 +1,171 @@
+"""A release from Prefect's UI in a real browser: fill in the form, be refused, run, watch, run again, read it all."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from flows.release import release
+from flows.steps import STEPS
+from tests.browser.prefect_ui import ROOT, Page, Server, eventually, server
+from tests.releases import few
+from tests.specs import people
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install -e '.[dev]'")
+from selenium.webdriver.chrome.service import Service  # noqa: E402
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+DRIVER = shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        BROWSER is None or DRIVER is None,
+        reason="no browser: install Debian's packages chromium and chromium-driver",
+    ),
+]
+EPSILON = ("spec", "Privacy", "Epsilon")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A server, its deployment of a small table, and the folder with all of it."""
+
+    server: Server
+    deployment: str
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("ui")
+    pq.write_table(people(300), folder / "people.parquet")
+    spec = few(str(folder / "people.parquet")).model_dump(mode="json", exclude_defaults=True)
+    with server(folder) as running:
+        deployment = {
+            "name": "people",
+            "flow_id": running.ask("/flows/", {"name": "release"})["id"],
+            "entrypoint": "flows/release.py:release",
+            "path": str(ROOT),
+            "work_pool_name": "privsyn",
+            "parameters": {"spec": spec},
+            "parameter_openapi_schema": release.parameters.model_dump(),
+            "enforce_parameter_schema": True,
+        }
+        yield Place(running, running.ask("/deployments/", deployment)["id"], folder)
+
+
+@pytest.fixture(scope="module")
+def page(place: Place) -> Iterator[Page]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1300,1500"):
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options=options, service=Service(executable_path=DRIVER))  # a given driver: no download
+    yield Page(driver, place.server)
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def first(place: Place, page: Page) -> str:
+    """The flow run that the form started, after a wrong epsilon was refused; its end."""
+    page.open(f"/deployments/deployment/{place.deployment}/run")
+    page.write("0", *EPSILON)
+    page.submit()
+    eventually(lambda: "0 is less than or equal to the minimum of 0" in page.field(*EPSILON).text, "the refusal")
+    assert place.server.runs() == []
+    page.write("2", *EPSILON)
+    page.submit()
+    (run,) = eventually(place.server.runs, "the run")
+    assert run["parameters"]["spec"]["privacy"]["epsilon"] == 2
+    assert place.server.ended(run["id"]) == "Completed"
+    return str(run["id"])
+
+
+def start(place: Place, **changes: Any) -> str:
+    """Start the deployment as the form did, but for these fields of the spec."""
+    spec = place.server.runs()[0]["parameters"]["spec"]
+    content = {"parameters": {"spec": {**spec, **changes}}, "state": {"type": "SCHEDULED"}}
+    return str(place.server.ask(f"/deployments/{place.deployment}/create_flow_run", content)["id"])
+
+
+def test_the_form_shows_fields_with_descriptions_limits_choices_and_defaults(place: Place, page: Page) -> None:
+    page.open(f"/deployments/deployment/{place.deployment}/run")
+    assert "above 10 it protects little. More than 0 and at most 1,000,000." in page.field(*EPSILON).text
+    assert "From 1 to 10,000,000." in page.field("spec", "Selection", "Gamma").text
+    assert page.choices("spec", "Preset") == ["default", "paper"]
+    assert page.choices("spec", "Accountant") == ["gaussian", "tight", "paper"]
+    assert page.choices("spec", "Split", "Again") == ["true", "false"]
+    assert "Empty: 0.3; with the preset paper, 0.1." in page.field("spec", "Split", "One Way").text
+    columns = page.field("spec", "Columns").find_element("css selector", "textarea").get_attribute("value")
+    assert '"kind": "categorical"' in str(columns)
+    gamma = page.field("spec", "Selection", "Gamma").find_element("css selector", "input").get_attribute("value")
+    assert gamma == "5000"
+    page.photograph(place.folder / "form.png")
+
+
+def test_what_nobody_chose_in_the_form_is_left_to_the_preset(place: Place, first: str) -> None:
+    spec = place.server.ask(f"/flow_runs/{first}")["parameters"]["spec"]
+    assert "accountant" not in spec
+    assert spec.get("split", {}) == {}
+    assert "method" not in spec["synthesis"]
+
+
+def test_the_run_page_names_every_step_with_its_kind(page: Page, first: str) -> None:
+    page.open(f"/runs/flow-run/{first}")
+    page.tab("Task Runs")
+    text = page.says(*(step.title for step in STEPS), "Completed")
+    for kind in ("transform", "release", "postprocess"):
+        assert f"kind:{kind}" in text
+    assert "Cached\n" not in text.split("Oldest to Newest")[-1]
+
+
+def test_the_artifacts_are_the_certificate_the_budget_the_note_the_files_and_the_picture(
+    place: Place, page: Page, first: str
+) -> None:
+    asked = {"artifacts": {"flow_run_id": {"any_": [first]}}}
+    artifacts = {a["key"]: a["id"] for a in place.server.ask("/artifacts/filter", asked)}
+    page.open(f"/runs/flow-run/{first}")
+    page.tab("Artifacts")
+    page.says("certificate", "budget-people", "release-note", "files", "overview", "columns", "private-report")
+    words = {
+        "certificate": ("What is promised", "(2, 1e-09)-differential privacy", "Why it holds"),
+        "budget-people": ("of the lifetime budget is used", "this release", "left", "lifetime cap"),
+        "release-note": ("No row belongs to a person", "How good is it?"),
+        "files": ("synthetic.parquet", "certificate.json", "Private: keep"),
+        "overview": ("Overview of people-", "from released tables only"),
+    }
+    for key, expected in words.items():
+        page.open(f"/artifacts/artifact/{artifacts[key]}")
+        page.says(*expected)
+        if key in ("budget-people", "overview"):
+            assert min(eventually(page.drawn, "the picture")) > 300
+        page.photograph(place.folder / f"{key}.png")
+
+
+def test_the_same_run_again_is_cached_and_one_beyond_the_cap_is_refused(place: Place, page: Page, first: str) -> None:
+    again = start(place)
+    refused = start(place, privacy={"epsilon": 9.99, "delta": 1e-8})
+    assert place.server.ended(again) == "Completed"
+    page.open(f"/runs/flow-run/{again}")
+    page.tab("Task Runs")
+    page.says(f"({len(STEPS)} Completed)")
+    asked = {"flow_runs": {"id": {"any_": [again]}}}
+    assert {t["state_name"] for t in place.server.ask("/task_runs/filter", asked)} == {"Cached"}
+    assert page.text().count("Cached") >= len(STEPS)
+    assert place.server.ended(refused) == "Refused"
+    page.open(f"/runs/flow-run/{refused}")
+    page.says("Refused")
+    page.tab("Details")
+    page.says("State Message", "does not allow this")  # the page cuts it; the artifact has all of it
+    asked = {"artifacts": {"flow_run_id": {"any_": [refused]}}}
+    (budget,) = place.server.ask("/artifacts/filter", asked)
+    page.open(f"/artifacts/artifact/{budget['id']}")
+    page.says("Budget of people", "Refused.", "still fits", "is left")
+    page.photograph(place.folder / "refused.png")
