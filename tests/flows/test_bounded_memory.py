@@ -33,8 +33,7 @@ for name in ("few", "some", "many"):
     peaks.append([done.rows, memory_mb("VmHWM") - before])
 print(json.dumps(peaks))
 """
-"""Three releases in one process, the first to load and compile; batches, blocks and shards are small, so that tables are
-large beside them."""
+"""Three releases in one process, the first to load and compile; batches, blocks and shards are small beside tables."""
 
 
 def write_spec(folder: Path, name: str, rows: int) -> None:
