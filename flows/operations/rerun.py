@@ -111,6 +111,11 @@ class _Again:
     done: dict[str, StepRefs] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
+    @property
+    def store(self) -> Store:
+        """Where the tables are that are made here."""
+        return self.shell.store
+
     def run(self) -> None:
         """Every step in its order: noisy tables are taken, postprocessing is done, private rows are left out."""
         for step in self.shell.steps:
@@ -130,12 +135,12 @@ class _Again:
         for name, contract in step.outputs.items():
             table = _read(self.folder / places[f"{step.name}.{name}"])
             check_table(contract, table)
-            refs[name] = self.shell.store.write_table(table, table.schema, name, step.name, key, Zone.RELEASED)
+            refs[name] = self.store.write_table(table, table.schema, name, step.name, key, Zone.RELEASED)
         return StepRefs(step=step.name, key=key, tables=refs)
 
     def _check_plan(self, step: ReleaseStep, inputs: Mapping[str, StepRefs]) -> None:
         """Whether what was asked is what the tables released before lead to."""
-        receipts = receipts_from_table(self.shell.store.read_table(self.done[step.name].tables["receipts"]))
+        receipts = receipts_from_table(self.store.read_table(self.done[step.name].tables["receipts"]))
         if self.shell.planned(step, inputs) != receipts:
             self.problems.append(f"what the step {step.title!r} asked does not follow from the tables before it")
 
@@ -151,7 +156,7 @@ class _Again:
     def publish(self) -> Path:
         """The folder, made anew: the given certificate, the versions of then."""
         certificate = read_certificate(self.folder)
-        return self.shell.store.publish(
+        return self.store.publish(
             self.shell.run, lambda new: fill(new, self.shell, self.done, certificate, self.manifest.versions)
         )
 

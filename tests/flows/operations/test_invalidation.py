@@ -1,0 +1,383 @@
+"""docs/operations.md, "What a changed field re-runs": every row's field is changed, and what runs again is compared.
+
+The keys of all steps are known before anything runs (flows/shell.py); a step whose key is known is Cached, a release
+step whose key is new draws and pays.  A few rows are run for good, under Prefect.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+from uuid import UUID
+
+import pyarrow.parquet as pq
+import pytest
+from pydantic import BaseModel
+from ruamel.yaml import YAML
+
+from data_contracts.adaptive import Adaptive
+from data_contracts.columns import Column
+from data_contracts.spec import Guarantee, ReleaseSpec
+from flows.errors import RequestError
+from flows.ledger import Ledger
+from flows.preflight import release_job
+from flows.settings import Settings
+from flows.shell import lineage_keys
+from flows.step import ReleaseStep, Request, Step
+from tasks.privacy.noise import OpenDPNoise
+from tests.specs import COLUMNS, people
+
+PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table: the fields, what else must be so, the first step that runs again, what is paid for."""
+
+    fields: tuple[str, ...]
+    where: str
+    first: str
+    costs: str
+
+
+def rows() -> list[Row]:
+    (table,) = re.findall(r"<!-- invalidation -->\n(.*?)<!-- /invalidation -->", PAGE, re.S)
+    found = []
+    for line in table.strip().splitlines()[2:]:
+        fields, where, first, costs = (cell.strip() for cell in line.strip("|").split("|"))
+        names = [fields.strip("*").strip()] if fields.startswith("*") else re.findall(r"`([^`]+)`", fields)
+        found.append(Row(tuple(names), where, first, costs))
+    return found
+
+
+ROWS = rows()
+CASES = [(row, field) for row in ROWS for field in row.fields]
+
+BASE: dict[str, Any] = {
+    "dataset": "people",
+    "data": "people.parquet",
+    "unit": {"records_per_person": 1},
+    "privacy": {"epsilon": 1.0, "delta": 1e-9},
+    "budget": {"epsilon": 10.0, "delta": 1e-8},
+    "columns": {
+        "age": {"kind": "integer", "min": 18, "max": 89, "bins": 24, "nullable": True},
+        "income": {"kind": "number", "min": 0.0, "max": 200_000.0, "bins": 20},
+        "region": {"kind": "categorical", "values": ["north", "south"]},
+        "happy": {"kind": "boolean"},
+        "seen": {"kind": "datetime", "min": "2010-01-01", "max": "2020-01-01", "bins": 40},
+        "caseid": {"kind": "drop"},
+        "pid": {"kind": "drop"},
+    },
+}
+SOURCE = tuple(BASE["columns"])
+"""The order of the columns in the table."""
+
+VALUES: dict[str, Any] = {
+    "dataset": "others",
+    "data": "elsewhere.parquet",
+    "unit.records_per_person": 2,
+    "unit.person_id": "pid",
+    "unit.max_records": 3,
+    "privacy.epsilon": 0.5,
+    "privacy.delta": 1e-10,
+    "budget.epsilon": 11.0,
+    "budget.delta": 1e-7,
+    "null_values": ["", "NA"],
+    "preset": "paper",
+    "accountant": "tight",
+    "split.one_way": {"split.one_way": 0.2, "split.measurement": 0.75},
+    "split.selection": {"split.selection": 0.1, "split.measurement": 0.6},
+    "split.measurement": {"split.measurement": 0.6, "split.selection": 0.1},
+    "split.one_ways": "equal",
+    "split.again": False,
+    "compression.enabled": False,
+    "compression.sigmas": 4.0,
+    "compression.filter": True,
+    "selection.scores": "indif",
+    "selection.choice": "dense_marg",
+    "selection.combine_cliques": True,
+    "selection.gamma": 300,
+    "selection.max_cells": 400,
+    "adaptive.rounds": 1,
+    "adaptive.share": 0.4,
+    "adaptive.scores": 0.2,
+    "adaptive.triples": not Adaptive().triples,
+    "consistency.rounds": 5,
+    "consistency.firm": 1.0,
+    "consistency.shrink": False,
+    "synthesis.rows": 100,
+    "synthesis.seed": 7,
+    "synthesis.shard_rows": 1_000,
+    "synthesis.method": "gum",
+    "synthesis.sweeps": 3,
+    "synthesis.kappa": 1.0,
+    "synthesis.iterations": 9,
+    "synthesis.alpha": 0.5,
+    "synthesis.decay": "linear",
+    "synthesis.decay_rate": 0.5,
+    "synthesis.decay_every": 5,
+    "synthesis.duplicate_share": 0.5,
+    "engine.kind": "dask",
+    "engine.address": {"engine.kind": "dask", "engine.address": "tcp://scheduler:8786"},
+    "engine.workers": {"engine.kind": "dask", "engine.workers": 2},
+    "formats": ["parquet", "csv"],
+    "about.title": "People",
+    "about.description": "A table.",
+    "about.licence": "CC-BY-4.0",
+    "about.publisher": "An office",
+    "about.publisher_type": "Government",
+    "about.contact": "name@example.org",
+    "about.homepage": "https://example.org",
+    "about.keywords": ["people"],
+    "about.published": "2026-11-21",
+    "about.source": "The register",
+    "about.source_url": "https://example.org/register",
+    "about.intended_use": "Teaching",
+    "about.justification": "It was agreed.",
+    "about.region": "Somewhere",
+    "about.sector": "Education",
+}
+"""Field -> another value than its default's (or several fields', where one cannot change alone)."""
+
+OF_COLUMNS: dict[str, dict[str, dict[str, Any]]] = {
+    "kind": {
+        "age": {"kind": "drop", "min": None, "max": None, "bins": None, "nullable": None},
+        "income": {"kind": "integer", "min": 0, "max": 200_000},
+        "region": {"kind": "boolean", "values": None},
+        "happy": {"kind": "drop"},
+        "seen": {"kind": "drop", "min": None, "max": None, "bins": None},
+        "caseid": {"kind": "boolean"},
+    },
+    "description": {name: {"description": "told"} for name in SOURCE if name != "pid"},
+    "nullable": {"age": {"nullable": False}, **{n: {"nullable": True} for n in ("income", "region", "happy", "seen")}},
+    "unit": {name: {"unit": "told"} for name in ("age", "income", "seen")},
+    "min": {"age": {"min": 17}, "income": {"min": -1.0}, "seen": {"min": "2009-01-01"}},
+    "max": {"age": {"max": 90}, "income": {"max": 3e5}, "seen": {"max": "2021-01-01"}},
+    "bins": {"age": {"bins": 12}, "income": {"bins": 10}, "seen": {"bins": 20}},
+    "edges": {"age": {"bins": None, "edges": [18, 40, 89]}, "income": {"bins": None, "edges": [0, 9e4, 2e5]}},
+    "type": {"age": {"type": "int16"}, "income": {"type": "float32"}, "seen": {"type": "date"}},
+    "decimals": {"income": {"decimals": 2}},
+    "resolution": {"seen": {"resolution": "day"}},
+    "values": {"region": {"values": ["north", "south", "east"]}},
+    "unlisted": {"region": {"unlisted": "null"}},
+}
+"""Field of a column -> column -> its fields that change (None: taken away)."""
+
+
+def put(content: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """The content with one field replaced."""
+    head, _, rest = path.partition(".")
+    return {**content, head: put(content.get(head, {}), rest, value) if rest else value}
+
+
+def changed(content: dict[str, Any], field: str) -> Iterator[dict[str, Any]]:
+    """The request with another value of the field; of a column's field, once a kind of column that has it."""
+    if field.startswith("columns.NAME."):
+        for name, fields in OF_COLUMNS[field.split(".")[2]].items():
+            column = {**content["columns"][name], **fields}
+            column = {n: v for n, v in column.items() if v is not None}
+            yield {**content, "columns": {**content["columns"], name: column}}
+        return
+    value = VALUES[field]
+    for path, other in (value if isinstance(value, dict) else {field: value}).items():
+        content = put(content, path, other)
+    yield content
+
+
+def based(row: Row) -> dict[str, Any]:
+    """The request in which a row's field is changed."""
+    if row.where == "every other field given":
+        return ReleaseSpec.model_validate(BASE).model_dump(mode="json")
+    content = BASE
+    for text in re.findall(r"`([^`]+)`", row.where):
+        ((path, value),) = YAML(typ="safe").load(text).items()
+        if path == "unit.person_id":
+            content = {**content, "unit": {"person_id": value, "max_records": 2}}
+        else:
+            content = put(content, path, value)
+    return content
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A request's steps, and what they are known by: the data set and their keys."""
+
+    spec: ReleaseSpec
+    steps: tuple[Step, ...]
+    names: dict[str, tuple[str, str]]
+
+    @classmethod
+    def of(
+        cls, content: dict[str, Any], data: str = "these rows", fresh: int = 0, period: str | None = None
+    ) -> Planned:
+        spec = ReleaseSpec.model_validate(content)
+        order = tuple(name for name in SOURCE if name in spec.released_columns)
+        job = release_job(spec, period)
+        keys = lineage_keys(Request(spec, order, lambda: ()), data, fresh, OpenDPNoise(), job.steps, period)
+        return cls(spec, tuple(job.steps), {step: (spec.dataset, key) for step, key in keys.items()})
+
+    def runs_after(self, before: Planned) -> list[Step]:
+        """The steps that are not Cached after ``before``."""
+        known = set(before.names.values())
+        return [step for step in self.steps if self.names[step.name] not in known]
+
+
+def said(row: Row, spec: ReleaseSpec) -> set[str]:
+    """The release steps, by title, that the row says are paid for."""
+    titles = {s.title for s in release_job(spec).steps if isinstance(s, ReleaseStep)}
+    further = {t for t in titles if t.startswith(("Residual scores", "Measure again"))}
+    if row.costs == "nothing":
+        return set()
+    if row.costs.startswith("all of rho"):
+        return titles
+    found: set[str] = set()
+    for part in row.costs.split(" and "):
+        found |= further if part == "the further rounds" else {part}
+    return found
+
+
+def compare(row: Row, before: Planned, after: Planned) -> None:
+    runs = after.runs_after(before)
+    if row.first in ("nothing", "publishing"):
+        assert (runs, row.costs) == ([], "nothing")
+        assert (before.spec.public() == after.spec.public()) == (row.first == "nothing")
+        return
+    assert runs[0].title == row.first
+    assert {step.title for step in runs if isinstance(step, ReleaseStep)} == said(row, after.spec)
+    ran = {step.name for step in runs}
+    for step in after.steps:  # what follows runs again too, and nothing else but what the row's first step changed
+        follows = any(name.split(".")[0] in ran for name in step.inputs)
+        assert step.name in ran or not follows
+
+
+def fields(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    """Every field of the spec, those of a column as ``columns.NAME.field``."""
+    for name, field in model.model_fields.items():
+        if name == "columns" and not above:
+            for kind in kinds():
+                yield from (f"columns.NAME.{f}" for f in kind.model_fields)
+        elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from fields(field.annotation, f"{above}{name}.")
+        else:
+            yield f"{above}{name}"
+
+
+def kinds() -> tuple[type[BaseModel], ...]:
+    return tuple(get_args(get_args(Column)[0]))
+
+
+OTHERS = {
+    "the rows of the table": lambda: Planned.of(BASE, data="other rows"),
+    "a file renamed, the folder moved": lambda: Planned.of(put(BASE, "data", "elsewhere/")),  # see test_store.py
+    "a column listed at another place": lambda: Planned.of({**BASE, "columns": dict(sorted(BASE["columns"].items()))}),
+    "`--fresh`": lambda: Planned.of(BASE, fresh=1),
+    "another `--period`": lambda: Planned.of(BASE, period="2026-11"),
+    "`PRIVSYN_THREADS`": lambda: Planned.of(BASE),  # it is no part of a request; test_rerun.py has other numbers
+}
+"""What is no field of the spec."""
+
+
+def test_every_field_has_a_row_and_every_row_a_field() -> None:
+    told = {field for row in ROWS for field in row.fields}
+    assert told - OTHERS.keys() == set(fields(ReleaseSpec))
+    assert told >= OTHERS.keys()
+    assert set(VALUES) | {f"columns.NAME.{f}" for f in OF_COLUMNS} == set(fields(ReleaseSpec))
+
+
+def test_every_field_of_every_kind_of_column_is_changed() -> None:
+    by_kind = {str(get_args(kind.model_fields["kind"].annotation)[0]): kind for kind in kinds()}
+    wanted = {(name, f) for name, kind in by_kind.items() for f in kind.model_fields}
+    assert {(BASE["columns"][c]["kind"], f) for f, columns in OF_COLUMNS.items() for c in columns} == wanted
+
+
+@pytest.mark.parametrize(("row", "field"), CASES, ids=[f"{f} ({r.where})".replace(" ()", "") for r, f in CASES])
+def test_a_changed_field_re_runs_what_its_row_says(row: Row, field: str, tmp_path: Path) -> None:
+    if field in OTHERS:
+        compare(row, Planned.of(BASE, period="2026-10" if "period" in field else None), OTHERS[field]())
+        return
+    base = based(row)
+    before = Planned.of(base)
+    for content in changed(base, field):
+        after = Planned.of(content)
+        assert after.spec != before.spec
+        if row.first.startswith("refused"):
+            ledger = Ledger(tmp_path / "ledger.sqlite")
+            ledger.register("people", before.spec.budget)
+            with pytest.raises(RequestError, match="A cap is set once"):
+                ledger.register("people", after.spec.budget)
+        else:
+            compare(row, before, after)
+
+
+def test_a_wrong_row_is_found() -> None:
+    """The comparison can fail: each row with the step or the cost of another."""
+    row = next(r for r in ROWS if "consistency.rounds" in r.fields)
+    (content,) = changed(BASE, "consistency.rounds")
+    before, after = Planned.of(BASE), Planned.of(content)
+    compare(row, before, after)
+    for first, costs in (("Synthesize", "nothing"), ("publishing", "nothing"), (row.first, "Measure marginals")):
+        with pytest.raises(AssertionError):
+            compare(Row(row.fields, row.where, first, costs), before, after)
+
+
+# A few rows for good
+
+
+def states(flow_run: UUID, count: int) -> dict[str, str]:
+    """Final state of each task run; Prefect records them a little later than they happen."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+
+    mine = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run]))
+    with get_client(sync_client=True) as client:
+        for _ in range(300):
+            found = {
+                r.name: str(r.state_name) for r in client.read_task_runs(flow_run_filter=mine) if r.state.is_final()
+            }
+            if len(found) >= count:
+                return found
+            time.sleep(0.1)
+    raise AssertionError(found)
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_rows_that_are_run_for_good(places: Path) -> None:
+    from flows.release import release
+
+    pq.write_table(people(300), places / "people.parquet")
+    base = {
+        **BASE,
+        "data": str(places / "people.parquet"),
+        "columns": COLUMNS,
+        "budget": Guarantee(epsilon=50.0, delta=1e-8).model_dump(),
+        "selection": {"combine_cliques": True},
+        "synthesis": {"sweeps": 1},
+    }
+    first = release(ReleaseSpec.model_validate(base))
+    real = {
+        "synthesis.seed": put(base, "synthesis.seed", 7),
+        "consistency.rounds": put(base, "consistency.rounds", 5),
+        "selection.gamma": put(base, "selection.gamma", 300),
+        "columns.NAME.description": put(base, "columns.happy.description", "as told"),
+    }
+    for field, content in real.items():
+        row = next(r for r in ROWS if field in r.fields)
+        spec, before = ReleaseSpec.model_validate(content), Ledger(Settings().ledger).summary()[0].rho
+        state = release(spec, return_state=True)
+        assert state.state_details.flow_run_id is not None
+        steps = release_job(spec).steps
+        found = states(state.state_details.flow_run_id, len(steps))
+        runs = {s.title for s in Planned.of(content).runs_after(Planned.of(base))}
+        assert found == {s.title: "Completed" if s.title in runs else "Cached" for s in steps}, field
+        request = Request(spec, (), lambda: ())
+        paid = sum(request.stage_rho(s.name) for s in steps if s.title in said(row, spec))
+        assert Ledger(Settings().ledger).summary()[0].rho - before == paid, field
+        summary = state.result()
+        assert set(summary.drawn) == {s.name for s in steps if s.title in said(row, spec)}
+        if row.first == "publishing":
+            assert summary.run == first.run
+            assert "as told" in (Path(summary.released) / "README.md").read_text()
