@@ -270,10 +270,10 @@ class ReleaseSpec(FrozenModel):
     privacy: Guarantee = Field(description="What this release may cost: its (epsilon, delta)-differential privacy.")
     budget: Guarantee = Field(description="The data set's lifetime cap: set once, kept by the ledger.")
     columns: dict[str, Column] = Field(
-        description="Every column of the table, with its domain from a public source, never read off the data. As "
-        'JSON: `{"age": {"kind": "integer", "min": 18, "max": 89}, "region": {"kind": "categorical", "values": '
-        '["north", "south"]}, "caseid": {"kind": "drop"}}`; the kinds are `integer`, `number`, `datetime`, '
-        "`categorical`, `boolean` and `drop`. `privsyn spec json SPEC` prints a YAML spec for pasting."
+        description="Every column of the table, with its domain from a public source, never read off the data. Kinds: "
+        "`integer`, `number`, `datetime`, `categorical`, `boolean`, `drop`. As JSON, which `privsyn spec json SPEC` "
+        'makes of a YAML spec: `{"age": {"kind": "integer", "min": 18, "max": 89}, "region": {"kind": "categorical", '
+        '"values": ["north", "south"]}, "caseid": {"kind": "drop"}}`'
     )
     null_values: tuple[str, ...] = Field(default=("",), description="CSV only: texts that mean null.")
     preset: Literal["default", "paper"] = Field(
