@@ -6,7 +6,6 @@ Belongs here: starting processes, watching them, stopping them in order.  Does n
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import time
@@ -15,10 +14,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
 
+import psutil
+
 from flows.errors import PrivsynError
 
 GRACE = 20.0
-"""Seconds that a program has for stopping by itself; then it, and every process that it started, is killed."""
+"""Seconds that a program, and what it runs, has for stopping by itself; then all of it is killed."""
 
 _Process = subprocess.Popen[bytes]
 
@@ -53,15 +54,10 @@ class Programs:
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """Stop them, the last first: an interrupt, GRACE seconds, then kill what is left of each group."""
+        """Stop them, the last first, each as :func:`_stop`."""
         for process in reversed(self.started.values()):
-            _send(process, signal.SIGINT)
-            try:
-                process.wait(GRACE)
-            except (subprocess.TimeoutExpired, KeyboardInterrupt):
-                _send(process, signal.SIGTERM)
-            finally:
-                _kill_group(process)
+            if process.poll() is None:
+                _stop(process)
 
 
 @contextmanager
@@ -84,12 +80,31 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _send(process: _Process, number: signal.Signals) -> None:
-    if process.poll() is None:
-        process.send_signal(number)
+def _stop(process: _Process) -> None:
+    """Ask what it runs to end, then itself; GRACE seconds each, then kill what is left.  A second Ctrl-C kills at once.
 
-
-def _kill_group(process: _Process) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    A worker's runs get a signal of their own, so that each can still tell the server that it was cut short; a worker
+    that is interrupted kills them, and their pages would say Running for ever.
+    """
+    itself = psutil.Process(process.pid)
+    with suppress(psutil.NoSuchProcess):
+        runs, everything = itself.children(), itself.children(recursive=True)
+        try:
+            for run in runs:
+                run.terminate()
+            psutil.wait_procs(runs, GRACE)
+            process.send_signal(signal.SIGINT)
+            process.wait(GRACE)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            pass
+        finally:
+            for left in (itself, *everything, *_children(itself)):
+                with suppress(psutil.NoSuchProcess):
+                    left.kill()  # by process, not number: a number that was given anew is left alone
     process.wait()
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        return list(process.children(recursive=True))
+    return []

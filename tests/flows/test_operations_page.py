@@ -8,8 +8,8 @@ with a HOME, ledger and output folder of its own.  There
 - where a block has ``$RUN`` or ``privsyn ledger``, that table has been released, and RUN is the run's name;
 - where a block calls ``prefect`` or ``make deploy`` and none starts a server, one with worker and deployments runs;
 - 4200 stands for the test's own port, DATABASE for a database in a PostgreSQL server of the tests;
-- a line that ends with ``# keep it running`` goes on in the background until the end of the section, where it is
-  interrupted, as by Ctrl-C, and must stop;
+- a line that ends with ``# keep it running`` goes on in the background, from when it says how to stop it (``Ctrl-C``)
+  until the end of the section, where it is interrupted so and must stop;
 - a block whose first line begins with ``# not run by the tests:`` and the reason is checked as text.
 
 Sections with a server are marked `slow`.
@@ -45,10 +45,11 @@ COPIED = ("deployments", "docs", "examples", "Makefile", "README.md", "constrain
 PRELUDE = """set -euo pipefail
 kept=()
 keep() {
-  setsid "$@" > "kept-${#kept[@]}.log" 2>&1 &
+  local log="kept-${#kept[@]}.log"
+  setsid "$@" > "$log" 2>&1 &
   kept=("$!" "${kept[@]}")
-  until (exec 3<> "/dev/tcp/127.0.0.1/$PREFECT_SERVER_API_PORT") 2> /dev/null; do
-    kill -0 "${kept[0]}" || { cat kept-*.log; exit 1; }
+  until grep -q 'Ctrl-C' "$log"; do
+    kill -0 "${kept[0]}" || { cat "$log"; exit 1; }
     sleep 0.2
   done
 }

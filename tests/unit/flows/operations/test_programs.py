@@ -69,6 +69,28 @@ def test_one_that_does_not_stop_is_killed_with_what_it_started(tmp_path: Path, m
     raise AssertionError("what it started is still there")
 
 
+CUT_SHORT = (
+    "import signal, sys, time\n"
+    "def say(*_):\n"
+    "    open(sys.argv[1], 'w').write('cut short'); sys.exit()\n"
+    "signal.signal(signal.SIGTERM, say); open(sys.argv[1], 'w').write('runs'); time.sleep(60)"
+)
+WORKER = (
+    "import subprocess, sys, time\n"
+    "run = subprocess.Popen([sys.executable, '-c', sys.argv[1], sys.argv[2]], start_new_session=True)\n"
+    "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    run.kill()"
+)
+"""As Prefect's does: an interrupt kills its runs."""
+
+
+def test_what_a_worker_runs_can_say_that_it_was_cut_short(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    with stopping_together() as together:
+        together.start("worker", python(WORKER, CUT_SHORT, str(note)), os.environ)
+        together.wait_until(lambda: note.exists() and note.read_text() == "runs")
+    assert note.read_text() == "cut short"
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_either_signal_stops_them_even_where_it_was_ignored(number: signal.Signals, tmp_path: Path) -> None:
     """As a shell starts what it puts into the background: with interrupts ignored."""
