@@ -13,16 +13,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from data_contracts.spec import Unit
 from data_contracts.tables import REPAIRS, code_schema
 from tasks.codecs import EncodingPlan
 from tasks.codecs.parsing import to_keys
+from tasks.kernels.text_hash import text_hashes
 
 Batches = Callable[[], Iterable[pa.RecordBatch]]
 """Starts a fresh pass over the private rows."""
+
+PERSON_ROWS = 1 << 22
+"""Rows whose persons are held at once, about, while the records of persons are bounded; more rows take more passes."""
 
 
 @dataclass
@@ -74,16 +77,37 @@ def encode_batch(batch: pa.RecordBatch, plan: EncodingPlan, repairs: Repairs) ->
 
 
 def _kept_rows(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArray[np.bool_]:
-    """Mask of shape (rows,): the first pass, which needs every row of a person at once."""
-    persons: list[pa.Array] = []
-    hashes: list[NDArray[np.uint64]] = []
-    for batch in batches():
-        persons.append(to_keys(batch.column(str(unit.person_id)), pa.string()))
-        hashes.append(_row_hashes(encode_batch(batch, plan, Repairs())))
-    if not persons:
-        return np.zeros(0, dtype=bool)
-    person = pc.fill_null(pa.chunked_array(persons).dictionary_encode().combine_chunks().indices, -1)
-    return bound_records(np.asarray(person), np.concatenate(hashes), unit.records)
+    """Mask of shape (rows,): the passes before encoding, since bounding needs every row of a person at once.
+
+    Persons are split into groups of about PERSON_ROWS rows by a hash of their identifiers.  Each group has a pass, so
+    that no more than one group is held.  The mask does not depend on the groups.
+    """
+    keep = np.zeros(sum(batch.num_rows for batch in batches()), dtype=bool)
+    groups = -(-len(keep) // PERSON_ROWS)
+    for group in range(groups):
+        places, person, hashes = _rows_of_persons(batches(), plan, unit, group, groups)
+        keep[places] = bound_records(person, hashes, unit.records)
+    return keep
+
+
+def _rows_of_persons(
+    batches: Iterable[pa.RecordBatch], plan: EncodingPlan, unit: Unit, group: int, groups: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint64]]:
+    """Place, person's number and row hash of every row whose person is of one group; rows without a person are none."""
+    places, persons, hashes, start = [np.empty(0, np.int64)], [pa.array([], pa.string())], [np.empty(0, np.uint64)], 0
+    for batch in batches:
+        identifiers = to_keys(batch.column(str(unit.person_id)), pa.string())
+        mine = np.asarray(identifiers.is_valid())
+        if groups > 1:
+            mine = mine & (text_hashes(identifiers) % np.uint64(groups) == group)
+        if mine.any():
+            kept = batch.filter(pa.array(mine))
+            persons.append(identifiers.filter(pa.array(mine)))
+            hashes.append(_row_hashes(encode_batch(kept, plan, Repairs())))
+            places.append(start + np.flatnonzero(mine))
+        start += batch.num_rows
+    person = pa.chunked_array(persons).dictionary_encode().combine_chunks().indices
+    return np.concatenate(places), np.asarray(person), np.concatenate(hashes)
 
 
 def bound_records(person: NDArray[np.int32], row_hash: NDArray[np.uint64], most: int) -> NDArray[np.bool_]:

@@ -13,10 +13,12 @@ from data_contracts.domain import Domain
 from data_contracts.spec import Compression, Unit
 from data_contracts.tables import REPAIRS
 from tasks import decode as decode_step
+from tasks import encode as encode_step
 from tasks.codecs import plan
 from tasks.compress_domain import compress_attribute
 from tasks.encode import Repairs, bound_records, encode
 from tasks.kernels.counting import CodeTable
+from tasks.kernels.text_hash import text_hashes
 from tests.specs import make_spec, people
 
 
@@ -54,6 +56,37 @@ def test_records_of_a_person_are_bounded_whatever_the_order() -> None:
     order = np.random.default_rng(0).permutation(11)
     again = pa.Table.from_batches(encode(passes(table.take(order)), plan(spec), spec.unit, Repairs()))["x"].to_pylist()
     assert sorted(again) == sorted(kept)
+
+
+@pytest.mark.parametrize("held", [1, 30, 299, 300, 301])
+def test_how_many_rows_of_persons_are_held_at_once_changes_nothing(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = make_spec(
+        {"x": {"kind": "integer", "min": 0, "max": 400}, "pid": {"kind": "drop"}},
+        unit={"person_id": "pid", "max_records": 3},
+    )
+    rng = np.random.default_rng(1)
+    pid = [None if p == 0 else f"person {'é' * (p % 3)}{p}" for p in rng.integers(0, 40, 300)]
+    table, started = pa.table({"x": np.arange(300), "pid": pid}), list[int]()
+
+    def batches() -> list[pa.RecordBatch]:
+        started.append(1)
+        return table.to_batches(max_chunksize=17)
+
+    whole = pa.Table.from_batches(encode(passes(table), plan(spec), spec.unit, Repairs()))
+    monkeypatch.setattr(encode_step, "PERSON_ROWS", held)
+    assert pa.Table.from_batches(encode(batches, plan(spec), spec.unit, Repairs())).equals(whole)
+    assert len(started) == 2 + -(-300 // held)
+    assert 3 * 30 < whole.num_rows <= 3 * 39
+
+
+def test_texts_are_hashed_by_what_they_say_wherever_they_lie() -> None:
+    texts = pa.array(["a", "bc", "", None, "a", "é", "cb"])
+    found = text_hashes(texts)
+    assert found[0] == found[4]
+    assert len({int(h) for i, h in enumerate(found) if i not in (3, 4)}) == 5
+    np.testing.assert_array_equal(text_hashes(texts.slice(4, 3)), found[4:])
+    assert text_hashes(texts.slice(0, 0)).size == 0
+    assert text_hashes(pa.array([None, ""], pa.string())).size == 2
 
 
 def test_another_persons_rows_never_change_which_rows_are_kept() -> None:
