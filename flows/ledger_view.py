@@ -54,7 +54,18 @@ def verify_ledger(settings: Settings, dataset: str | None) -> Verified:
     compared = compare_with_disk(entries, summaries, settings, dataset)
     problems = (*ledger.verify(), *compared.problems)
     counts = (len(summaries), len(entries), compared.certificates)
-    return Verified(ledger.name, *counts, problems, tuple(compared.notes))
+    return Verified(ledger.name, *counts, problems, (*compared.notes, *_unfinished(ledger, dataset)))
+
+
+def _unfinished(ledger: Ledger, dataset: str | None) -> list[str]:
+    """Periods that a run has begun and not released; it holds them until it is finished."""
+    stand = {(row.dataset, row.period): row for row in ledger.periods(dataset)}.values()
+    return [
+        f"the period {row.period} of {row.dataset!r} was begun by {row.run} and is not released: release it with "
+        f"--period {row.period}"
+        for row in stand
+        if not row.released
+    ]
 
 
 def print_verified(verified: Verified, console: Console) -> None:

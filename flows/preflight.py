@@ -209,7 +209,8 @@ def _agreed(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job) -> 
         _check_ledger(ledger, records, spec)
         _refuse_released(ledger, spec.dataset, job.period, fresh=fresh)
         seen = records.load(_request_name(spec, job))
-        if seen is None or (fresh and seen["finished"]):
+        unbegun = job.period is not None and ledger.period(spec.dataset, job.period) is None
+        if seen is None or (seen["finished"] and (fresh or unbegun)):
             _ask_room(ledger, spec)
         yield store, records, ledger
 

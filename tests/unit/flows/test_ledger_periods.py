@@ -17,7 +17,8 @@ from data_contracts.spec import Guarantee
 from flows.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, RequestError
 from flows.ledger import Ledger, Line
 from flows.ledger_export import export_json
-from flows.ledger_view import ledger_as_json
+from flows.ledger_view import ledger_as_json, verify_ledger
+from flows.settings import Settings
 from tests.tampering import raw, tamper
 
 CAP = Guarantee(epsilon=2.0, delta=1e-9)
@@ -178,3 +179,13 @@ def test_exports_and_views_hold_the_periods(url: str, ledger: Ledger) -> None:
         ("2026-Q4", "run-1", "release"),
     ]
     assert ledger_as_json(url, "people")["datasets"][0]["periods"] == rows
+
+
+def test_a_period_that_was_begun_and_not_finished_is_a_note_of_verify(url: str, ledger: Ledger, places: Path) -> None:
+    ledger.reserve("people", "run-1", [line("a")], period="2026-10")
+    ledger.release_period("people", "2026-10", "run-1")
+    ledger.reserve("people", "run-2", [line("b")], period="2026-11")
+    found = verify_ledger(Settings(ledger=url), "people")
+    assert found.problems == ()
+    (note,) = [n for n in found.notes if "period" in n]
+    assert "2026-11 of 'people' was begun by run-2 and is not released" in note
