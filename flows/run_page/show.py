@@ -39,12 +39,12 @@ def show_release(run: Opened, refs: Mapping[str, StepRefs], published: Published
     shell, what = run.shell, f"{run.shell.run} of {run.shell.dataset}"
     with _or_left_out("certificate"):
         page = certificate_page(certificate_of(shell, refs))
-        create_markdown_artifact(page, key="certificate", description=f"Certificate: the promise of {what}, and why")
+        create_markdown_artifact(page, key="certificate", description=f"What is promised, and why it holds: {what}")
     with _or_left_out("budget"):
         _show_budget(shell.ledger, shell.dataset, _charges(shell), _paid(shell))
     with _or_left_out("list of files"):
         page = _files(run, published)
-        about = f"Files: what {what} gives away, and what stays private"
+        about = f"What to give away, what to keep: {what}"
         create_markdown_artifact(page, key="files", description=about)
         _link_report(run)
     words = ""
@@ -52,7 +52,7 @@ def show_release(run: Opened, refs: Mapping[str, StepRefs], published: Published
         words = _show_overview(run, refs, what)
     with _or_left_out("note"):
         note = published.note + words
-        create_markdown_artifact(note, key="release-note", description=f"Release note: {what}, in plain words")
+        create_markdown_artifact(note, key="release-note", description=f"The release in plain words: {what}")
 
 
 def show_refusal(dataset: str, error: BudgetRefusedError) -> None:
@@ -86,7 +86,7 @@ def _show_budget(ledger: Ledger, dataset: str, charges: tuple[str, ...], now: st
     budget = read_budget(ledger, dataset, charges)
     if budget is not None:
         page, key = budget_page(budget, ledger.name, now), f"budget-{dataset.replace('_', '-')}"
-        create_markdown_artifact(page, key=key, description=f"Budget of {dataset}: spent, this release, left")
+        create_markdown_artifact(page, key=key, description=f"Spent, this release, left: the budget of {dataset}")
 
 
 def _charges(shell: Shell) -> tuple[str, ...]:
@@ -124,10 +124,10 @@ def _show_overview(run: Opened, refs: Mapping[str, StepRefs], what: str) -> str:
     from flows.report.overview import data_uri, overview_png
 
     found = overview(ReleasedInputs.of_run(run.shell, refs), run.shell.request.threads)
-    about = f"Columns of {what}: noise and synthesis, from released tables only"
+    about = f"Noise and synthesis by column, from released tables only: {what}"
     create_table_artifact(table=found.column_rows(), key="columns", description=about)
     with _or_left_out("picture"):
         picture = data_uri(overview_png(found.one_ways, found.marginals, title=f"Release {what}"))
-        about = f"Overview of {what}: noise and synthesis in one picture, from released tables only"
+        about = f"Noise and synthesis in one picture, from released tables only: {what}"
         create_image_artifact(image_url=picture, key="overview", description=about)
     return "\n" + overview_note(found)

@@ -139,7 +139,7 @@ def test_the_artifacts_are_the_certificate_the_budget_the_note_the_files_and_the
         "budget-people": ("of the lifetime budget is used", "this release", "left", "lifetime cap"),
         "release-note": ("No row belongs to a person", "How good is it?"),
         "files": ("synthetic.parquet", "certificate.json", "Private: keep"),
-        "overview": ("Overview of people-", "from released tables only"),
+        "overview": ("Noise and synthesis in one picture, from released tables only: people-",),
     }
     for key, expected in words.items():
         page.open(f"/artifacts/artifact/{artifacts[key]}")
