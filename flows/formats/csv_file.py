@@ -17,11 +17,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 
 from data_contracts.tables import ValueRange
 from flows.disk import in_words
 from flows.formats.described import categories, null_text
+from flows.table_files import open_parquet
 
 BATCH_ROWS = 1 << 14
 """Rows written at a time: memory depends on the width of the table and its longest categories, not on its length."""
@@ -38,7 +38,7 @@ def write_csv(parquet: Path, csv: Path, ranges: Mapping[str, ValueRange]) -> Non
     options = pa_csv.WriteOptions(
         quoting_style="needed", quoting_header="needed", eol="\r\n", null_string=null_text(ranges)
     )
-    with in_words(csv), pq.ParquetFile(parquet) as source:
+    with in_words(csv), open_parquet(parquet) as source:
         schema = pa.schema([_as_written(field) for field in source.schema_arrow])
         with pa_csv.CSVWriter(csv, schema, write_options=options) as target:
             for batch in source.iter_batches(batch_size=BATCH_ROWS):

@@ -153,6 +153,26 @@ def test_rows_are_written_batch_by_batch(tmp_path: Path, monkeypatch: pytest.Mon
     assert sum(sizes) == rows
 
 
+def test_memory_does_not_grow_with_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = make_spec({"x": {"kind": "number", "min": 0, "max": 1}, "b": {"kind": "boolean"}})
+    rows = 20 * BATCH_ROWS
+    table = pa.table({"x": np.random.default_rng(0).random(rows), "b": np.zeros(rows, bool)})
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=BATCH_ROWS)
+    del table
+    held, keep = [], pa.csv.CSVWriter.write_batch
+
+    class Writer(pa.csv.CSVWriter):
+        def write_batch(self, batch: pa.RecordBatch, *more: Any) -> None:
+            held.append(pa.total_allocated_bytes())
+            keep(self, batch, *more)
+
+    monkeypatch.setattr(pa.csv, "CSVWriter", Writer)
+    before = pa.total_allocated_bytes()
+    write_csv(tmp_path / "t.parquet", tmp_path / "t.csv", ranges_of(spec, ("x", "b")))
+    assert len(held) == 20
+    assert max(held) - before < (tmp_path / "t.parquet").stat().st_size / 2
+
+
 def test_no_rows_leave_the_header(tmp_path: Path) -> None:
     spec = awkward()
     written(spec, synthetic(spec).slice(0, 0), tmp_path)
