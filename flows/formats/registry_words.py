@@ -11,6 +11,7 @@ from fractions import Fraction
 from data_contracts.certificate import StageCost
 from flows.formats.described import Described
 from flows.note import NOISY_THINGS, STAGE_WORDS
+from flows.step import base_name
 
 NAMED_COLUMNS = 100
 """Columns that are named one by one; longer lists are cut and counted."""
@@ -80,10 +81,7 @@ def mechanisms(release: Described) -> str:
 def composition(release: Described) -> str:
     """From prices to the promise, and the promise of the data set's whole life."""
     c, total = release.certificate, release.certificate.dataset_total
-    costs = "\n".join(
-        f"- {STAGE_WORDS.get(s.step, s.step)}: budget rho {rho(s.rho_budget)}, spent {rho(s.rho_spent)}"
-        for s in c.stages
-    )
+    costs = "\n".join(f"- {_words(s.step)}: budget rho {rho(s.rho_budget)}, spent {rho(s.rho_spent)}" for s in c.stages)
     return (
         f"Accountant {c.accountant}: {c.composition}.\n{costs}\n"
         f"- Sum of this release: budget rho {rho(c.rho_budget)}, spent {rho(c.rho_spent)}; later queries depend on "
@@ -103,6 +101,7 @@ def post_processing(release: Described) -> str:
     steps = [
         "rare values are combined, by their noisy counts" if spec.compression.enabled else "",
         f"pairs of columns are chosen by their noisy scores ({spec.selection.choice.replace('_', ' ')})",
+        "rows made from what was measured so far say where to ask again" if spec.adaptive.rounds else "",
         "all noisy counts are brought into agreement and to one total, without negative ones",
         f"synthetic rows: {_METHODS[spec.synthesis.method]}; {rows}",
         "codes become values; inside a bin values are drawn evenly; rows come in random order",
@@ -112,7 +111,7 @@ def post_processing(release: Described) -> str:
 
 def utility(release: Described) -> str:
     """The noise, which is public; no comparison with the private table is."""
-    spans = "; ".join(f"{STAGE_WORDS.get(s.step, s.step)}: {_noise(s)}" for s in release.certificate.stages)
+    spans = "; ".join(f"{_words(s.step)}: {_noise(s)}" for s in release.certificate.stages)
     return (
         f"Standard deviation of the noise. {spans[:1].upper()}{spans[1:]}. marginals/ holds every noisy count with its "
         "noise. Nothing that compares the rows with the private table is in these files."
@@ -124,13 +123,19 @@ def rho(exact: str) -> str:
     return f"{float(Fraction(exact)):.6g}"
 
 
+def _words(step: str) -> str:
+    """A look at the private table in plain words, with the number of its round where there are several."""
+    base = base_name(step)
+    round_ = f", round {step[len(base) + 1 :]}" if step != base else ""
+    return STAGE_WORDS.get(base, step) + round_
+
+
 def _look(stage: StageCost) -> str:
     queries, cells = (sum(getattr(g, name) for g in stage.groups) for name in ("queries", "cells"))
     sensitivities = " to ".join(f"{s:g}" for s in sorted({g.sensitivity for g in stage.groups})) or "none"
-    words = STAGE_WORDS.get(stage.step, stage.step)
     asked = f"{_many(queries, 'query', 'queries')}, {_many(cells, 'cell', 'cells')}"
     noise = f"standard deviation {_noise(stage)}"
-    return f"{words}: {asked}, sensitivity {sensitivities} ({stage.reason}), {noise}"
+    return f"{_words(stage.step)}: {asked}, sensitivity {sensitivities} ({stage.reason}), {noise}"
 
 
 def _many(number: int, one: str, more: str) -> str:
@@ -141,5 +146,5 @@ def _noise(stage: StageCost) -> str:
     sigmas = [g.sigma for g in stage.groups]
     if not sigmas:
         return "none: nothing was asked"
-    of = NOISY_THINGS.get(stage.step, " of a count")
+    of = NOISY_THINGS.get(base_name(stage.step), " of a count")
     return " to ".join(dict.fromkeys(f"{s:,.4g}" for s in (min(sigmas), max(sigmas)))) + of

@@ -8,6 +8,7 @@ is at hand; then the entries are checked by that too.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,18 @@ def test_the_figures_are_the_certificates(release: Described) -> None:
     assert f"epsilon {total.epsilon_cap:g} at delta {total.delta:g}" in words["composition"]
     assert CERTIFICATE.composition in words["composition"]
     assert CERTIFICATE.unit_of_protection in loss["privacy_unit_details"]
+
+
+def test_further_rounds_are_told_apart(tmp_path: Path) -> None:
+    release = described(make_spec(adaptive={"rounds": 2}), tmp_path)
+    last = CERTIFICATE.stages[-1]
+    again = [last.model_copy(update={"step": f"measure_again_{i}"}) for i in (1, 2)]
+    certificate = CERTIFICATE.model_copy(update={"stages": [*CERTIFICATE.stages, *again]})
+    words = registry_entry(replace(release, certificate=certificate))["deployment"]["implementation"]
+    for number in (1, 2):
+        assert f"joint counts where these were far, round {number}: " in words["mechanisms"]
+        assert f"joint counts where these were far, round {number}: budget" in words["composition"]
+    assert "say where to ask again" in words["post_processing"]
 
 
 def test_numbers_and_texts_are_the_same_in_both_versions_of_yaml(tmp_path: Path) -> None:
