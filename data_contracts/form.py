@@ -21,16 +21,17 @@ _LIMITS = (*_NUMBERS, "pattern", "minLength", "maxLength")
 
 
 def explain(fields: Mapping[str, Schema]) -> None:
-    """Say the limits of each property in its description, in place, and repeat them under ``allOf``.
+    """Say the limits of each property in its description, in place, and repeat them under ``allOf``; title each.
 
     The repetition means the same; a form that passes on only the keywords it knows (Prefect's does, and they are not
     the limits) passes this one on whole, so that a wrong value is refused beside its field.
     """
-    for field in fields.values():
-        limits = {name: field[name] for name in _LIMITS if name in field}
+    for name, field in fields.items():
+        field.setdefault("title", name.replace("_", " ").title())  # else a part is shown by its model's name
+        limits = {limit: field[limit] for limit in _LIMITS if limit in field}
         if limits:
             field["allOf"] = [limits]
-        numbers = [each for each in (field, *field.get("anyOf", ())) if any(name in each for name in _NUMBERS)]
+        numbers = [each for each in (field, *field.get("anyOf", ())) if any(limit in each for limit in _NUMBERS)]
         if numbers:
             _say(field, limits_in_words(numbers[0]))
 

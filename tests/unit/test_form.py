@@ -52,6 +52,15 @@ def test_limits_are_said_and_repeated_and_those_of_an_optional_number_are_said()
     ]
 
 
+def test_a_part_is_shown_by_its_own_name_not_its_model_s() -> None:
+    fields = ReleaseSpec.model_json_schema()["properties"]
+    assert [fields[name]["title"] for name in ("privacy", "budget", "null_values")] == [
+        "Privacy",
+        "Budget",
+        "Null Values",
+    ]
+
+
 def test_a_field_of_the_preset_is_empty_and_says_both_values() -> None:
     number = {"type": "number", "default": 0.3, "description": "A share."}
     leave_to_preset(number, 0.3, "paper", 0.1)
