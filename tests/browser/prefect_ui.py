@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,13 @@ PATIENCE = 240
 
 
 def eventually(look: Callable[[], Any], what: str) -> Any:
-    """The first truthy answer of ``look``."""
+    """The first truthy answer of ``look``; a server that does not answer in time is asked again."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        found = look()
-        if found:
-            return found
+        with suppress(OSError):
+            found = look()
+            if found:
+                return found
         time.sleep(0.3)
     raise AssertionError(f"{what} did not come")
 
@@ -45,7 +46,7 @@ class Server:
         data = None if content is None else json.dumps(content).encode()
         headers = {"content-type": "application/json"}
         request = urllib.request.Request(f"{self.page}/api{path}", data, headers)  # noqa: S310 - http
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310
             return json.load(answer)
 
     def runs(self) -> list[dict[str, Any]]:
@@ -74,7 +75,7 @@ def server(folder: Path) -> Iterator[Server]:
         **kept,
         "PREFECT_HOME": str(folder / "prefect"),
         "PREFECT_SERVER_API_PORT": str(port),
-        "PREFECT_WORKER_QUERY_SECONDS": "1",
+        "PREFECT_WORKER_QUERY_SECONDS": "2",
         "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "0.5",
         "PRIVSYN_OUT": str(folder / "out"),
         "PRIVSYN_LEDGER": str(folder / "ledger.sqlite"),
@@ -86,10 +87,7 @@ def server(folder: Path) -> Iterator[Server]:
 
     def works() -> bool:
         assert process.poll() is None, (folder / "server.log").read_text()
-        try:
-            return bool(found.ask("/work_pools/privsyn/workers/filter", {}))
-        except OSError:
-            return False
+        return bool(found.ask("/work_pools/privsyn/workers/filter", {}))
 
     try:
         eventually(works, "the worker")
