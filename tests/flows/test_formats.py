@@ -107,6 +107,22 @@ def test_a_format_added_later_is_the_one_that_was_asked_for(spec: ReleaseSpec) -
     assert disagreements() == []
 
 
+def test_a_table_in_parts_has_its_formats_in_parts(spec: ReleaseSpec) -> None:
+    frictionless = pytest.importorskip("frictionless", reason="install privsyn-flows[formats-check]")
+    mlcroissant = pytest.importorskip("mlcroissant", reason="install privsyn-flows[formats-check]")
+    summary = run(changed(spec, synthesis={"sweeps": 1, "shard_rows": 1_000, "rows": 2_500}))
+    folder = Path(summary.released)
+    assert {n for n in contents(folder) if n.startswith("synthetic")} == {
+        f"synthetic/part-{i:05d}.parquet" for i in range(3)
+    }
+    added = add_formats(summary.run, ["csv"], Settings())
+    assert added.files == tuple(f"synthetic/part-{i:05d}.csv" for i in range(3))
+    assert is_whole(folder)
+    assert disagreements() == []
+    assert frictionless.validate(str(folder / "datapackage.json")).valid
+    assert sum(1 for _ in mlcroissant.Dataset(str(folder / "croissant.json")).records("rows")) == 2_500
+
+
 def test_what_is_no_whole_release_gets_no_format(spec: ReleaseSpec, tmp_path: Path) -> None:
     folder = Path(run(spec).released)
     for name in ("nobody-00000000", "", ".", "..", str(tmp_path), "people-0000/../x"):
