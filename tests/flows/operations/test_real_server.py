@@ -272,11 +272,14 @@ def test_a_comparison_shows_no_figure(site: Site, spec: ReleaseSpec) -> None:
     assert CANARY not in stored
 
 
-def test_an_interrupt_stops_both_and_nothing_is_lost(site: Site) -> None:
-    """Last: it stops the server, and starts it again."""
+def test_an_interrupt_stops_both_and_nothing_is_lost(site: Site, spec: ReleaseSpec) -> None:
+    """Last: it stops the server, and starts it again.  A run that is cut short says so."""
+    asked = {"spec": content(spec), "methods": ["independent"], "epsilons": [1.0], "seeds": 1_000}
+    deployment = site.deployment("compare", "on-demand")["id"]
+    made = site.ask(f"/deployments/{deployment}/create_flow_run", {"parameters": asked})
+    site.eventually(lambda: site.ask(f"/flow_runs/{made['id']}")["state_name"] == "Running")
     count = site.ask("/flow_runs/count", {})
-    said = site.stop()
-    assert "privsyn: stopped." in said
+    assert "privsyn: stopped." in site.stop()
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", int(site.environment["PREFECT_SERVER_API_PORT"]))) != 0
     with (site.folder / "server.log").open("wb") as log:
@@ -284,3 +287,4 @@ def test_an_interrupt_stops_both_and_nothing_is_lost(site: Site) -> None:
         site.process = subprocess.Popen(command, cwd=ROOT, env=site.environment, stdout=log, stderr=log)
     site.eventually(lambda: "The page:" in (site.folder / "server.log").read_text())
     assert site.ask("/flow_runs/count", {}) == count
+    assert site.ask(f"/flow_runs/{made['id']}")["state_name"] == "Crashed"
