@@ -30,7 +30,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/pip install -q -c constraints.txt -e '.[dev,example,postgres,formats-check]'
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev,example,postgres,formats-check,dask]'
 	@touch $@
 
 demo: $(VENV)/.demo

@@ -47,6 +47,9 @@ def release_command(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Draw new noise although a release exists; costs budget.")
     ] = False,
+    engine: Annotated[
+        str | None, typer.Option(metavar="ENGINE", help="local, dask, or a Dask scheduler's address; same result.")
+    ] = None,
     period: Annotated[
         str | None, typer.Option(metavar="PERIOD", help="Release this period, such as 2026-11, unless it is released.")
     ] = None,
@@ -64,7 +67,7 @@ def release_command(
         if folder is not None:
             os.environ["PRIVSYN_OUT"] = str(folder.absolute())
         settings = Settings()  # a wrong variable is refused before anything starts
-        request = override(load_spec(spec), epsilon=epsilon, delta=delta, data=table, seed=seed_synthesis)
+        request = override(load_spec(spec), epsilon, delta, table, seed_synthesis, engine)
         if folder is not None:
             make_folder(settings.out)
         warn_of_epsilon(request.privacy.epsilon)
