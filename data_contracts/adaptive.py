@@ -48,7 +48,7 @@ class Adaptive(FrozenModel):
         default=0.1, gt=0, lt=1, description="Share of a round's budget that asking where the rows are worst costs."
     )
     triples: bool = Field(
-        default=True,
+        default=False,
         description="Whether marginals of three columns are candidates, too: as many as there are pairs, those whose "
         "pairs are related most, of at most `selection.gamma` cells.",
     )

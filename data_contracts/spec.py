@@ -81,11 +81,11 @@ class Guarantee(FrozenModel):
 class Split(FrozenModel):
     """How rho is split over the three looks at the data; exact decimals that sum to 1."""
 
-    one_way: float = Field(default=0.3, gt=0, lt=1, description="Share of all one-way marginals.")
+    one_way: float = Field(default=0.25, gt=0, lt=1, description="Share of all one-way marginals.")
     selection: float = Field(
-        default=0.05, gt=0, lt=1, description="Share of the InDif scores, which say how strongly columns are related."
+        default=0.02, gt=0, lt=1, description="Share of the InDif scores, which say how strongly columns are related."
     )
-    measurement: float = Field(default=0.65, gt=0, lt=1, description="Share of the chosen marginals.")
+    measurement: float = Field(default=0.73, gt=0, lt=1, description="Share of the chosen marginals.")
     one_ways: Literal["cells", "equal"] = Field(
         default="cells",
         description="How the one-ways share theirs: `cells`: in proportion to cells^(2/3), as the chosen marginals do; "
@@ -198,6 +198,13 @@ class Synthesis(FrozenModel):
         "the paper's Gradually Update Method (section 5), less accurate on the public tables tried.",
     )
     sweeps: int = Field(default=8, ge=0, le=1_000, description="`sweep`: sweeps at most.")
+    oversample: int = Field(
+        default=4,
+        ge=1,
+        le=100,
+        description="`sweep`: pairs that were not measured follow rows made for so many times the table first, so that "
+        "they differ less by chance; large tables are made without. 1: none.",
+    )
     kappa: float = Field(
         default=0.0,
         ge=0,

@@ -130,7 +130,11 @@ def _round(n: int) -> Round:
 def _synthesis(request: Request, n: int) -> dict[str, Any]:
     """The settings of the rows so far: not how many are released, and of a seed of the round's own."""
     settings = request.spec.synthesis
-    return {**settings.model_dump(exclude={"rows", "shard_rows"}), "seed": residual_scores.seed_of(settings.seed, n)}
+    return {
+        **settings.model_dump(exclude={"rows", "shard_rows"}),
+        "oversample": 1,
+        "seed": residual_scores.seed_of(settings.seed, n),
+    }
 
 
 def _rows_so_far(request: Request, inputs: Inputs, progress: Progress, n: int) -> Mapping[str, Output]:

@@ -321,7 +321,7 @@ SYNTHESIZE = Step(
     {"core_codes": tables.SYNTHETIC_CODES},
     lambda r: r.spec.synthesis.model_dump(),
     _synthesize,
-    version=3,
+    version=4,
 )
 APPEND_ATTRIBUTES = Step(
     "append_attributes",

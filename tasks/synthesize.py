@@ -23,6 +23,7 @@ from tasks.kernels.updater import Target
 from tasks.marginals import Marginal, one_ways
 from tasks.shards import Leftovers, Shard
 from tasks.synthesis.gum import gum
+from tasks.synthesis.implied_pairs import implied, missing_pairs, times_the_rows
 from tasks.synthesis.shrink import towards_independence
 from tasks.synthesis.sweep import sweep
 from tasks.synthesis.tree_start import tree_start
@@ -68,8 +69,11 @@ def synthesize(
     for g, group in enumerate(groups if rows else []):
         numbers = [domain.index(a) for a in group]
         chosen = [columns[i] for i in numbers]
-        targets = [_target(m, group, rows) for m in marginals if m.attributes and m.attributes[0] in group]
+        own = [m for m in marginals if m.attributes and m.attributes[0] in group]
         report = _reporter(progress, g, len(groups), steps)
+        if settings.method == "sweep":
+            own += _implied(own, Domain.of({a: domain.size(a) for a in group}), settings, rows, threads)
+        targets = [_target(m, group, rows) for m in own]
         if settings.method == "sweep":
             how = (numbers[0], thread_count(threads), report, shard, leftovers)
             sweep(chosen, domain.shape(group), targets, settings, *how)
@@ -79,6 +83,24 @@ def synthesize(
         if g > 0:
             _reorder(columns, numbers, stream(settings.seed, _JOIN, numbers[0]))
     return CodeTable(domain, tuple(columns))
+
+
+def _implied(
+    marginals: Sequence[Marginal], domain: Domain, settings: Synthesis, rows: int, threads: int
+) -> list[Marginal]:
+    """The pairs of one component that no marginal holds, counted on more rows than are wanted.
+
+    None where the marginals come without known noise: then they are exact, and nothing goes beside them.
+    """
+    times = times_the_rows(rows, len(domain.attributes), settings.oversample)
+    larger = [m for m in marginals if len(m.attributes) > 1]
+    sigma = float(np.median([m.sigma for m in larger]))
+    missing = missing_pairs([m.attributes for m in larger], domain) if times > 1 and sigma > 0 else []
+    if not missing:
+        return []
+    plain = settings.model_copy(update={"oversample": 1, "kappa": 0.0})
+    made = synthesize(marginals, domain, plain, times * rows, threads)
+    return implied(made, missing, float(larger[0].counts.sum()), sigma, threads)
 
 
 def output_rows(total: float, settings: Synthesis) -> int:

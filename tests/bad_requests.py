@@ -33,7 +33,7 @@ SPEC: dict[str, Any] = {
     "privacy": {"epsilon": 1.0, "delta": 1e-9},
     "budget": {"epsilon": 5.0, "delta": 1e-9},
     "columns": COLUMNS,
-    "split": {"one_way": 0.3, "selection": 0.05, "measurement": 0.65},
+    "split": {"one_way": 0.25, "selection": 0.02, "measurement": 0.73},
     "compression": {"sigmas": 3.0},
     "selection": {"gamma": 5000},
     "consistency": {"rounds": 10},

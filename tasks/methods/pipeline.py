@@ -156,7 +156,7 @@ def _round(
     recode, found = known.consistent(task, domain)
     total = compress_domain.noisy_total(recode)
     seed = residual_scores.seed_of(task.seed, number)
-    settings = task.settings.synthesis.model_copy(update={"seed": seed})
+    settings = task.settings.synthesis.model_copy(update={"oversample": 1, "seed": seed})
     made = _coarse_rows(task, found, domain, settings, residual_scores.rows_so_far(total))
     cliques = residual_scores.candidates(pairs, domain, selection.max_cells, selection.gamma, triples=adaptive.triples)
     asked = [

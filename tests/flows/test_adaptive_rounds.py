@@ -34,7 +34,7 @@ from tasks.privacy.accountant import rho_for
 from tasks.privacy.noise import SeededNoise
 from tests.specs import COLUMNS, make_spec, people
 
-ROUNDS = {"rounds": 2, "share": 0.6, "scores": 0.2}
+ROUNDS = {"rounds": 2, "share": 0.6, "scores": 0.2, "triples": True}
 LOOKS = (
     "one_way_marginals",
     "indif_scores",

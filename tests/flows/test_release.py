@@ -119,7 +119,7 @@ def test_receipts_ledger_and_certificate_agree_exactly(spec: ReleaseSpec) -> Non
         for stage in ("one_way", "scores", "measured")
     ]
     costs = [sum(q.rho for q in stage) for stage in receipts]
-    budgets = [rho * 3 / 10, rho / 20, rho * 13 / 20]
+    budgets = [rho / 4, rho / 50, rho * 73 / 100]
     for stage, cost in zip(certificate["stages"], costs, strict=True):
         assert cost <= Fraction(stage["rho_spent"]) < cost + Fraction(1, 10**30)
     assert [Fraction(s["rho_budget"]) for s in certificate["stages"]] == budgets
@@ -233,7 +233,7 @@ def test_other_synthesis_settings_cost_nothing_and_other_gamma_costs_stage_three
     assert merged.drawn == ("measure_marginals",)
     gamma = run(changed(spec, selection={"combine_cliques": True, "gamma": 4_999}))
     assert gamma.drawn == ("measure_marginals",)
-    assert spent() == cost + 2 * rho_for(1.0, 1e-9, "gaussian") * 13 / 20
+    assert spent() == cost + 2 * rho_for(1.0, 1e-9, "gaussian") * 73 / 100
 
 
 def test_scores_against_exact_one_ways_draw_from_the_scores_on(spec: ReleaseSpec) -> None:

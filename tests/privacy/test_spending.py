@@ -131,7 +131,7 @@ def test_08_mutant_one_ways_that_are_not_paid_for(places: Path, save: Save, monk
     plan = one_way_marginals.plan
 
     def for_all_of_it(domain: Any, rho: Fraction, records: int, **how: Any) -> list[Query]:
-        return plan(domain, rho / Fraction(3, 10), records, **how)
+        return plan(domain, rho / Fraction(1, 4), records, **how)
 
     monkeypatch.setattr(steps.one_way_marginals, "plan", for_all_of_it)
     spec = few(save(people(300)), accountant="tight")

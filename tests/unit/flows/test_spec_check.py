@@ -73,7 +73,7 @@ def test_noise_follows_the_formula() -> None:
     """sigma^2 = k^2 d / (2 rho1), and 3 more if Gaussian: twice the records, twice the noise; more budget, less."""
     for accountant, smoothing in (("gaussian", 3), ("tight", 0), ("paper", 0)):
         chosen: dict[str, Any] = {"accountant": accountant}
-        rho = rho_for(1.0, 1e-9, accountant) * Fraction(3, 10)  # type: ignore[arg-type]
+        rho = rho_for(1.0, 1e-9, accountant) * Fraction(1, 4)  # type: ignore[arg-type]
         base = check(spec_of(**chosen)).noise[0]
         assert base.queries == 4 and base.sigma**2 == pytest.approx(float(4 / (2 * rho)) + smoothing)
         double = check(spec_of(**chosen, unit={"person_id": "pid", "max_records": 2})).noise[0]

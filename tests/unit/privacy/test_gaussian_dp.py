@@ -209,7 +209,7 @@ def composed(mix: list[tuple[float, int, int]], step: float, *, upper: bool) -> 
 
 def release_mix(rho: Fraction) -> list[tuple[float, int, int]]:
     """14 one-ways and 91 scores at equal shares, 42 marginals at shares 1:2:4, as `privsyn release` would split."""
-    one_ways, scores, measured = (rho * share for share in (Fraction(3, 10), Fraction(1, 20), Fraction(13, 20)))
+    one_ways, scores, measured = (rho * share for share in (Fraction(1, 4), Fraction(1, 50), Fraction(73, 100)))
     parts = [(one_ways / 14, 1, 14), (scores / 91, 1, 91)]
     parts += [(measured * weight / 98, 1, 14) for weight in (1, 2, 4)]
     return [(sigma_for(share, k, "gaussian"), k, times) for share, k, times in parts]

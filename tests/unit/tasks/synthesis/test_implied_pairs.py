@@ -1,0 +1,96 @@
+"""Pairs that nobody measured: which, on how many rows, and that chance has less part in them."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from data_contracts.domain import Domain
+from data_contracts.spec import Synthesis
+from tasks.kernels.counting import CodeTable, count
+from tasks.marginals import Marginal
+from tasks.synthesis.implied_pairs import MOST_CELLS, MOST_ROWS, implied, missing_pairs, times_the_rows
+from tasks.synthesize import synthesize
+
+DOMAIN = Domain.of(dict.fromkeys("abcde", 6))
+
+
+def chain(rows: int, seed: int = 0) -> tuple[list[Marginal], np.ndarray]:
+    """One-ways and the pairs of a chain of noisy copies, exact, and the chain's true joint of its two ends."""
+    rng = np.random.default_rng(seed)
+    copy = 0.5 * np.eye(6) + 0.5 * rng.dirichlet(np.ones(6), 6)
+    first = rng.dirichlet(np.ones(6) * 4)
+    ones, pairs, ends = [first], [], np.diag(first)
+    for _ in "bcde":
+        pairs.append(ones[-1][:, None] * copy)
+        ones.append(ones[-1] @ copy)
+        ends = ends @ copy
+    found = [Marginal((a,), p * rows) for a, p in zip("abcde", ones, strict=True)]
+    found += [
+        Marginal((a, b), p * rows, 1.0) for (a, b), p in zip(zip("abcd", "bcde", strict=True), pairs, strict=True)
+    ]
+    return found, ends
+
+
+def test_missing_are_the_pairs_inside_no_marginal() -> None:
+    domain = Domain.of({"a": 2, "b": 9, "c": 3, "d": 4})
+    found = missing_pairs([("a",), ("b", "a"), ("b", "c", "d")], domain)
+    assert found == [("a", "c"), ("a", "d")]
+    wide = Domain.of({"a": 2_500, "b": 2_000, "c": 3, "d": 4})
+    assert ("a", "b") not in missing_pairs([], wide) and wide.cells(("a", "b")) > MOST_CELLS
+    assert len(missing_pairs([], wide)) == 5
+
+
+def test_more_rows_are_made_for_small_tables_only() -> None:
+    assert times_the_rows(10_000, 10, 4) == 4
+    assert times_the_rows(10_000, 10, 1) == 1
+    assert times_the_rows(MOST_ROWS // 2, 10, 4) == 2
+    assert times_the_rows(MOST_ROWS, 10, 4) == 1
+    assert times_the_rows(100_000, 300, 4) == 1
+    assert times_the_rows(0, 10, 4) == 1
+
+
+def test_counts_are_scaled_to_the_marginals_total() -> None:
+    made = CodeTable(Domain.of({"a": 2, "b": 2}), (np.array([0, 0, 1, 1], np.uint8), np.array([0, 1, 1, 1], np.uint8)))
+    (pair,) = implied(made, [("a", "b")], 10.0, 3.0, 1)
+    assert pair.counts.tolist() == [[2.5, 2.5], [0.0, 5.0]]
+    assert pair.sigma == pytest.approx((36 + 2.5**2) ** 0.5)  # a mean cell holds 1 row, 2.5 records, give or take 1
+
+
+def test_exact_marginals_are_followed_alone() -> None:
+    marginals, _ = chain(2_000)
+    exact = [Marginal(m.attributes, m.counts) for m in marginals]
+    plain, more = (synthesize(exact, DOMAIN, Synthesis(oversample=o), 2_000, 1) for o in (1, 8))
+    assert all(np.array_equal(x, y) for x, y in zip(plain.columns, more.columns, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_pair_that_was_not_measured_is_closer_to_what_the_measured_ones_imply(seed: int) -> None:
+    rows = 4_000
+    marginals, ends = chain(rows, seed)
+    errors = []
+    for oversample in (1, 16):
+        made = synthesize(marginals, DOMAIN, Synthesis(seed=seed, oversample=oversample), rows, 1)
+        errors.append(np.abs(count(made, ("a", "e")) / rows - ends).sum())
+        for pair in zip("abcd", "bcde", strict=True):
+            wanted = next(m.counts for m in marginals if m.attributes == pair)
+            assert np.abs(count(made, pair) - wanted).sum() < 0.01 * rows  # what was measured is not given up for it
+    assert errors[1] < 0.8 * errors[0]
+
+
+def test_where_every_pair_is_measured_nothing_is_added() -> None:
+    rng = np.random.default_rng(0)
+    domain = Domain.of({"a": 3, "b": 3, "c": 3})
+    rows = CodeTable(domain, tuple(rng.integers(0, 3, 500).astype(np.uint8) for _ in range(3)))
+    cliques = [("a",), ("b",), ("c",), *combinations("abc", 2)]
+    marginals = [Marginal(c, count(rows, c).astype(float), 1.0) for c in cliques]
+    plain, more = (synthesize(marginals, domain, Synthesis(oversample=o), 500, 1) for o in (1, 8))
+    assert all(np.array_equal(x, y) for x, y in zip(plain.columns, more.columns, strict=True))
+
+
+def test_rows_do_not_depend_on_the_threads() -> None:
+    marginals, _ = chain(3_000)
+    one, two = (synthesize(marginals, DOMAIN, Synthesis(), 3_000, threads) for threads in (1, 2))
+    assert all(np.array_equal(x, y) for x, y in zip(one.columns, two.columns, strict=True))
