@@ -274,7 +274,7 @@ def test_a_table_that_no_run_made_is_refused_although_the_manifest_agrees(
 ) -> None:
     cost = spent()
     replace_table(Path(release.released), Path(spec.data))
-    with pytest.raises(RequestError, match=r"RELEASE: .*is not the table that the private folder recorded") as refused:
+    with pytest.raises(RequestError, match=r"RELEASE: .*is not the one that the private folder recorded") as refused:
         ask(release)
     assert (refused.value.exit_code, spent()) == (2, cost)
     assert {p.name for p in Settings().released_root.iterdir()} == {release.run}
