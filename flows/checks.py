@@ -79,9 +79,15 @@ def check_stage(stage: str, queries: Iterable[Query], budget: Fraction) -> None:
 def _schema_failures(contract: TableContract, table: pa.Table, expected: pa.Schema | None) -> list[Failure]:
     if expected is None or table.schema.equals(expected):
         return []
-    want, have = set(map(str, expected)), set(map(str, table.schema))
-    wrong = sorted(want ^ have) or ["column order"]
-    return [{"table": contract.name, "column": w, "expectation": "schema"} for w in wrong]
+    want, have = ({_field(f) for f in schema} for schema in (expected, table.schema))
+    wrong = [(field, "schema: missing") for field in sorted(want - have)]
+    wrong += [(field, "schema: not asked for") for field in sorted(have - want)]
+    wrong = wrong or [("all", "schema: order of the columns")]
+    return [{"table": contract.name, "column": field, "expectation": what} for field, what in wrong]
+
+
+def _field(field: pa.Field) -> str:
+    return f"{field.name} ({field.type}{'' if field.nullable else ', not null'})"
 
 
 def _run(name: str, expectations: Iterable[Expectation], table: pa.Table) -> list[Failure]:

@@ -229,6 +229,8 @@ def test_a_broken_contract_is_a_table_on_the_run_page(spec: ReleaseSpec, monkeyp
     rows = json.loads(str(shown.data))
     assert rows
     assert {row["table"] for row in rows} == {"pairs"}
+    assert {"table": "pairs", "column": "score (double)", "expectation": "schema: missing"} in rows
+    assert {"table": "pairs", "column": "score (string)", "expectation": "schema: not asked for"} in rows
     assert not (Settings().released_root / "people").exists()
 
 
