@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -42,12 +43,19 @@ class Server:
     page: str
 
     def ask(self, path: str, content: Any = None) -> Any:
-        """GET, or POST of ``content``, as JSON."""
+        """GET, or POST of ``content``, as JSON; asked again where the server's database was locked (it did nothing)."""
         data = None if content is None else json.dumps(content).encode()
         headers = {"content-type": "application/json"}
         request = urllib.request.Request(f"{self.page}/api{path}", data, headers)  # noqa: S310 - http
-        with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310
-            return json.load(answer)
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310
+                    return json.load(answer)
+            except urllib.error.HTTPError as error:
+                if error.code != 503 or time.monotonic() > end:
+                    raise
+                time.sleep(1)
 
     def runs(self) -> list[dict[str, Any]]:
         """All flow runs, oldest first."""
@@ -76,6 +84,7 @@ def server(folder: Path) -> Iterator[Server]:
         "PREFECT_HOME": str(folder / "prefect"),
         "PREFECT_SERVER_API_PORT": str(port),
         "PREFECT_WORKER_QUERY_SECONDS": "2",
+        "PREFECT_SERVER_DATABASE_TIMEOUT": "60",  # seconds that a statement may wait for the file's lock
         "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "0.5",
         "PRIVSYN_OUT": str(folder / "out"),
         "PRIVSYN_LEDGER": str(folder / "ledger.sqlite"),
