@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from data_contracts.spec import Split
 from flows.release import release
 from flows.steps import STEPS
 from tests.browser.prefect_ui import ROOT, Page, Server, eventually, server
@@ -102,7 +103,7 @@ def test_the_form_shows_fields_with_descriptions_limits_choices_and_defaults(pla
     assert page.choices("spec", "Preset") == ["default", "paper"]
     assert page.choices("spec", "Accountant") == ["gaussian", "tight", "paper"]
     assert page.choices("spec", "Split", "Again") == ["true", "false"]
-    assert "Empty: 0.3; with the preset paper, 0.1." in page.field("spec", "Split", "One Way").text
+    assert f"Empty: {Split().one_way}; with the preset paper, 0.1." in page.field("spec", "Split", "One Way").text
     columns = page.field("spec", "Columns").find_element("css selector", "textarea").get_attribute("value")
     assert '"kind": "categorical"' in str(columns)
     gamma = page.field("spec", "Selection", "Gamma").find_element("css selector", "input").get_attribute("value")
