@@ -241,7 +241,7 @@ def test_scores_against_exact_one_ways_draw_from_the_scores_on(spec: ReleaseSpec
     cost = spent()
     paper = run(changed(spec, selection={"scores": "indif"}))
     assert paper.drawn == ("indif_scores", "measure_marginals")
-    assert spent() == cost + rho_for(1.0, 1e-9, "gaussian") * 14 / 20
+    assert spent() == cost + rho_for(1.0, 1e-9, "gaussian") * 3 / 4
     receipts = [
         receipts_from_table(pq.read_table(Path(s.released) / "marginals/scores_receipts.parquet"))
         for s in (run(spec), paper)
@@ -383,7 +383,7 @@ def test_one_column_needs_no_scores_and_a_cached_rerun_reserves_nothing(spec: Re
     entries = len(Ledger(Settings().ledger).entries("people"))
     assert run(alone).drawn == ()
     assert len(Ledger(Settings().ledger).entries("people")) == entries
-    assert spent() == rho_for(1.0, 1e-9, "gaussian") * 19 / 20
+    assert spent() == rho_for(1.0, 1e-9, "gaussian") * 49 / 50
 
 
 def test_a_changed_cap_is_refused(spec: ReleaseSpec) -> None:
