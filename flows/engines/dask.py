@@ -32,6 +32,7 @@ TASK_ROWS = 1 << 22
 _TASKS_A_WORKER = 4  # partitions of a small table for each worker, so that unequal speeds even out
 _ADDED = 4  # counts added up by one task: a worker holds that many at once
 _CONNECT = "15s"
+_NO_PAGES = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
 _NO_LIMIT = 0  # of a worker's memory: with one, Dask would write exact counts to a temporary folder when short of it
 
 
@@ -52,6 +53,7 @@ class DaskEngine:
         if self._client is not None:
             return
         try:
+            import dask
             import distributed
         except ImportError:
             raise RequestError(
@@ -60,10 +62,12 @@ class DaskEngine:
                 "engine.kind",
             ) from None
         if self._choice.address is None:
-            self._cluster = distributed.LocalCluster(
-                n_workers=self._choice.workers or thread_count(0), threads_per_worker=1, processes=True,
-                dashboard_address=None, security=True, memory_limit=_NO_LIMIT, silence_logs=50,
-            )  # fmt: skip
+            with dask.config.set(_NO_PAGES):
+                self._cluster = distributed.LocalCluster(
+                    n_workers=self._choice.workers or thread_count(0), threads_per_worker=1, processes=True,
+                    dashboard_address=None, scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+                    security=True, memory_limit=_NO_LIMIT, silence_logs=50,
+                )  # fmt: skip
         try:
             where = self._cluster or self._choice.address
             self._client = distributed.Client(where, timeout=_CONNECT, set_as_default=False)
