@@ -4,8 +4,8 @@ Belongs here: the generator of the table, chunk by chunk, and CPU time and peak 
 Does not belong here: growth over several sizes (growth.py), accuracy of shards (shards.py).
 
 The table lies in a temporary folder and is deleted afterwards, as is all that the release writes (about four times the
-table's own size).  Time is CPU time in all threads and, with Dask, all workers; memory is this process's own peak in the
-step, imports included, and that of its largest child.
+table's own size).  Time is CPU time in all threads and, with Dask, all workers; memory is this process's own peak in
+the step, imports included, and that of its largest child.
 """
 
 from __future__ import annotations

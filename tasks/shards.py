@@ -4,8 +4,8 @@ Belongs here: the sizes of the shards, their random streams, and cutting a strea
 here: making rows (synthesize.py, append_attributes.py, decode.py), files.
 
 Every shard follows the same marginals, scaled to its rows.  Two things keep the shards together about as close to them
-as a table made at once.  Rounding: 50 shards that each round 0.4 records to 0 would lose 20.  So shard b of k rounds with
-the offset u + b / k, where u is the table's own; by Hermite's identity,
+as a table made at once.  Rounding: 50 shards that each round 0.4 records to 0 would lose 20.  So shard b of k rounds
+with the offset u + b / k, where u is the table's own; by Hermite's identity,
 floor(x) + floor(x + 1/k) + ... + floor(x + (k-1)/k) = floor(k x), the shards' whole numbers then add up to the table's
 own rounding.  And what is left over: the records that a shard has too many or too few in a cell, after its sweeps,
 are asked of the next one (:data:`Leftovers`), so that only the last shard's remain.  GUM has neither.

@@ -32,7 +32,7 @@ TASK_ROWS = 1 << 22
 _TASKS_A_WORKER = 4  # partitions of a small table for each worker, so that unequal speeds even out
 _ADDED = 4  # counts added up by one task: a worker holds that many at once
 _CONNECT = "15s"
-_NO_PAGES = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
+_NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
 _NO_LIMIT = 0  # of a worker's memory: with one, Dask would write exact counts to a temporary folder when short of it
 
 
