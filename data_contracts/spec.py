@@ -23,7 +23,7 @@ from data_contracts.publication import About, Format, checked_formats
 MAX_COLUMNS = 5_000
 
 SHARD_ROWS = 2_000_000
-"""Rows of a shard of the synthetic table at most, unless the spec says otherwise: docs/operations.md has the figures."""
+"""Rows of a shard of the synthetic table at most, unless the spec says otherwise; figures: docs/operations.md."""
 
 
 class Unit(FrozenModel):
