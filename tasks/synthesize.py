@@ -71,7 +71,7 @@ def synthesize(
         chosen = [columns[i] for i in numbers]
         own = [m for m in marginals if m.attributes and m.attributes[0] in group]
         report = _reporter(progress, g, len(groups), steps)
-        if settings.method == "sweep":
+        if settings.method == "sweep" and shard.of == 1:
             own += _implied(own, Domain.of({a: domain.size(a) for a in group}), settings, rows, threads)
         targets = [_target(m, group, rows) for m in own]
         if settings.method == "sweep":

@@ -11,6 +11,7 @@ from data_contracts.domain import Domain
 from data_contracts.spec import Synthesis
 from tasks.kernels.counting import CodeTable, count
 from tasks.marginals import Marginal
+from tasks.shards import shards
 from tasks.synthesis.implied_pairs import MOST_CELLS, MOST_ROWS, implied, missing_pairs, times_the_rows
 from tasks.synthesize import synthesize
 
@@ -88,6 +89,15 @@ def test_where_every_pair_is_measured_nothing_is_added() -> None:
     marginals = [Marginal(c, count(rows, c).astype(float), 1.0) for c in cliques]
     plain, more = (synthesize(marginals, domain, Synthesis(oversample=o), 500, 1) for o in (1, 8))
     assert all(np.array_equal(x, y) for x, y in zip(plain.columns, more.columns, strict=True))
+
+
+def test_shards_follow_the_measured_marginals_alone() -> None:
+    marginals, _ = chain(3_000)
+    for shard in shards(3_000, Synthesis(shard_rows=1_000)):
+        plain, more = (
+            synthesize(marginals, DOMAIN, Synthesis(oversample=o), shard.rows, 1, None, shard) for o in (1, 4)
+        )
+        assert all(np.array_equal(x, y) for x, y in zip(plain.columns, more.columns, strict=True))
 
 
 def test_rows_do_not_depend_on_the_threads() -> None:
