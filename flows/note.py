@@ -7,7 +7,6 @@ the certificate, the public spec or the size of the synthetic table.
 from __future__ import annotations
 
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from data_contracts.certificate import Certificate
@@ -19,7 +18,7 @@ from data_contracts.columns import (
     NumberColumn,
 )
 from data_contracts.spec import ReleaseSpec
-from flows.formats.csv_file import formula_like
+from flows.formats.csv_file import csv_name, formula_like
 from flows.formats.described import null_text, ranges_of
 from flows.step import Request, base_name
 from tasks.shards import shards
@@ -198,7 +197,7 @@ def _csv(request: Request, rows: int) -> str:
         else ""
     )
     return (
-        f"- `{Path(table_name(request.spec, rows)).with_suffix('.csv')}`: the same table as comma-separated values "
+        f"- `{csv_name(table_name(request.spec, rows))}`: the same table as comma-separated values "
         f"(RFC 4180, UTF-8). {stands} is null; texts stand in quotation marks, dates are ISO 8601.{warning}\n"
     )
 

@@ -30,6 +30,11 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a text begins with that a spreadsheet may take for a formula."""
 
 
+def csv_name(parquet: str) -> str:
+    """The name of the CSV file of a released Parquet file; parts lie apart, so that ``synthetic/`` holds one format."""
+    return parquet.removesuffix(".parquet").replace("synthetic/", "synthetic_csv/") + ".csv"
+
+
 def write_csv(parquet: Path, csv: Path, ranges: Mapping[str, ValueRange]) -> None:
     """Write the rows of the file ``parquet`` to ``csv``, a batch at a time; PrivsynError where the disk refuses.
 

@@ -19,7 +19,10 @@ from data_contracts.spec import ReleaseSpec
 from data_contracts.tables import ValueRange
 from tasks.codecs import plan
 
-_TABLE = re.compile(r"synthetic(/part-[0-9]+)?\.(parquet|csv)")
+_TABLES = {
+    "parquet": re.compile(r"synthetic(/part-[0-9]+)?\.parquet"),
+    "csv": re.compile(r"synthetic(_csv/part-[0-9]+)?\.csv"),
+}
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class Described:
 
     def tables(self, suffix: str) -> list[str]:
         """The files that hold the synthetic rows in this format, in order: one, or the parts of a folder."""
-        return sorted(n for n in self.files if (m := _TABLE.fullmatch(n)) and m[2] == suffix)
+        return sorted(name for name in self.files if _TABLES[suffix].fullmatch(name))
 
 
 def ranges_of(spec: ReleaseSpec, column_order: tuple[str, ...]) -> dict[str, ValueRange]:

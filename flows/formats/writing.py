@@ -14,7 +14,7 @@ from typing import Any
 from data_contracts.certificate import Certificate
 from data_contracts.spec import ReleaseSpec
 from flows.formats import croissant, data_package, registry
-from flows.formats.csv_file import write_csv
+from flows.formats.csv_file import csv_name, write_csv
 from flows.formats.described import Described, files_in, ranges_of
 
 
@@ -23,7 +23,9 @@ def write_tables(folder: Path, spec: ReleaseSpec, column_order: Sequence[str]) -
     if "csv" in spec.formats:
         ranges = ranges_of(spec, tuple(column_order))
         for parquet in synthetic_files(folder):
-            write_csv(parquet, parquet.with_suffix(".csv"), ranges)
+            csv = folder / csv_name(parquet.relative_to(folder).as_posix())
+            csv.parent.mkdir(exist_ok=True)
+            write_csv(parquet, csv, ranges)
 
 
 def synthetic_files(folder: Path) -> list[Path]:

@@ -116,7 +116,7 @@ def test_a_table_in_parts_has_its_formats_in_parts(spec: ReleaseSpec) -> None:
         f"synthetic/part-{i:05d}.parquet" for i in range(3)
     }
     added = add_formats(summary.run, ["csv"], Settings())
-    assert added.files == tuple(f"synthetic/part-{i:05d}.csv" for i in range(3))
+    assert added.files == tuple(f"synthetic_csv/part-{i:05d}.csv" for i in range(3))
     assert is_whole(folder)
     assert disagreements() == []
     assert frictionless.validate(str(folder / "datapackage.json")).valid

@@ -92,5 +92,5 @@ def test_evaluation_and_quality_figures_read_all_parts(places: Path, save: Save)
 def test_with_csv_beside_the_parts_the_release_is_still_read(places: Path, save: Save) -> None:
     done = run(few(save(people(300)), synthesis=SHARDS, formats=["parquet", "csv"]))
     release = open_release(done.run, Settings())
-    assert len(list((Path(done.released) / "synthetic").glob("*.csv"))) == 4
+    assert len(list((Path(done.released) / "synthetic_csv").glob("*.csv"))) == 4
     assert read_table(release.synthetic, release.encoding, release.spec, "RELEASE").fine.rows == 1_000

@@ -60,7 +60,8 @@ def test_parts_are_one_set_of_records(tmp_path: Path) -> None:
     found = rows(tmp_path, spec)
     assert sorted(found, key=repr) == sorted(expected(spec, 50), key=repr)
     listed = {f.id for f in load(tmp_path).metadata.file_objects}
-    assert {f"synthetic/part-{i:05d}.{kind}" for i in range(3) for kind in ("csv", "parquet")} <= listed
+    kinds = (("synthetic_csv", "csv"), ("synthetic", "parquet"))
+    assert {f"{where}/part-{i:05d}.{kind}" for i in range(3) for where, kind in kinds} <= listed
 
 
 def test_every_file_is_there_with_its_hash(tmp_path: Path) -> None:

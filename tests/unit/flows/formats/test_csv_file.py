@@ -182,7 +182,7 @@ def test_no_rows_leave_the_header(tmp_path: Path) -> None:
 def test_parts_are_written_one_by_one(tmp_path: Path) -> None:
     spec = awkward()
     release = described(spec, tmp_path, rows=50, parts=3)
-    assert release.tables("csv") == [f"synthetic/part-{i:05d}.csv" for i in range(3)]
+    assert release.tables("csv") == [f"synthetic_csv/part-{i:05d}.csv" for i in range(3)]
     null = null_text(release.ranges)
     parts = [pq.read_table(tmp_path / n, partitioning=None) for n in release.tables("parquet")]
     back = [read(tmp_path / n, p, null) for n, p in zip(release.tables("csv"), parts, strict=True)]

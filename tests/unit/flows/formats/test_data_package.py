@@ -74,7 +74,7 @@ def test_parts_share_one_schema_and_are_valid(tmp_path: Path) -> None:
     assert problems(tmp_path) == []
     package = json.loads((tmp_path / "datapackage.json").read_text(encoding="utf-8"))
     assert [r["path"] for r in package["resources"]] == [
-        *(f"synthetic/part-{i:05d}.csv" for i in range(3)),
+        *(f"synthetic_csv/part-{i:05d}.csv" for i in range(3)),
         *(f"synthetic/part-{i:05d}.parquet" for i in range(3)),
     ]
     assert {r["schema"] for r in package["resources"]} == {"schema.json"}
