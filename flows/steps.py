@@ -278,7 +278,7 @@ SELECT_PAIRS = Step(
     {"pairs": tables.PAIRS},
     lambda r: {**stage(r, "measure_marginals"), "again": r.spec.split.again, **_choice(r)},
     _select,
-    version=2,
+    version=3,
 )
 COMBINE_CLIQUES = Step(
     "combine_cliques",

@@ -6,7 +6,8 @@ Not in the paper.  Made of released counts and public noise: costs no budget.
 
 A score is the L1 distance of a pair from independence.  Two things make it too large.  The noise of the one-ways moves
 the reference itself: the expected distance that this alone would make is taken off in squares, as errors add.  And the
-pairs of largest score are, among many, those whose noise was largest: half a standard deviation is taken off all.
+pairs of largest score are, among many, those whose noise was largest: half a standard deviation is taken off all, and
+scores whose noise is larger than half the table are not used.
 What is left is spread over the cells in proportion to their expected counts.
 
 One-ways are in every marginal of their attribute, measured or not, so an error of theirs is worth more than one of a
@@ -33,6 +34,9 @@ Floats = NDArray[np.float64]
 CAUTION = 0.5
 """Standard deviations of a score's noise that are taken off it."""
 
+SILENT = 0.5
+"""Scores whose noise is above this share of all records say nothing: with them, pairs would be chosen by noise."""
+
 IMPORTANCE = 0.3
 """In how many of the pairs of its attribute an error of a one-way shows, as a share of them."""
 
@@ -55,7 +59,7 @@ def pair_departures(
     first = _columns(grouped, [a for a, _ in pairs], axis=2)
     second = _columns(grouped, [b for _, b in pairs], axis=1)
     share, cells = first[0] * second[0], first[1] * second[1]
-    left = np.maximum(np.asarray(scores, dtype=np.float64) - CAUTION * sigma, 0.0)
+    left = _cautious(scores, sigma, reference)
     if noisy_reference:
         explained = np.sqrt(first[2] * second[0] ** 2 + first[0] ** 2 * second[2])
         own = _MEAN * (cells * explained).sum(axis=(1, 2))
@@ -81,10 +85,17 @@ def clique_departures(cliques: Sequence[Clique], scores: Sequence[float], sigma:
         own = table[[number[a] for a in members]]
         share = (share[:, :, None] * own[:, None, 0]).reshape(len(cliques), -1)
         cells = (cells[:, :, None] * own[:, None, 1]).reshape(len(cliques), -1)
-    left = np.maximum(np.asarray(scores, dtype=np.float64) - CAUTION * sigma, 0.0)
+    left = _cautious(scores, sigma, reference)
     mass = (cells * share).sum(axis=1)
     scale = np.divide(left, _MEAN * mass, out=np.zeros_like(left), where=mass > 0)
     return Departures(scale[:, None] * share, cells)
+
+
+def _cautious(scores: Sequence[float], sigma: float, reference: Reference) -> Floats:
+    """The scores less CAUTION times their noise, at least 0; all 0 where that noise hides everything (SILENT)."""
+    if sigma > SILENT * reference.total:
+        return np.zeros(len(scores))
+    return np.maximum(np.asarray(scores, dtype=np.float64) - CAUTION * sigma, 0.0)
 
 
 def one_way_departures(recode: Recode) -> Departures:

@@ -10,8 +10,16 @@ import pytest
 from data_contracts.receipts import Query
 from data_contracts.spec import Compression
 from tasks.compress_domain import Recode, compress_domain
+from tasks.indif_scores import Reference
 from tasks.make_consistent import coarse_one_ways
-from tasks.pair_departures import CAUTION, IMPORTANCE, one_way_departures, pair_departures
+from tasks.pair_departures import (
+    CAUTION,
+    IMPORTANCE,
+    SILENT,
+    clique_departures,
+    one_way_departures,
+    pair_departures,
+)
 
 MEAN = math.sqrt(2 / math.pi)
 
@@ -45,6 +53,16 @@ def test_noise_of_the_score_and_of_the_one_ways_is_taken_off() -> None:
     for score in (own, 0.0, -50.0):
         nothing = pair_departures([("a", "b")], [score], 10.0, recode, noisy_reference=True)
         assert nothing.error(np.zeros(1)) == pytest.approx([0.0])
+
+
+def test_scores_in_which_noise_hides_everything_say_nothing() -> None:
+    recode = recoded({"a": [600, 400], "b": [500, 500]}, 1.0)
+    total = Reference.of(recode).total
+    for sigma, heard in ((total * SILENT * 0.99, True), (total * SILENT * 1.01, False)):
+        found = pair_departures([("a", "b")], [1_900.0], sigma, recode, noisy_reference=True)
+        again = clique_departures([("a", "b")], [1_900.0], sigma, recode)
+        assert (found.error(np.zeros(1)) > 1_000).all() == (again.error(np.zeros(1)) > 1_000).all() == heard
+        assert heard or found.error(np.zeros(1)) == 0
 
 
 def test_codes_without_a_count_depart_by_nothing() -> None:
