@@ -16,6 +16,9 @@ from data_contracts.columns import FrozenModel
 MOST_ROUNDS = 9
 """Further rounds at most."""
 
+LEAST_SHARE = 0.01
+"""Smallest part that anything may be split into here: less would draw noise that no integer holds, after paying."""
+
 
 class RoundShares(NamedTuple):
     """The third stage's budget: of its first measurement, and of the scores and the measurement of each further round.
@@ -40,12 +43,15 @@ class Adaptive(FrozenModel):
     )
     share: float = Field(
         default=0.5,
-        gt=0,
-        lt=1,
+        ge=LEAST_SHARE,
+        le=1 - LEAST_SHARE,
         description="Share of the third stage's budget that is kept for the further rounds, in equal parts.",
     )
     scores: float = Field(
-        default=0.1, gt=0, lt=1, description="Share of a round's budget that asking where the rows are worst costs."
+        default=0.1,
+        ge=LEAST_SHARE,
+        le=1 - LEAST_SHARE,
+        description="Share of a round's budget that asking where the rows are worst costs.",
     )
     triples: bool = Field(
         default=False,

@@ -113,7 +113,7 @@ class IntegerColumn(_Binned):
             return tuple(float(e) for e in (*self.edges[:-1], self.max + 1))
         span = self.max - self.min + 1
         bins = self.bins or (span if span <= MAX_EXACT_INTEGERS else DEFAULT_BINS)
-        bins = min(bins, span)
+        bins = max(1, min(bins, span))  # an empty range is refused by its bounds
         return tuple(float(self.min + (span * i) // bins) for i in range(bins + 1))
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from data_contracts.adaptive import MOST_ROUNDS
 from data_contracts.domain import Clique
 from data_contracts.evaluation import OneWay, Pair, SizeError, StageError
 from flows.errors import RequestError
@@ -74,7 +75,8 @@ class ReleasedTables:
     def _read(cls, where: Path, encoding: EncodingPlan) -> ReleasedTables:
         first = recode_from_table(pq.read_table(where / "recode.parquet"))
         domain = coarse_domain(first)
-        files = [where / "measured.parquet", *sorted(where.glob("round_?_measured.parquet"))]
+        further = (where / f"round_{n}_measured.parquet" for n in range(2, MOST_ROUNDS + 2))
+        files = [where / "measured.parquet", *(file for file in further if file.exists())]
         receipts = [pq.read_table(file.with_name(f"{file.stem}_receipts.parquet")) for file in files]
         queries, answers = noisy.all_measured(receipts, [pq.read_table(file) for file in files])
         recode = refined(first, queries, answers, encoding.groups)

@@ -93,6 +93,7 @@ def _round(n: int) -> Round:
             {"codes": tables.SYNTHETIC_CODES},
             lambda r: {"consistency": r.spec.consistency.model_dump(), "synthesis": _synthesis(r, n)},
             lambda r, i, p: _rows_so_far(r, i, p, n),
+            version=_versions(steps.MAKE_CONSISTENT, steps.SYNTHESIZE, steps.APPEND_ATTRIBUTES),
         ),
         ReleaseStep(
             scores,
@@ -115,6 +116,7 @@ def _round(n: int) -> Round:
             {"cliques": tables.CLIQUES},
             lambda r: {**steps.stage(r, f"{MEASURE_AGAIN}{n}"), "again": r.spec.split.again},
             lambda r, i, p: _select(r, i, scores, f"{MEASURE_AGAIN}{n}"),
+            version=_versions(steps.SELECT_PAIRS, steps.COMBINE_CLIQUES),
         ),
         replace(
             steps.MEASURE_MARGINALS,
@@ -125,6 +127,11 @@ def _round(n: int) -> Round:
             plan=lambda r, i: steps.plan_measure(r, i, f"{MEASURE_AGAIN}{n}", f"{choice}.cliques"),
         ),
     )
+
+
+def _versions(*same: Step) -> int:
+    """A version that is raised whenever one of the steps with the same code is."""
+    return sum(step.version for step in same)
 
 
 def _synthesis(request: Request, n: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,18 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from data_contracts.adaptive import Adaptive
+from data_contracts.adaptive import MOST_ROUNDS, Adaptive
 from data_contracts.artifacts import Kind
 from data_contracts.receipts import total_rho
 from data_contracts.spec import ReleaseSpec
+from flows import steps
 from flows.direct import release_directly
 from flows.evaluation_details import ReleasedTables
 from flows.evaluation_tables import coded, open_release
 from flows.ledger import Ledger
 from flows.ledger_view import verify_ledger
 from flows.publish import ReleaseSummary
-from flows.rounds import steps_of
+from flows.rounds import rounds, steps_of
 from flows.settings import Settings
 from flows.source import Source
 from flows.step import ReleaseStep
@@ -48,7 +50,7 @@ LOOKS = (
 
 @pytest.fixture
 def spec(places: Path, save: Any) -> ReleaseSpec:
-    return make_spec(data=save(people(2_000)), adaptive=ROUNDS, synthesis={"sweeps": 3})
+    return make_spec(data=save(people(2_000)), adaptive=ROUNDS, synthesis={"sweeps": 3, "seed": 7})
 
 
 def run(spec: ReleaseSpec, **how: Any) -> ReleaseSummary:
@@ -109,7 +111,7 @@ def test_the_rows_are_those_of_the_method_in_memory(spec: ReleaseSpec) -> None:
     encoding = plan(spec, order)
     rows = coded(source.batches(), encoding).fine
     summary = run(spec, noise=SeededNoise(5))
-    task = Task(rows, encoding.groups, 1.0, 1e-9, 1, SeededNoise(5), 0, settings=PipelineSettings.of(spec))
+    task = Task(rows, encoding.groups, 1.0, 1e-9, 1, SeededNoise(5), 7, settings=PipelineSettings.of(spec))
     made = run_pipeline(task, Variant())
     released = coded(pq.read_table(Path(summary.released) / "synthetic.parquet").to_batches(), encoding)
     assert made.fine is not None
@@ -119,7 +121,7 @@ def test_the_rows_are_those_of_the_method_in_memory(spec: ReleaseSpec) -> None:
 def test_again_it_draws_nothing_and_another_share_draws_from_the_first_round_on(spec: ReleaseSpec) -> None:
     first = run(spec)
     assert run(spec).drawn == ()
-    assert run(changed(spec, synthesis={"sweeps": 3, "rows": 500})).drawn == ()  # no part of the rows so far
+    assert run(changed(spec, synthesis={"sweeps": 3, "seed": 7, "rows": 500})).drawn == ()  # no part of the rows so far
     assert run(changed(spec, adaptive={**ROUNDS, "triples": False})).drawn == LOOKS[3:]
     assert run(changed(spec, adaptive={**ROUNDS, "share": 0.5})).drawn == LOOKS[2:]
     without = run(changed(spec, adaptive={}))
@@ -143,10 +145,45 @@ def test_without_rounds_the_steps_are_those_that_are_drawn() -> None:
     assert [type(s) is ReleaseStep for s in steps_of(make_spec(adaptive={"rounds": 1}))[8:12]] == [False, True] * 2
 
 
-@pytest.mark.parametrize(("rounds", "share", "scores"), [(0, 0.5, 0.1), (1, 0.5, 0.1), (3, 0.7, 0.3), (9, 0.1, 0.9)])
-def test_the_rounds_share_the_third_stage_exactly(rounds: int, share: float, scores: float) -> None:
+@pytest.mark.parametrize("step", ["MAKE_CONSISTENT", "SYNTHESIZE", "SELECT_PAIRS"])
+def test_a_rounds_steps_are_newer_when_the_steps_with_their_code_are(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {s.name: s.version for s in rounds(1)[0]}
+    declared = getattr(steps, step)
+    monkeypatch.setattr(steps, step, replace(declared, version=declared.version + 1))
+    after = {s.name: s.version for s in rounds(1)[0]}
+    newer = "select_again_2" if step == "SELECT_PAIRS" else "rows_so_far_2"
+    assert {name for name in after if after[name] != before[name]} == {newer}
+
+
+@pytest.mark.parametrize(("number", "share", "scores"), [(0, 0.5, 0.1), (1, 0.5, 0.1), (3, 0.7, 0.3), (9, 0.1, 0.9)])
+def test_the_rounds_share_the_third_stage_exactly(number: int, share: float, scores: float) -> None:
     whole = Fraction(73, 100)
-    parts = Adaptive(rounds=rounds, share=share, scores=scores).exact(whole)
-    assert parts.first + rounds * (parts.scores + parts.measurement) == whole
-    if rounds:
-        assert parts.scores == whole * Fraction(repr(share)) * Fraction(repr(scores)) / rounds
+    parts = Adaptive(rounds=number, share=share, scores=scores).exact(whole)
+    assert parts.first + number * (parts.scores + parts.measurement) == whole
+    if number:
+        assert parts.scores == whole * Fraction(repr(share)) * Fraction(repr(scores)) / number
+
+
+def test_the_most_rounds_are_all_read_back(places: Path, save: Any) -> None:
+    two = {name: c if name in ("age", "region") else {"kind": "drop"} for name, c in COLUMNS.items()}
+    adaptive = {"rounds": MOST_ROUNDS, "share": 0.9}
+    summary = run(make_spec(two, data=save(people(300)), adaptive=adaptive, synthesis={"sweeps": 1}))
+    folder = Path(summary.released) / "marginals"
+    receipts = [folder / "measured_receipts.parquet", *folder.glob("round_*_measured_receipts.parquet")]
+    assert len(receipts) == 1 + MOST_ROUNDS
+    asked = {q.attributes for file in receipts for q in receipts_from_table(pq.read_table(file))}
+    measured = ReleasedTables.read(open_release(summary.released, Settings()))
+    assert {m.attributes for m in measured.measured} == {a for a in asked if len(a) > 1}
+    queries = [q for file in receipts for q in receipts_from_table(pq.read_table(file))]
+    precision = sum(q.sigma**-2 for q in queries if len(q.attributes) == 2)
+    if measured.measured:
+        assert measured.measured[0].sigma == pytest.approx(precision**-0.5)
+
+
+@pytest.mark.parametrize("field", ["share", "scores"])
+@pytest.mark.parametrize("value", [1e-40, 0.0, 0.999])
+def test_a_share_too_small_to_draw_noise_for_is_refused(field: str, value: float) -> None:
+    with pytest.raises(ValueError, match=field):
+        make_spec(adaptive={"rounds": 1, field: value})
