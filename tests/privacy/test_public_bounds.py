@@ -151,7 +151,7 @@ def settings_of(steps_: tuple[Step, ...], rows: Callable[[], Iterator[pa.RecordB
 def test_17_settings_and_defaults_do_not_depend_on_the_data() -> None:
     """Every setting of every step follows from the spec, without a look at rows; so do those the spec leaves out."""
     assert settings_of(STEPS, no_rows) == settings_of(STEPS, lambda: iter(people(9).to_batches()))
-    assert ReleaseSpec.model_fields.keys() == make_spec().public().keys() | {"data"}
+    assert ReleaseSpec.model_fields.keys() == make_spec().public().keys() | {"data", "engine"}
 
 
 def test_17_mutant_a_setting_that_follows_the_data() -> None:
