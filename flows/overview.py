@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from data_contracts.artifacts import ArtifactRef, Zone
 from data_contracts.receipts import Query
+from flows.engines.base import StoredTable
+from flows.engines.local import LocalEngine
 from flows.report.overview import MarginalOverview, OneWayOverview
 from flows.shell import Shell, StepRefs
 from flows.step import MEASURE, MEASURE_AGAIN
@@ -24,7 +26,7 @@ from flows.store import ZoneError
 from tasks import marginals
 from tasks.codecs import EncodingPlan
 from tasks.compress_domain import AttributeRecode, Recode, coarse_domain, noisy_total, recode_from_table, refined
-from tasks.kernels.counting import CodeTable, count, count_all
+from tasks.kernels.counting import CodeTable, Countable, count_all
 from tasks.marginals import Marginal
 from tasks.metrics.error_sources import expected_l1
 from tasks.noisy import all_measured
@@ -39,14 +41,15 @@ WORST = 5
 class ReleasedInputs:
     """What an overview is made of, all of it released or public.
 
-    ``codes``: the synthetic rows in the compressed domain; ``measured``: the receipts of the measured marginals.
+    ``codes``: the synthetic rows in the compressed domain, counted where they are; ``measured``: the receipts of the
+    measured marginals.
     """
 
     encoding: EncodingPlan
     recode: Recode
     measured: tuple[Query, ...]
     consistent: tuple[Marginal, ...]
-    codes: CodeTable
+    codes: Countable
 
     @classmethod
     def of_run(cls, shell: Shell, refs: Mapping[str, StepRefs]) -> ReleasedInputs:
@@ -67,7 +70,7 @@ class ReleasedInputs:
             [read(ref(f"{step}.receipts")) for step in rounds],
             [read(ref(f"{step}.noisy")) for step in rounds],
             read(ref("make_consistent.marginals")),
-            list(shell.store.read_batches(ref("append_attributes.codes"))),
+            shell.store.stored(ref("append_attributes.codes")),
         )
 
     @classmethod
@@ -78,9 +81,12 @@ class ReleasedInputs:
         receipts: Sequence[pa.Table],
         answers: Sequence[pa.Table],
         consistent: pa.Table,
-        codes: Sequence[pa.RecordBatch],
+        codes: StoredTable | Sequence[pa.RecordBatch],
     ) -> ReleasedInputs:
-        """From released tables: the recode, what each round measured (receipts, answers), marginals and codes."""
+        """From released tables: the recode, what each round measured (receipts, answers), marginals and codes.
+
+        A stored table of codes is read block by block, once for every pass: memory does not grow with its rows.
+        """
         queries, measured = all_measured(receipts, answers)
         found = refined(recode_from_table(recode), queries, measured, encoding.groups)
         domain = coarse_domain(found)
@@ -89,7 +95,9 @@ class ReleasedInputs:
             found,
             tuple(q for q in queries if len(q.attributes) > 1),
             tuple(marginals.from_table(consistent, domain)),
-            CodeTable.from_arrow(codes, domain),
+            LocalEngine().rows(codes, domain)
+            if isinstance(codes, StoredTable)
+            else CodeTable.from_arrow(codes, domain),
         )
 
 
@@ -128,12 +136,14 @@ class Overview:
 
 def overview(released: ReleasedInputs, threads: int = 0) -> Overview:
     """Count the synthetic codes once more and compare; a function of its arguments only, all of them released."""
-    rows = max(released.codes.rows, 1)
     total = max(noisy_total(released.recode), 1.0)
     consistent = {m.attributes: _shares(m.counts) for m in released.consistent}
     one_ways, columns = [], []
-    for attribute in released.codes.domain.attributes:
-        made = count(released.codes, (attribute,)) / rows
+    attributes, rows = released.codes.domain.attributes, 1
+    alone = count_all(released.codes, [(attribute,) for attribute in attributes], threads=threads)
+    for attribute, counts in zip(attributes, alone, strict=True):
+        rows = max(int(counts.sum()), 1)
+        made = counts / rows
         one_ways.append(_one_way(released.encoding, attribute, released.recode[attribute], total, made))
         lost = float(np.abs(made - consistent[(attribute,)]).sum())
         columns.append(Column(attribute, len(made), _typical(one_ways[-1].noise_sd), lost))
