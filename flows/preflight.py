@@ -30,6 +30,7 @@ from flows.engines.choice import engine_of
 from flows.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, PrivsynError, RequestError
 from flows.ledger import Ledger, Line
 from flows.ledger_periods import PeriodRow
+from flows.ledger_seen import RECORD, note_ledger, refuse_older
 from flows.operations.periods import checked_period
 from flows.records import Records, write_json
 from flows.rounds import steps_of
@@ -44,6 +45,9 @@ from tasks.privacy.noise import NoiseSource, OpenDPNoise
 
 NO_REDRAW = "release another period: one period is drawn once"
 """What a release of a period says where its noise is lost."""
+
+OUTPUT_ONLY = frozenset({"rows", "shard_rows", "oversample"})
+"""Fields of ``synthesis`` that reach no rows of a further round (flows/rounds.py)."""
 
 MOST_NOISE = 1e8
 """Largest standard deviation of a one-way's total, in records: beyond it `rows: auto` may be too many to make."""
@@ -161,11 +165,12 @@ def open_run(
         try:
             lines = shell.missing_budget()
             ledger.register(spec.dataset, spec.budget, cap_accountant(spec.accountant))
-            records.save("ledger", {"created": ledger.summary(spec.dataset)[0].created})
+            note_ledger(ledger, records, spec.dataset)
             ledger.reserve(spec.dataset, shell.run, lines, spec.privacy.delta, job.period)
         except PrivsynError:
             records.save(request_name, {"dataset": spec.dataset, "finished": True})
             raise
+        note_ledger(ledger, records, spec.dataset)  # before any noise is drawn for these charges
         note(finished=generation.finished)
         opened = Opened(shell, settings.private_root, settings.released_root)
         try:
@@ -174,9 +179,11 @@ def open_run(
         except BaseException:
             shell.give_back()
             raise
+        note_ledger(ledger, records, spec.dataset)
         note(finished=True)
         if job.period is not None:
             ledger.release_period(spec.dataset, job.period, shell.run)
+            note_ledger(ledger, records, spec.dataset)
 
 
 def check_request(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job | None = None) -> None:
@@ -205,7 +212,7 @@ def _agreed(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job) -> 
         store.remove_leftovers()
         records.remove_leftovers()
         _clear_stale_locks(settings.private_root / "prefect" / "locks" / spec.dataset)
-        ledger = Ledger(settings.ledger, create=records.load("ledger") is None)
+        ledger = Ledger(settings.ledger, create=records.load(RECORD) is None)
         _check_ledger(ledger, records, spec)
         _refuse_released(ledger, spec.dataset, job.period, fresh=fresh)
         seen = records.load(_request_name(spec, job))
@@ -271,19 +278,21 @@ def _check_noise(request: Request) -> None:
 def _check_ledger(ledger: Ledger, records: Records, spec: ReleaseSpec) -> None:
     """The ledger must be the one that this private zone's releases were charged to, with the spec's cap.
 
-    Raises LedgerError for another ledger (an empty one would forget what was spent) and for one that does not add up
-    or takes no entry, RequestError for another cap.  A new data set is registered later, when nothing but the
-    reservation is left to refuse.
+    Raises LedgerError for another ledger (an empty one would forget what was spent), for an older copy of the right
+    one (flows/ledger_seen.py) and for one that does not add up or takes no entry, RequestError for another cap.  A new
+    data set is registered later, when nothing but the reservation is left to refuse.
     """
     ledger.check()
     known = ledger.summary(spec.dataset)
-    before = records.load("ledger")
+    before = records.load(RECORD)
     if before is not None and (not known or known[0].created != before["created"]):
         raise LedgerError(
             f"the releases of {spec.dataset!r} in this private folder were charged to another ledger, not to "
             f"{ledger.name}",
             "Set PRIVSYN_LEDGER to that ledger, or restore it from a backup; nothing was read",
         )
+    if before is not None:
+        refuse_older(ledger, before, spec.dataset)
     if known:
         ledger.register(spec.dataset, spec.budget)
 
@@ -304,10 +313,16 @@ def _ask_room(ledger: Ledger, spec: ReleaseSpec) -> None:
 
 
 def _request_name(spec: ReleaseSpec, job: Job) -> str:
-    """Names the record of a request, without its path, post-processing and publishing; says nothing of the data."""
+    """Names the record of a request, without its path, post-processing and publishing; says nothing of the data.
+
+    With further rounds the rows made so far are part of what is asked next, so what makes them is no post-processing.
+    """
     public = {**spec.public(), **job.asks}
-    for name in ("synthesis", *PUBLISHING):
+    for name in PUBLISHING:
         public.pop(name)
+    made = public.pop("synthesis")
+    if spec.adaptive.rounds:
+        public["synthesis"] = {name: value for name, value in made.items() if name not in OUTPUT_ONLY}
     public["columns"] = {n: {**c, **dict.fromkeys(WORDS & c.keys(), "")} for n, c in public["columns"].items()}
     return f"request-{hashlib.sha256(json.dumps(public, sort_keys=True).encode()).hexdigest()}"
 

@@ -1,4 +1,4 @@
-"""Recovering a ledger: the newest copy agrees with the certificates; an older one is caught by them."""
+"""Recovering a ledger: the newest copy agrees with the certificates; an older one is caught by them, and refused."""
 
 from __future__ import annotations
 
@@ -7,18 +7,36 @@ import subprocess
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from data_contracts.spec import ReleaseSpec
 from flows.direct import release_directly
-from flows.errors import LedgerError
+from flows.errors import BudgetRefusedError, LedgerError
 from flows.ledger import Ledger, Line
 from flows.ledger_view import verify_ledger
 from flows.operations.ledger_backup import back_up
+from flows.records import Records
 from flows.settings import Settings
+from tasks.privacy.noise import OpenDPNoise
 from tests import postgres
+from tests.opened import watched
+from tests.releases import few, run
 from tests.specs import make_spec, people
+
+GAUSSIAN = {"accountant": "gaussian"}
+
+
+def put_back(copy: Path, ledger: Path) -> None:
+    ledger.unlink()
+    shutil.copy(copy, ledger)
+
+
+def at(epsilon: float, spec: ReleaseSpec, **changes: Any) -> ReleaseSpec:
+    privacy = {"epsilon": epsilon, "delta": 1e-9}
+    return ReleaseSpec.model_validate({**spec.model_dump(), "privacy": privacy, **changes})
 
 
 def test_the_newest_copy_agrees_and_an_older_one_is_caught(places: Path, save: Callable[..., str]) -> None:
@@ -37,6 +55,95 @@ def test_the_newest_copy_agrees_and_an_older_one_is_caught(places: Path, save: C
         found = verify_ledger(Settings(), None).problems
         assert any(run in problem for problem in found) is problems
         assert bool(found) is problems
+
+
+def test_a_release_refuses_an_older_copy_before_it_reads_and_takes_the_newest(
+    places: Path, save: Callable[..., str]
+) -> None:
+    """The cap allows two releases; what an older copy has forgotten would allow a third, over other data."""
+    spec = few(save(people(200)), budget={"epsilon": 1.3, "delta": 1e-9})
+    ledger, second = places / "ledger.sqlite", at(0.7, spec)
+    run(spec)
+    shutil.copy(ledger, places / "older")
+    run(second)
+    shutil.copy(ledger, places / "newest")
+    others = Ledger(ledger)  # another private zone's entries, which only add
+    others.register("others", spec.budget)
+    others.reserve("others", "run", [Line("one_way_marginals", "a" * 64, Fraction(1, 1000), GAUSSIAN)])
+    shutil.copy(ledger, places / "more")
+    save(people(201))
+    put_back(places / "older", ledger)
+    before = Ledger(ledger).entries()
+    with watched(Path(spec.data)) as events:
+        for request, fresh in ((second, False), (second, True), (at(0.7, spec, selection={"max_cells": 50}), False)):
+            with pytest.raises(LedgerError, match=r"older copy.*newest copy.*privsyn ledger verify"):
+                run(request, fresh=fresh)
+        assert events() == 0, "the private table was opened"
+    assert Ledger(ledger).entries() == before
+    for copy in ("newest", "more"):
+        put_back(places / copy, ledger)
+        save(people(201))
+        with pytest.raises(BudgetRefusedError):
+            run(second)
+        save(people(200))
+        assert run(second).drawn == ()
+    put_back(places / "newest", ledger)
+    with pytest.raises(LedgerError, match="older copy"):  # the other zone's entry was seen, and is gone
+        run(second)
+
+
+def test_a_ledger_with_another_history_of_the_same_length_is_refused(places: Path, save: Callable[..., str]) -> None:
+    spec, ledger = few(save(people(200))), places / "ledger.sqlite"
+    run(spec)
+    shutil.copy(ledger, places / "older")
+    run(at(0.5, spec))
+    put_back(places / "older", ledger)
+    other = Ledger(ledger)
+    lines = [
+        Line(step, step[0] * 64, Fraction(1, 1000), GAUSSIAN)
+        for step in ("one_way_marginals", "indif_scores", "measure")
+    ]
+    other.reserve("people", "another-run", lines)
+    for line in lines:
+        other.settle("people", line.key)
+    assert other.verify() == []
+    with pytest.raises(LedgerError, match="another history"):
+        run(spec)
+
+
+def test_forgotten_periods_are_missed_and_a_record_of_before_is_taken_as_it_is(
+    places: Path, save: Callable[..., str]
+) -> None:
+    spec, ledger = few(save(people(200))), places / "ledger.sqlite"
+    store = Records(Settings().private_root, "people")
+    run(spec)
+    shutil.copy(ledger, places / "older")
+    release_directly(spec, Settings(), period="2026-11")
+    noted = store.load("ledger")
+    assert noted is not None and noted["periods"] == 2  # begun and released
+    store.save("ledger", {**noted, "entries": 0})
+    put_back(places / "older", ledger)
+    with pytest.raises(LedgerError, match="older copy"):
+        run(spec)
+    store.save("ledger", {"created": noted["created"]})
+    assert run(spec).drawn == ()
+
+
+def test_the_history_is_noted_before_any_noise_is_drawn(places: Path, save: Callable[..., str]) -> None:
+    """A run that is cut short at its first noise already refuses the copy of before."""
+    spec, ledger = few(save(people(200))), places / "ledger.sqlite"
+    run(spec)
+    shutil.copy(ledger, places / "older")
+
+    class Killed(OpenDPNoise):
+        def draw(self, sigma: float, cells: int) -> Any:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(at(0.5, spec), noise=Killed())
+    put_back(places / "older", ledger)
+    with pytest.raises(LedgerError, match="older copy"):
+        run(spec)
 
 
 def test_a_dump_of_postgresql_restores_history_and_guards(
