@@ -20,7 +20,7 @@ from data_contracts.domain import Clique, Domain
 from tasks.kernels.counting import CodeTable, count_all
 from tasks.marginals import Marginal
 
-MOST_ROWS = 400_000
+MOST_ROWS = 120_000
 """Rows to count on at most: in large tables chance is small beside the noise, and the time would not be."""
 
 MOST_WORK = 300_000_000
