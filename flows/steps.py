@@ -321,7 +321,7 @@ SYNTHESIZE = Step(
     {"core_codes": tables.SYNTHETIC_CODES},
     lambda r: r.spec.synthesis.model_dump(),
     _synthesize,
-    version=4,
+    version=5,
 )
 APPEND_ATTRIBUTES = Step(
     "append_attributes",
