@@ -53,7 +53,7 @@ def release(spec: ReleaseSpec, fresh: bool = False) -> ReleaseSummary:
 
     Returns what was released and what it cost.  Privacy: the released files are (epsilon, delta)-differentially
     private for adding or removing one person (``spec.unit``), by the sum of the three release steps' prices; the
-    ledger reserves that sum before anything is read.
+    ledger reserves that sum before anything is counted.
 
     A release that the ledger's cap refuses ends in a FAILED state named Refused, a broken data contract in one named
     ContractFailed (flows/operations/states.py); who called the flow gets BudgetRefusedError or ContractError.

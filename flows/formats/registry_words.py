@@ -71,8 +71,9 @@ def mechanisms(release: Described) -> str:
         + " as exact integers, so no floating-point number "
         "is released by it, and is seeded by the system's randomness only.\n"
         "- Side channels (running time, memory) are not covered; no running times are published.\n"
-        "- The private table, the encoded rows and all intermediate results stay in a folder that only the publisher's "
-        "account can read.\n"
+        "- What the program itself writes of private rows (encoded rows, intermediate results, noise not yet settled) "
+        "stays in folders that it makes for the publisher's account alone; where the private table lies, and who can "
+        "read it, is the publisher's affair.\n"
         f"- Software: privsyn-flows {versions['privsyn-flows']}".rstrip()
         + " (PrivSyn, Zhang et al., USENIX Security 2021)."
     )
@@ -88,7 +89,7 @@ def composition(release: Described) -> str:
         "earlier noisy answers, the budgets do not.\n"
         f"- Lifetime of the data set: cap rho {rho(total.rho_cap)} (epsilon {total.epsilon_cap:g} at delta "
         f"{total.delta:g}, accountant {total.accountant}), of which rho {rho(total.rho)} (epsilon {total.epsilon:.6g}) "
-        "is used with this release; an append-only ledger reserves every cost before the table is read and refuses "
+        "is used with this release; an append-only ledger reserves every cost before anything is counted and refuses "
         "what would pass the cap."
     )
 
