@@ -40,3 +40,22 @@ def test_without_further_rounds_it_draws_nothing(places: Path, save: Callable[..
     spec = few(save(people(200)), privacy=FULL, budget=FULL)
     run(spec)
     assert run(changed(spec, seed=5, sweeps=1, rows=150)).drawn == ()
+
+
+def test_some_changes_that_draw_nothing_ask_for_room_all_the_same(places: Path, save: Callable[..., str]) -> None:
+    """As docs/operations.md says: they name a new request."""
+    spec = few(save(people(200)), privacy=FULL, budget=FULL)
+    assert not spec.adaptive.rounds and not spec.selection.combine_cliques
+    run(spec)
+    content = spec.model_dump()
+    for field, name, value in (
+        ("consistency", "firm", 7),
+        ("adaptive", "share", 0.4),
+        ("adaptive", "scores", 0.4),
+        ("adaptive", "triples", not spec.adaptive.triples),
+        ("selection", "gamma", spec.selection.gamma / 2),
+    ):
+        request = ReleaseSpec.model_validate({**content, field: {**content[field], name: value}})
+        assert request != spec
+        with pytest.raises(BudgetRefusedError):
+            run(request)
