@@ -30,10 +30,11 @@ STAGE_WORDS = {
     "one_way_marginals": "counts of every column on its own",
     "indif_scores": "how strongly each pair of columns is related",
     "measure_marginals": "joint counts of the related columns",
-    "residual_scores": "how far the rows made so far are from it",
+    "residual_scores": "how far the rows made so far are from the private table",
     "measure_again": "joint counts where these were far",
-    "quality_figures": "how far the synthetic table is from it",
+    "quality_figures": "how far the synthetic table is from the private one",
 }
+"""Release step, without the number of its round -> what it looked at; :func:`stage_words` has the round too."""
 
 NOISY_THINGS = {
     "indif_scores": " of a score",
@@ -138,6 +139,12 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
+def stage_words(step: str) -> str:
+    """A look at the private table in plain words, with the number of its round where there are several."""
+    base = base_name(step)
+    return STAGE_WORDS.get(base, step) + (f", round {step[len(base) + 1 :]}" if step != base else "")
+
+
 def cost(c: Certificate) -> str:
     """The table of what was asked of the private table, at what price and noise."""
     lines = [
@@ -151,8 +158,9 @@ def cost(c: Certificate) -> str:
         span = " to ".join(f"{s:,.1f}" for s in sorted({min(sigmas), max(sigmas)})) if sigmas else "none asked"
         of = NOISY_THINGS.get(base_name(stage.step), " of a count") if sigmas else ""
         queries = sum(g.queries for g in stage.groups)
-        words = STAGE_WORDS[base_name(stage.step)]
-        lines.append(f"| {words} | {queries:,} | {float(Fraction(stage.rho_spent)):.6g} | {span}{of} |")
+        lines.append(
+            f"| {stage_words(stage.step)} | {queries:,} | {float(Fraction(stage.rho_spent)):.6g} | {span}{of} |"
+        )
     lines += ["", "`certificate.json` holds the exact figures and the argument from them to the promise."]
     return "\n".join(lines)
 

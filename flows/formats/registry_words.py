@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from data_contracts.certificate import StageCost
 from flows.formats.described import Described
-from flows.note import NOISY_THINGS, STAGE_WORDS
+from flows.note import NOISY_THINGS, stage_words
 from flows.step import base_name
 
 NAMED_COLUMNS = 100
@@ -82,7 +82,9 @@ def mechanisms(release: Described) -> str:
 def composition(release: Described) -> str:
     """From prices to the promise, and the promise of the data set's whole life."""
     c, total = release.certificate, release.certificate.dataset_total
-    costs = "\n".join(f"- {_words(s.step)}: budget rho {rho(s.rho_budget)}, spent {rho(s.rho_spent)}" for s in c.stages)
+    costs = "\n".join(
+        f"- {stage_words(s.step)}: budget rho {rho(s.rho_budget)}, spent {rho(s.rho_spent)}" for s in c.stages
+    )
     return (
         f"Accountant {c.accountant}: {c.composition}.\n{costs}\n"
         f"- Sum of this release: budget rho {rho(c.rho_budget)}, spent {rho(c.rho_spent)}; later queries depend on "
@@ -112,7 +114,7 @@ def post_processing(release: Described) -> str:
 
 def utility(release: Described) -> str:
     """The noise, which is public; no comparison with the private table is."""
-    spans = "; ".join(f"{_words(s.step)}: {_noise(s)}" for s in release.certificate.stages)
+    spans = "; ".join(f"{stage_words(s.step)}: {_noise(s)}" for s in release.certificate.stages)
     return (
         f"Standard deviation of the noise. {spans[:1].upper()}{spans[1:]}. marginals/ holds every noisy count with its "
         "noise. Nothing that compares the rows with the private table is in these files."
@@ -124,19 +126,12 @@ def rho(exact: str) -> str:
     return f"{float(Fraction(exact)):.6g}"
 
 
-def _words(step: str) -> str:
-    """A look at the private table in plain words, with the number of its round where there are several."""
-    base = base_name(step)
-    round_ = f", round {step[len(base) + 1 :]}" if step != base else ""
-    return STAGE_WORDS.get(base, step) + round_
-
-
 def _look(stage: StageCost) -> str:
     queries, cells = (sum(getattr(g, name) for g in stage.groups) for name in ("queries", "cells"))
     sensitivities = " to ".join(f"{s:g}" for s in sorted({g.sensitivity for g in stage.groups})) or "none"
     asked = f"{_many(queries, 'query', 'queries')}, {_many(cells, 'cell', 'cells')}"
     noise = f"standard deviation {_noise(stage)}"
-    return f"{_words(stage.step)}: {asked}, sensitivity {sensitivities} ({stage.reason}), {noise}"
+    return f"{stage_words(stage.step)}: {asked}, sensitivity {sensitivities} ({stage.reason}), {noise}"
 
 
 def _many(number: int, one: str, more: str) -> str:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from data_contracts.certificate import Certificate, Manifest, ManifestFile, StageCost
-from flows.note import STAGE_WORDS, cost, promise
+from flows.note import cost, promise, stage_words
 
 SHOWN_HASH = 16
 """Characters of a file's SHA-256 on the page; the manifest has all 64."""
@@ -34,7 +34,7 @@ def certificate_page(c: Certificate) -> str:
 
 def _reason(stage: StageCost) -> str:
     """Why a stage's queries have their sensitivity."""
-    name = STAGE_WORDS.get(stage.step, stage.step).capitalize()
+    name = stage_words(stage.step).capitalize()
     found = " or ".join(map(str, sorted({group.sensitivity for group in stage.groups})))
     return f"- {name}: " + (f"sensitivity {found}, that is {stage.reason}." if found else "not asked.")
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from base64 import b64decode
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
 
 from data_contracts.certificate import Manifest, ManifestFile
 from data_contracts.spec import Guarantee
+from flows.errors import ContractError
 from flows.ledger import Ledger, Line
+from flows.run_page import show
 from flows.run_page.budget import LEFT, OTHERS, THIS, Budget, bar_uri, budget_page, percent, read_budget
-from flows.run_page.words import files_page
+from flows.run_page.words import certificate_page, files_page
+from tests.described import CERTIFICATE
 
 CAP = Guarantee(epsilon=10.0, delta=1e-8)
 QUARTERS = Budget("people", CAP, "tight", Fraction(4), others=Fraction(1), this=Fraction(2))
@@ -71,6 +76,35 @@ def test_this_release_is_what_its_charges_hold_whoever_paid_them(tmp_path: Path)
     budget = read_budget(ledger, "people", ("a", "c", "d", "never seen"))
     assert budget is not None
     assert (budget.this, budget.others) == (Fraction(1, 100), Fraction(6, 100))
+
+
+def test_every_round_is_told_apart_on_the_certificate_s_page() -> None:
+    again = [
+        CERTIFICATE.stages[-1].model_copy(update={"step": f"{step}_{n}"})
+        for n in (2, 3)
+        for step in ("residual_scores", "measure_again")
+    ]
+    page = certificate_page(CERTIFICATE.model_copy(update={"stages": [*CERTIFICATE.stages, *again]}))
+    for n in (2, 3):
+        for words in ("how far the rows made so far are from the private table", "joint counts where these were far"):
+            assert f"\n| {words}, round {n} | " in page
+            assert f"\n- {words.capitalize()}, round {n}: sensitivity " in page
+    assert "_2" not in page
+
+
+def test_a_broken_contract_whose_page_cannot_be_made_hides_no_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The caller raises the broken contract next; nothing may come in its place."""
+
+    def fail(**named: object) -> None:
+        raise ConnectionError("no server")
+
+    monkeypatch.setattr(show, "FlowRunContext", SimpleNamespace(get=lambda: True))
+    monkeypatch.setattr(show, "get_run_logger", lambda: logging.getLogger("run"))
+    monkeypatch.setattr(show, "create_table_artifact", fail)
+    show.show_broken_contract(ContractError("it breaks its contract", failures=[{"column": "a"}]))
+    assert "broken contract of the release is not shown (ConnectionError)" in caplog.text
 
 
 def manifest(*, private: bool = True) -> Manifest:
