@@ -7,11 +7,9 @@ path, time, machine or exact count is in it, and the same run always gives the s
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 
@@ -19,19 +17,21 @@ from pydantic import BaseModel, ConfigDict
 
 from data_contracts.artifacts import ArtifactRef
 from data_contracts.certificate import Certificate, Manifest, QueryGroup, StageCost, Total
+from data_contracts.publication import Format, checked_formats
 from data_contracts.receipts import SMOOTHING, Pricing, Query, rho_text, total_rho
 from flows.errors import RequestError
 from flows.formats.described import files_in
 from flows.formats.writing import write_descriptions, write_tables
 from flows.note import release_note
 from flows.preflight import Opened
-from flows.records import write_json
+from flows.records import Records, write_json
 from flows.released_files import manifest_if_readable, read_certificate, read_manifest
 from flows.rounds import released_tables
 from flows.settings import Settings
 from flows.shell import Shell, StepRefs
 from flows.step import MEASURE_AGAIN, Request, base_name
 from flows.store import Store
+from flows.versions import made_by
 from tasks.noisy import receipts_from_table
 from tasks.privacy.accountant import Accountant
 from tasks.privacy.gaussian_dp import LEAKED
@@ -84,18 +84,6 @@ REASONS = {
 }
 """Release step (and setting) -> why its queries have their sensitivity."""
 
-PACKAGES = (
-    "privsyn-flows",
-    "prefect",
-    "great-expectations",
-    "pandas",
-    "pyarrow",
-    "numpy",
-    "numba",
-    "networkx",
-    "opendp",
-)
-
 
 class ReleaseSummary(BaseModel):
     """What a run left behind; holds no private value."""
@@ -126,6 +114,7 @@ def publish(run: Opened, refs: Mapping[str, StepRefs]) -> Published:
 
     A run whose noise was not drawn by the release source is marked not private and stays in the private zone.
     """
+    run = _with_added_formats(run)
     shell, request = run.shell, run.shell.request
     certificate = certificate_of(shell, refs)
     table = refs["decode"].tables["synthetic"]
@@ -134,24 +123,51 @@ def publish(run: Opened, refs: Mapping[str, StepRefs]) -> Published:
     _publish_private(run, refs)
 
     def build(folder: Path) -> None:
-        fill(folder, shell, refs, certificate, versions())
+        fill(folder, shell, refs, certificate, lambda: made_by(shell.records, folder, run.released / shell.run))
 
     return Published(place(run, build), rows, note)
 
 
+def _with_added_formats(run: Opened) -> Opened:
+    """The same run, asked for the formats too that ``privsyn formats`` added to its release."""
+    shell = run.shell
+    spec = shell.request.spec
+    formats = checked_formats((*spec.formats, *added_formats(shell.records, shell.run)))
+    request = replace(shell.request, spec=spec.model_copy(update={"formats": formats}))
+    return replace(run, shell=replace(shell, request=request))
+
+
+def added_formats(records: Records, run: str, more: Sequence[Format] = ()) -> tuple[Format, ...]:
+    """The formats that were added to a run's release whatever its spec says; ``more`` are remembered with them."""
+    record = f"formats-{run}"
+    kept = records.load(record) or {"formats": []}
+    formats = tuple(dict.fromkeys((*kept["formats"], *more)))
+    if more:
+        records.save(record, {"formats": list(formats)})
+    return formats
+
+
 def fill(
-    folder: Path, shell: Shell, refs: Mapping[str, StepRefs], certificate: Certificate, made_by: Mapping[str, str]
+    folder: Path,
+    shell: Shell,
+    refs: Mapping[str, StepRefs],
+    certificate: Certificate,
+    versions: Callable[[], Mapping[str, str]],
 ) -> None:
-    """Write every file of a release into ``folder``; a function of the run's released tables and the arguments."""
+    """Write every file of a release into ``folder``; a function of the run's released tables and the arguments.
+
+    ``versions`` tells by which versions the tables were made, once they are in the folder.
+    """
     request, table = shell.request, refs["decode"].tables["synthetic"]
     rows, private = shell.store.stored(table).num_rows, shell.noise.private
     _add_tables(shell.store, refs, table, folder)
+    made = versions()
     write_tables(folder, request.spec, request.column_order)
     (folder / "certificate.json").write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
     (folder / "README.md").write_text(release_note(request, certificate, rows, private=private), encoding="utf-8")
     if private:
-        write_descriptions(folder, request.spec, certificate, request.column_order, rows, made_by)
-    write_manifest(shell, folder, rows)
+        write_descriptions(folder, request.spec, certificate, request.column_order, rows, made)
+    write_manifest(shell, folder, rows, made)
 
 
 def place(run: Opened, build: Callable[[Path], None]) -> Path:
@@ -217,11 +233,6 @@ def _as_asked(folder: Path, request: Request) -> bool:
     """Whether the folder says what the request says now: its formats, its ``about`` and descriptions may be others."""
     manifest = manifest_if_readable(folder)
     return manifest is not None and manifest.spec == request.spec.public()
-
-
-def versions() -> dict[str, str]:
-    """What the release was made by: version by package."""
-    return {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}}
 
 
 def _add_tables(store: Store, refs: Mapping[str, StepRefs], synthetic: ArtifactRef, folder: Path) -> None:
@@ -311,8 +322,11 @@ def _group(queries: list[Query]) -> QueryGroup:
     )
 
 
-def write_manifest(shell: Shell, folder: Path, rows: int) -> None:
-    """Write ``manifest.json`` over everything that is in the folder; ``rows``: rows of the synthetic table in it."""
+def write_manifest(shell: Shell, folder: Path, rows: int, made: Mapping[str, str]) -> None:
+    """Write ``manifest.json`` over everything that is in the folder.
+
+    ``rows``: rows of the synthetic table in it; ``made``: the versions that made its tables, by package.
+    """
     manifest = Manifest(
         run=shell.run,
         differentially_private=shell.noise.private,
@@ -320,7 +334,7 @@ def write_manifest(shell: Shell, folder: Path, rows: int) -> None:
         spec=shell.request.spec.public(),
         column_order=list(shell.request.column_order),
         seeds={"synthesis": shell.request.spec.synthesis.seed},
-        versions=versions(),
+        versions=dict(made),
         steps=[{"step": s.name, "kind": str(s.kind), "version": s.version} for s in shell.steps],
         files=files_in(folder),
     )

@@ -38,6 +38,7 @@ from flows.shell import StepRefs
 from flows.step import Inputs, ReleaseStep, Request
 from flows.steps import DECODE, ENCODE, ONE_WAY_MARGINALS
 from flows.store import Store, part_files, safe_name
+from flows.versions import made_by
 from tasks import noisy, quality_figures
 from tasks.kernels.counting import CodeTable
 from tasks.privacy.noise import MAX_SIGMA, NoiseSource
@@ -273,9 +274,10 @@ def _publish(run: Opened, refs: StepRefs, release: Release, compared: Comparison
 
     def build(folder: Path) -> None:
         _write(folder / "figures.json", report)
+        made = made_by(shell.records, folder, run.released / shell.run)
         _write(folder / "certificate.json", certificate)
         (folder / "README.md").write_text(note, encoding="utf-8")
-        write_manifest(shell, folder, rows=0)
+        write_manifest(shell, folder, 0, made)
 
     return QualitySummary(
         run=shell.run,

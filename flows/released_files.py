@@ -1,7 +1,7 @@
 """Reading what a release says of itself: its manifest and certificate, of a version that this program knows.
 
-Belongs here: the one reader of both files, and its refusals.  Does not belong here: their models
-(data_contracts/certificate.py), writing them (flows/publish.py).
+Belongs here: finding a release's folder, the one reader of both files, and the refusals.  Does not belong here: their
+models (data_contracts/certificate.py), writing them (flows/publish.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from data_contracts.certificate import Certificate, Manifest
+from data_contracts.spec import ReleaseSpec
 from flows.errors import RequestError
+from flows.settings import Settings
+from flows.store import safe_name
 
 
 class VersionError(RequestError):
@@ -40,6 +43,39 @@ def synthetic_digest(manifest: Manifest) -> str:
     """SHA-256 (hex) of the synthetic table as the manifest states it: its file's, or one over those of its parts."""
     digests = [manifest.files[name].sha256 for name in synthetic_names(manifest)]
     return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+def release_folder(release: str, settings: Settings, field: str) -> Path:
+    """A release's folder, by its run's name in the released root or by its path; RequestError where there is none."""
+    path = Path(release).expanduser()
+    for folder in (settings.released_root / path, path):
+        if (folder / "manifest.json").is_file():
+            return folder.absolute()
+    raise RequestError(
+        f"there is no release {release!r} here: no folder with a manifest.json, and no run of that name in "
+        f"{settings.released_root}",
+        "Name the folder of a release, or a run of the output folder (--out)",
+        field,
+    )
+
+
+def public_spec(manifest: Manifest, field: str) -> ReleaseSpec:
+    """The request of a release, as public as its manifest: where the private table lies is not known.
+
+    RequestError for figures of another release, for test noise, and for a request of another version.
+    """
+    safe_name(manifest.run, field)
+    if not synthetic_names(manifest):
+        problem = f"{manifest.run} holds figures of another release, not a synthetic table"
+        raise RequestError(problem, "Name the release itself", field)
+    if not manifest.differentially_private:
+        raise RequestError(f"{manifest.run} was made with test noise", "Name a release", field)
+    try:
+        return ReleaseSpec.model_validate({**manifest.spec, "data": "not-known"})
+    except ValidationError:
+        problem = f"the manifest of {manifest.run} was written by another version of this program"
+        cure = f"Use the version that it names: privsyn-flows {manifest.versions.get('privsyn-flows', '?')}"
+        raise RequestError(problem, cure, field) from None
 
 
 def read_manifest(folder: Path) -> Manifest:

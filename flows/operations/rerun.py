@@ -21,7 +21,6 @@ from typing import ClassVar, NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import ValidationError
 
 from data_contracts.artifacts import ArtifactRef, Kind, Zone
 from data_contracts.certificate import Manifest
@@ -31,16 +30,20 @@ from flows.errors import ContractError, PrivsynError, RequestError
 from flows.formats.described import files_in
 from flows.ledger import Ledger
 from flows.preflight import release_job
-from flows.publish import fill, marginal_files, versions
+from flows.publish import fill, marginal_files
 from flows.records import Records
-from flows.released_files import read_certificate, read_manifest
+from flows.released_files import public_spec, read_certificate, read_manifest, release_folder
 from flows.settings import Settings
 from flows.shell import ReportProgress, Shell, StepRefs
 from flows.step import ReleaseStep, Request, Step
-from flows.store import Store, safe_name
+from flows.store import Store
+from flows.versions import versions
 from tasks.noisy import receipts_from_table
 
 FIELD = "RUN"
+
+_UNFIT = (ValueError, LookupError, ArithmeticError, OSError, pa.ArrowException)
+"""What code raises on tables that keep their contracts and yet are none that a release could hold."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,10 @@ class _Again:
 
     def _check_plan(self, step: ReleaseStep, inputs: Mapping[str, StepRefs]) -> None:
         """Whether what was asked is what the tables released before lead to."""
-        receipts = receipts_from_table(self.store.read_table(self.done[step.name].tables["receipts"]))
+        try:
+            receipts = receipts_from_table(self.store.read_table(self.done[step.name].tables["receipts"]))
+        except _UNFIT as error:
+            raise PrivsynError(f"the receipts of the step {step.title!r} hold no possible query: {error}", "") from None
         if self.shell.planned(step, inputs) != receipts:
             self.problems.append(f"what the step {step.title!r} asked does not follow from the tables before it")
 
@@ -157,7 +163,7 @@ class _Again:
         """The folder, made anew: the given certificate, the versions of then."""
         certificate = read_certificate(self.folder)
         return self.store.publish(
-            self.shell.run, lambda new: fill(new, self.shell, self.done, certificate, self.manifest.versions)
+            self.shell.run, lambda new: fill(new, self.shell, self.done, certificate, lambda: self.manifest.versions)
         )
 
 
@@ -173,9 +179,9 @@ def rerun(
     files that were made.  Needs nothing but the folder; leaves nothing but ``keep``.  Raises RequestError for what is
     no release, or of a form that this program does not know; whatever does not agree is in the result.
     """
-    folder = _folder(release, settings)
+    folder = release_folder(release, settings, FIELD)
     manifest = read_manifest(folder)
-    spec = _spec(manifest)
+    spec = public_spec(manifest, FIELD)
     given = {*_given(spec), "certificate.json"}
     on_disk = files_in(folder)
     with _workplace(keep) as work:
@@ -207,6 +213,8 @@ def _make(
         return None, [*again.problems, error.problem]
     except PrivsynError as error:
         return None, [*again.problems, f"the release cannot be made again: {error.problem}"]
+    except _UNFIT as error:  # nothing of it is private: only the folder was read
+        return None, [*again.problems, f"the release cannot be made again from its noisy tables: {error!r}"]
 
 
 def _shell(manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int, report: ReportProgress) -> Shell:
@@ -229,35 +237,6 @@ def _given(spec: ReleaseSpec) -> set[str]:
     noisy = {step.name for step in steps if isinstance(step, ReleaseStep)}
     tables = marginal_files(step.name for step in steps)
     return {file for file, table in tables.items() if table.split(".")[0] in noisy}
-
-
-def _folder(release: str, settings: Settings) -> Path:
-    path = Path(release).expanduser()
-    for folder in (path, settings.released_root / release):
-        if (folder / "manifest.json").is_file():
-            return folder.absolute()
-    raise RequestError(
-        f"there is no release {release!r} here: no folder with a manifest.json, and no run of that name in "
-        f"{settings.released_root}",
-        "Name the folder of a release",
-        FIELD,
-    )
-
-
-def _spec(manifest: Manifest) -> ReleaseSpec:
-    """The public request; the private table's path is none of a manifest's business."""
-    safe_name(manifest.run, FIELD)
-    if not any(name.startswith("synthetic") for name in manifest.files):
-        problem = f"{manifest.run} holds figures of another release, not a synthetic table"
-        raise RequestError(problem, "Name the release itself", FIELD)
-    if not manifest.differentially_private:
-        raise RequestError(f"{manifest.run} was made with test noise", "Name a release", FIELD)
-    try:
-        return ReleaseSpec.model_validate({**manifest.spec, "data": "not-known"})
-    except ValidationError:
-        problem = f"the manifest of {manifest.run} was written by another version of this program"
-        cure = f"Use the version that it names: privsyn-flows {manifest.versions.get('privsyn-flows', '?')}"
-        raise RequestError(problem, cure, FIELD) from None
 
 
 def _read(path: Path) -> pa.Table:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from flows.ledger import Ledger
 from flows.ledger_view import verify_ledger
 from flows.preflight import check_request
 from flows.publish import is_whole
+from flows.released_files import read_manifest
 from flows.settings import Settings
+from flows.store import Store
 from tasks.privacy.noise import NoNoise
 from tests.described import ABOUT
 from tests.releases import few, run
@@ -105,6 +108,64 @@ def test_a_format_added_later_is_the_one_that_was_asked_for(spec: ReleaseSpec) -
     assert add_formats(str(folder), ["csv"], Settings()).files == ()
     assert entries() == paid
     assert disagreements() == []
+
+
+def test_what_the_command_added_stays_when_the_spec_runs_again(spec: ReleaseSpec) -> None:
+    """Also with other words about it, and where the folder is lost and written anew."""
+    summary = run(spec)
+    folder = Path(summary.released)
+    add_formats(summary.run, ["csv"], Settings())
+    added, paid = contents(folder), entries()
+    run(spec)
+    assert contents(folder) == added
+    run(changed(spec, about=ABOUT))
+    assert contents(folder)["synthetic.csv"] == added["synthetic.csv"]
+    shutil.rmtree(folder)
+    run(spec)
+    assert contents(folder) == added
+    assert (entries(), disagreements()) == (paid, [])
+
+
+@pytest.mark.parametrize("lost", ["record", "folder"])
+def test_the_versions_are_those_that_made_the_tables(
+    spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """After an upgrade other words are published, and the tables are the old ones."""
+    summary = run(spec)
+    folder = Path(summary.released)
+    old = read_manifest(folder).versions
+    monkeypatch.setattr("flows.versions.versions", lambda: {**old, "numpy": "99.0"})
+    if lost == "record":
+        (Settings().private_root / "records" / "people" / f"versions-{summary.run}.json").unlink()
+    else:
+        shutil.rmtree(folder)
+    run(changed(spec, about=ABOUT))
+    assert "Statistics Office" in (folder / "README.md").read_text()
+    assert read_manifest(folder).versions == old
+    other = run(changed(spec, about=ABOUT, synthesis={**spec.synthesis.model_dump(), "seed": 99}))
+    assert read_manifest(Path(other.released)).versions["numpy"] == "99.0"
+
+
+def test_a_run_that_ends_while_the_command_waits_is_not_undone(
+    spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary = run(spec)
+    lock = Store.lock
+
+    @contextmanager
+    def late(store: Store, name: str, timeout: float = -1) -> Iterator[None]:
+        """Another run has the lock first, and publishes other words."""
+        monkeypatch.setattr(Store, "lock", lock)
+        run(changed(spec, about=ABOUT))
+        with lock(store, name, timeout):
+            yield
+
+    monkeypatch.setattr(Store, "lock", late)
+    add_formats(summary.run, ["csv"], Settings())
+    folder = Path(summary.released)
+    assert "synthetic.csv" in contents(folder)
+    assert "Statistics Office" in (folder / "README.md").read_text()
+    assert is_whole(folder)
 
 
 def test_a_table_in_parts_has_its_formats_in_parts(spec: ReleaseSpec) -> None:

@@ -192,6 +192,20 @@ def test_what_was_asked_must_follow_from_what_was_released_before(copied: Path) 
     )
 
 
+@pytest.mark.parametrize("rho", ["1/7", "none", "1/0"])
+def test_receipts_that_no_query_has_are_a_problem_and_no_fault(copied: Path, rho: str) -> None:
+    path = copied / "marginals" / "scores_receipts.parquet"
+    table = pq.read_table(path)
+    changed = table.set_column(table.column_names.index("rho"), "rho", pa.array([rho] * table.num_rows))
+    pq.write_table(changed.cast(table.schema), path, store_schema=False, compression="zstd")
+    seal(copied, "marginals/scores_receipts.parquet")
+    result = CliRunner().invoke(cli.app, ["rerun", str(copied), "--json"])
+    told = json.loads(result.stdout)
+    assert (result.exit_code, told["agrees"]) == (1, False)
+    (problem,) = told["problems"]
+    assert "the receipts of the step 'InDif scores'" in problem
+
+
 def test_a_file_that_nobody_released_is_named(copied: Path) -> None:
     (copied / "marginals" / "more.parquet").write_bytes(b"x")
     found = rerun(str(copied), Settings())
