@@ -25,7 +25,6 @@ BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.slow,
     pytest.mark.skipif(
         BROWSER is None or DRIVER is None,
         reason="no browser: install Debian's packages chromium and chromium-driver",
