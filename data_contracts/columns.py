@@ -112,8 +112,10 @@ class IntegerColumn(_Binned):
         if self.edges is not None:
             return tuple(float(e) for e in (*self.edges[:-1], self.max + 1))
         span = self.max - self.min + 1
+        if span < 1:
+            return ()  # refused for its bounds
         bins = self.bins or (span if span <= MAX_EXACT_INTEGERS else DEFAULT_BINS)
-        bins = max(1, min(bins, span))  # an empty range is refused by its bounds
+        bins = min(bins, span)
         return tuple(float(self.min + (span * i) // bins) for i in range(bins + 1))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +55,8 @@ def test_20_mutant_the_seconds_of_a_run_in_its_manifest(
     """Planted mutant: the manifest tells how long the run took, which depends on the private table."""
     write = publish.write_manifest
 
-    def with_seconds(shell: Shell, folder: Path, rows: int) -> None:
-        write(shell, folder, rows)
+    def with_seconds(shell: Shell, folder: Path, rows: int, made: Mapping[str, str]) -> None:
+        write(shell, folder, rows, made)
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         (folder / "manifest.json").write_text(json.dumps({**manifest, "seconds": 1.25}), encoding="utf-8")
 

@@ -347,6 +347,7 @@ def states(flow_run: UUID, count: int) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("prefect_server")
+@pytest.mark.slow
 def test_rows_that_are_run_for_good(places: Path) -> None:
     from flows.release import release
 

@@ -97,6 +97,7 @@ def test_shared_values_by_anchor() -> None:
         (HEAD.replace("{epsilon: 10, delta: 1e-8}", "TODO") + COLUMNS, ["budget (line 5): still says TODO"]),
         (HEAD + "columns: {age: {kind: integer, min: a, max: 3}}", ["columns.age.min", "`a`", "whole number"]),
         (HEAD + "columns: {age: {kind: integer, min: 5, max: 3}}", ["columns.age", "`min` (5)", "Swap"]),
+        (HEAD + "columns: {age: {kind: integer, min: 5, max: 4}}", ["columns.age", "`min` (5)", "Swap"]),
         (HEAD + "columns: {'a b': {kind: integer, min: 5, max: x}}", ['columns."a b".max']),
         (HEAD + "columns: {t: {kind: datetime, min: 2010, max: 2020-01-01}}", ["columns.t.min", "number"]),
         (
