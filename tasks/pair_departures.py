@@ -64,10 +64,8 @@ def pair_departures(
         explained = np.sqrt(first[2] * second[0] ** 2 + first[0] ** 2 * second[2])
         own = _MEAN * (cells * explained).sum(axis=(1, 2))
         left = np.sqrt(np.maximum(left**2 - own**2, 0.0))
-    mass = (cells * share).sum(axis=(1, 2))
-    scale = np.divide(left, _MEAN * mass, out=np.zeros_like(left), where=mass > 0)
     flat = (len(pairs), (_GROUPS + 1) ** 2)
-    return Departures((scale[:, None, None] * share).reshape(flat), cells.reshape(flat))
+    return _spread(left, share.reshape(flat), cells.reshape(flat))
 
 
 def clique_departures(cliques: Sequence[Clique], scores: Sequence[float], sigma: float, recode: Recode) -> Departures:
@@ -85,7 +83,11 @@ def clique_departures(cliques: Sequence[Clique], scores: Sequence[float], sigma:
         own = table[[number[a] for a in members]]
         share = (share[:, :, None] * own[:, None, 0]).reshape(len(cliques), -1)
         cells = (cells[:, :, None] * own[:, None, 1]).reshape(len(cliques), -1)
-    left = _cautious(scores, sigma, reference)
+    return _spread(_cautious(scores, sigma, reference), share, cells)
+
+
+def _spread(left: Floats, share: Floats, cells: Floats) -> Departures:
+    """An L1 departure a row, spread over its cells in proportion to ``share``; ``cells``: how many have each share."""
     mass = (cells * share).sum(axis=1)
     scale = np.divide(left, _MEAN * mass, out=np.zeros_like(left), where=mass > 0)
     return Departures(scale[:, None] * share, cells)

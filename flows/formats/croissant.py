@@ -13,11 +13,9 @@ import re
 from pathlib import PurePosixPath
 from typing import Any
 
-import pyarrow as pa
-
 from data_contracts.publication import About
 from flows.formats.data_package import keywords
-from flows.formats.described import Described
+from flows.formats.described import Described, kind_of
 
 NAME = "croissant.json"
 CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
@@ -33,6 +31,15 @@ _MEDIA = {
     ".csv": "text/csv",
     ".json": "application/json",
     ".md": "text/markdown",
+}
+
+_KINDS = {
+    "boolean": "sc:Boolean",
+    "integer": "sc:Integer",
+    "number": "sc:Float",
+    "date": "sc:Date",
+    "datetime": "sc:DateTime",
+    "string": "sc:Text",
 }
 
 _CROISSANT_TERMS = (
@@ -163,24 +170,12 @@ def _record_set(release: Described) -> dict[str, Any]:
             "@id": f"{RECORDS}/{name if _PLAIN.fullmatch(name) else f'column-{number}'}",
             "name": name,
             "description": getattr(release.spec.columns[name], "description", ""),
-            "dataType": _type(domain.type),
+            "dataType": _KINDS[kind_of(domain.type)],
             "source": {**where, "extract": {"column": name}},
         }
         fields.append({key: value for key, value in field.items() if value != ""})
     about = f"The synthetic table: {release.rows:,} rows in random order, none of which belongs to a person."
     return {"@type": "cr:RecordSet", "@id": RECORDS, "name": RECORDS, "description": about, "field": fields}
-
-
-def _type(type_: pa.DataType) -> str:
-    if pa.types.is_boolean(type_):
-        return "sc:Boolean"
-    if pa.types.is_integer(type_):
-        return "sc:Integer"
-    if pa.types.is_floating(type_):
-        return "sc:Float"
-    if pa.types.is_date(type_):
-        return "sc:Date"
-    return "sc:DateTime" if pa.types.is_timestamp(type_) else "sc:Text"
 
 
 def _responsible(release: Described) -> dict[str, Any]:

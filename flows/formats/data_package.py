@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from data_contracts.columns import BooleanColumn, DatetimeColumn
 from data_contracts.tables import ValueRange
-from flows.formats.described import Described
+from flows.formats.described import Described, kind_of
 
 NAME = "datapackage.json"
 SCHEMA = "schema.json"
@@ -125,7 +125,7 @@ def _field(release: Described, name: str, domain: ValueRange) -> dict[str, Any]:
         constraints["minimum"], constraints["maximum"] = _bounds(domain)
     field: dict[str, Any] = {
         "name": name,
-        "type": _type(domain.type),
+        "type": kind_of(domain.type),
         "description": _meaning(column),
         "constraints": constraints,
     }
@@ -138,18 +138,6 @@ def _meaning(column: Any) -> str:
     """The spec's description with its unit."""
     unit = "" if isinstance(column, BooleanColumn | DatetimeColumn) else getattr(column, "unit", "")
     return f"{column.description} ({unit})" if column.description and unit else column.description or unit
-
-
-def _type(type_: pa.DataType) -> str:
-    if pa.types.is_boolean(type_):
-        return "boolean"
-    if pa.types.is_integer(type_):
-        return "integer"
-    if pa.types.is_floating(type_):
-        return "number"
-    if pa.types.is_date(type_):
-        return "date"
-    return "datetime" if pa.types.is_timestamp(type_) else "string"
 
 
 def _bounds(domain: ValueRange) -> tuple[Any, Any]:

@@ -118,3 +118,16 @@ def files_in(folder: Path) -> dict[str, ManifestFile]:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             found[name] = ManifestFile(sha256=digest, bytes=path.stat().st_size)
     return found
+
+
+def kind_of(type_: pa.DataType) -> str:
+    """What a column of this type holds, in one word, which is also the Table Schema's."""
+    if pa.types.is_boolean(type_):
+        return "boolean"
+    if pa.types.is_integer(type_):
+        return "integer"
+    if pa.types.is_floating(type_):
+        return "number"
+    if pa.types.is_date(type_):
+        return "date"
+    return "datetime" if pa.types.is_timestamp(type_) else "string"
