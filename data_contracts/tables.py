@@ -44,6 +44,11 @@ def _at_least(column: str, least: float, *, strict: bool = False) -> Expectation
     return _expect("expect_column_min_to_be_between", column=column, min_value=least, strict_min=strict)
 
 
+def _all_true(column: str) -> Expectation:
+    """No value is false: said of the smallest one, as in :func:`_at_least`; nulls are told apart by another one."""
+    return _at_least(column, True)
+
+
 @dataclass(frozen=True)
 class TableContract:
     """What a table must be: name, zone, schema, expectations.
@@ -73,9 +78,9 @@ PROFILE_SCHEMA = pa.schema(
 )
 
 PROFILE_EXPECTATIONS = (
-    *_not_null("column", "outside"),
+    *_not_null("column", "unwanted_nulls", "outside", "type_matches"),
     _expect("expect_column_max_to_be_between", column="outside", min_value=0, max_value=0),
-    _expect("expect_column_values_to_be_in_set", column="type_matches", value_set=[True]),
+    _all_true("type_matches"),
     _expect("expect_column_max_to_be_between", column="unwanted_nulls", min_value=0, max_value=0),
 )
 
@@ -211,8 +216,8 @@ STAGES = _long(
     "stages",
     Zone.RELEASED,
     [("stage", pa.string()), ("queries", pa.int64()), ("within_budget", pa.bool_()), ("budget_used", pa.bool_())],
-    _expect("expect_column_values_to_be_in_set", column="within_budget", value_set=[True]),
-    _expect("expect_column_values_to_be_in_set", column="budget_used", value_set=[True]),
+    _all_true("within_budget"),
+    _all_true("budget_used"),
 )
 """What the shell checks before a release step may look: its receipts cost at most the stage's exact budget
 and, if it asks anything, no less than all of it but for rounding."""

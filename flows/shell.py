@@ -35,7 +35,8 @@ from flows.step import Inputs, Output, ReleaseStep, Request, Step, Wide
 from flows.steps import STEPS
 from flows.store import Store
 from tasks import noisy
-from tasks.privacy.noise import NoiseSource
+from tasks.kernels.counting import thread_count
+from tasks.privacy.noise import NoiseSource, draw_all
 
 ReportProgress = Callable[[str, int, int], None]
 """Called with (step name, done, total)."""
@@ -248,11 +249,14 @@ class Shell:
 
     def _draws(self, queries: list[Query]) -> noisy.Answers:
         """Independent noise for every cell of every query; neighbours of one sigma are drawn in one call."""
-        draws: noisy.Answers = []
-        for sigma, group in groupby(queries, key=lambda q: q.sigma):
-            cells = [q.cells for q in group]
-            draws += np.split(self.noise.draw(sigma, sum(cells)), np.cumsum(cells)[:-1])
-        return draws
+        groups = [(sigma, [q.cells for q in group]) for sigma, group in groupby(queries, key=lambda q: q.sigma)]
+        asked = [(sigma, sum(cells)) for sigma, cells in groups]
+        drawn = draw_all(self.noise, asked, thread_count(self.request.threads))
+        return [
+            part
+            for draws, (_, cells) in zip(drawn, groups, strict=True)
+            for part in np.split(draws, np.cumsum(cells)[:-1])
+        ]
 
     def _settle(self, step: ReleaseStep, refs: StepRefs) -> None:
         receipts = noisy.receipts_from_table(self.store.read_table(refs.tables["receipts"]))

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -113,6 +115,22 @@ class NoNoise:
     def draw_laplace(self, scale: float, cells: int) -> Counts:
         """As :meth:`draw`: zeros."""
         return self.draw(scale, cells)
+
+
+def draw_all(source: NoiseSource, asked: Sequence[tuple[float, int]], threads: int = 1) -> list[Counts]:
+    """Independent draws for each (sigma, cells), in their order, by up to ``threads`` threads.
+
+    Only release noise is drawn by several: it has no state of ours, and OpenSSL gives each thread a generator of its
+    own.  Any other source is asked one by one, so that a seed gives the same draws.  An error, or an interruption,
+    passes on as soon as the draws under way are done.
+    """
+    if threads < 2 or len(asked) < 2 or not isinstance(source, OpenDPNoise):
+        return [source.draw(sigma, cells) for sigma, cells in asked]
+    pool = ThreadPoolExecutor(min(threads, len(asked)))
+    try:
+        return list(pool.map(lambda one: source.draw(*one), asked))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def draw(sigma: float, cells: int) -> Counts:

@@ -113,6 +113,31 @@ def test_big_draws_come_in_chunks_that_differ(monkeypatch):
     assert referee.p_value(np.rint(sample / 1e5).astype(np.int64), 10.0) > RIGHT
 
 
+def test_threads_draw_exact_noise_that_differs():
+    draws = noise.draw_all(noise.OpenDPNoise(), [(10.0, DRAWS // 20)] * 20 + [(1e9, 4)] * 8, threads=4)
+    assert referee.p_value(np.concatenate(draws[:20]), 10.0) > RIGHT
+    assert len({tuple(d.tolist()) for d in draws[20:]}) == 8
+    assert [len(d) for d in draws] == [DRAWS // 20] * 20 + [4] * 8
+
+
+def test_a_source_with_a_seed_draws_the_same_on_any_number_of_threads():
+    asked = [(10.0, 5), (3.0, 0), (7.0, 9)]
+    one, four = (noise.draw_all(noise.SeededNoise(3), asked, threads) for threads in (1, 4))
+    assert all(map(np.array_equal, one, four)) and [len(d) for d in four] == [5, 0, 9]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_of_one_thread_ends_the_draws(error):
+    class Fails(noise.OpenDPNoise):
+        def draw(self, sigma, cells):
+            if sigma == 2.0:
+                raise error
+            return super().draw(sigma, cells)
+
+    with pytest.raises(error):
+        noise.draw_all(Fails(), [(1.0, 3), (2.0, 3), (1.0, 3)], threads=2)
+
+
 def _draw_in_child(_: int) -> tuple[int, ...]:
     return tuple(noise.draw(1e9, 4).tolist())
 
