@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from data_contracts.spec import Guarantee
 from tasks.privacy.accountant import CapAccountant, epsilon_for, rho_for
@@ -21,6 +21,29 @@ ROUNDING = Fraction(1, 10**6)
 """How far the rho of a kept cap may be from what this version gives, as a share of it."""
 
 _COUNTS = {"reserve": 1, "cancel": -1, "spent": 0, "abandon": 0}
+
+
+class Link(Protocol):
+    """A row of a chain: numbered from 1, of a data set, hashed with the hash of the row before."""
+
+    @property
+    def id(self) -> int:
+        """Its number, from 1."""
+
+    @property
+    def dataset(self) -> str:
+        """The data set it is of."""
+
+    @property
+    def prev_hash(self) -> str:
+        """The hash of the link before; GENESIS of the first."""
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of what it says."""
+
+
+_L = TypeVar("_L", bound=Link)
 
 
 @dataclass(frozen=True)
@@ -154,7 +177,13 @@ def entry_hash(row: Mapping[str, Any], dataset: Dataset) -> str:
 
 def audit(entries: Sequence[Entry], datasets: Mapping[str, Dataset], count: int, head: str) -> list[str]:
     """Everything that is wrong with a history, in sentences; ``count`` and ``head`` are the ledger's own row."""
-    problems = _chain(entries, datasets)
+    problems = broken_chain(
+        entries,
+        datasets,
+        "entry {}",
+        lambda entry: entry_hash(entry.row(), datasets[entry.dataset]),
+        covers=" or its data set's cap",
+    )
     if len(entries) != count or (entries[-1].hash if entries else GENESIS) != head:
         problems.append(f"the ledger has {len(entries)} entries where its own count and last hash tell of {count}")
     for name, dataset in datasets.items():
@@ -179,18 +208,24 @@ def _passed(entries: Sequence[Entry], dataset: Dataset) -> list[str]:
     return []
 
 
-def _chain(entries: Sequence[Entry], datasets: Mapping[str, Dataset]) -> list[str]:
-    """Numbers, hashes and data sets of the whole ledger."""
+def broken_chain(
+    links: Sequence[_L], datasets: Mapping[str, Dataset], name: str, hash_of: Callable[[_L], str], *, covers: str = ""
+) -> list[str]:
+    """What is wrong with the numbers, data sets and hashes of a chain, in sentences.
+
+    ``name``: of a link, with {} for its number; ``covers``: what else than itself its hash covers, in words.
+    """
     problems, previous = [], GENESIS
-    for number, entry in enumerate(entries, 1):
-        if entry.id != number:
-            problems.append(f"entry {number} is missing: the next one is numbered {entry.id}")
+    for number, link in enumerate(links, 1):
+        this = name.format(number)
+        if link.id != number:
+            problems.append(f"{this} is missing: the next one is numbered {link.id}")
             break
-        if entry.dataset not in datasets:
-            problems.append(f"entry {number} is of a data set that is not registered")
-        elif entry.prev_hash != previous or entry.hash != entry_hash(entry.row(), datasets[entry.dataset]):
-            problems.append(f"entry {number} or its data set's cap was changed: the hash does not fit")
-        previous = entry.hash
+        if link.dataset not in datasets:
+            problems.append(f"{this} is of a data set that is not registered")
+        elif link.prev_hash != previous or link.hash != hash_of(link):
+            problems.append(f"{this}{covers} was changed: the hash does not fit")
+        previous = link.hash
     return problems
 
 

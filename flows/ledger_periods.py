@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from flows.errors import LedgerError, PeriodReleasedError, RequestError
-from flows.ledger_audit import GENESIS, Dataset, Entry, canonical, charge_states
+from flows.ledger_audit import GENESIS, Dataset, Entry, broken_chain, canonical, charge_states
 from flows.ledger_database import period_chain_table, periods_table
 
 
@@ -122,24 +122,10 @@ def audit_periods(
         return _uncovered_charges([], entries)
     rows = period_rows(connection)
     count, head = connection.execute(sa.select(period_chain_table.c.rows, period_chain_table.c.head)).one()
-    problems = _chain(rows, datasets)
+    problems = broken_chain(rows, datasets, "row {} of the periods", row_hash)
     if len(rows) != count or (rows[-1].hash if rows else GENESIS) != head:
         problems.append(f"the ledger has {len(rows)} rows of periods where its own count and last hash tell of {count}")
     return problems + _order(rows) + _uncovered_charges(rows, entries)
-
-
-def _chain(rows: Sequence[PeriodRow], datasets: Mapping[str, Dataset]) -> list[str]:
-    problems, previous = [], GENESIS
-    for number, row in enumerate(rows, 1):
-        if row.id != number:
-            problems.append(f"row {number} of the periods is missing: the next one is numbered {row.id}")
-            break
-        if row.dataset not in datasets:
-            problems.append(f"row {number} of the periods is of a data set that is not registered")
-        if row.prev_hash != previous or row.hash != row_hash(row):
-            problems.append(f"row {number} of the periods was changed: the hash does not fit")
-        previous = row.hash
-    return problems
 
 
 def _order(rows: Sequence[PeriodRow]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from data_contracts.domain import Domain
 from data_contracts.tables import ENCODED_ROWS, code_schema, profile_codes
@@ -27,6 +27,7 @@ from flows.ledger import Ledger
 from flows.settings import Settings
 from flows.spec_file import load_spec
 from tasks.privacy.accountant import rho_for
+from tests.commands import privsyn
 from tests.specs import people
 
 Save = Callable[..., str]
@@ -61,10 +62,6 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same release without Prefect, which takes seconds to start."""
     run = lambda request, fresh: release_directly(request, Settings(), fresh=fresh)  # noqa: E731
     monkeypatch.setattr(cli.release, "_run_release", run)
-
-
-def privsyn(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(a) for a in arguments])
 
 
 def shown(result: Result) -> str:

@@ -17,13 +17,12 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner, Result
 
-from flows import cli
 from flows.direct import release_directly
 from flows.ledger import Ledger
 from flows.ledger_audit import GENESIS
 from flows.settings import Settings
+from tests.commands import privsyn
 from tests.specs import COLUMNS, make_spec, people
 from tests.tampering import tamper
 
@@ -48,10 +47,6 @@ def release(made: Path, places: Path) -> Path:
     shutil.copy(made / "ledger.sqlite", places / "ledger.sqlite")
     (folder,) = (places / "out" / "released").iterdir()
     return folder
-
-
-def privsyn(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(a) for a in arguments])
 
 
 def found(*words: str) -> list[str]:

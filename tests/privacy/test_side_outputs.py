@@ -12,16 +12,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner, Result
 
 from data_contracts import tables
 from data_contracts.artifacts import Zone
 from data_contracts.domain import Domain
 from data_contracts.spec import ReleaseSpec
-from flows import cli, shell
+from flows import shell
 from flows.settings import Settings
 from flows.store import Store, ZoneError
 from tasks import encode
+from tests.commands import privsyn
 from tests.releases import QUICK, few, run
 from tests.specs import make_spec, people
 
@@ -167,10 +167,6 @@ def test_12_mutant_a_private_table_in_the_released_root(places: Path, save: Save
 
 LATER = ("tasks.synthesize.synthesize",)
 SLIGHT = {"range_queries": 20, "nist_schemas": 5, "nist_queries": 5, "attack_rows": 20}
-
-
-def privsyn(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(a) for a in arguments])
 
 
 def commands(places: Path, run_name: str) -> dict[str, tuple[tuple[object, ...], tuple[str, ...]]]:

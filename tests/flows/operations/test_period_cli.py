@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
 from flows import cli
 from flows.direct import release_directly
 from flows.ledger import Ledger
 from flows.settings import Settings
+from tests.commands import privsyn
 from tests.specs import people
 
 SPEC = """\
@@ -38,10 +37,6 @@ def spec(places: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     run = lambda request, period: release_directly(request, Settings(), period=period)  # noqa: E731
     monkeypatch.setattr(cli.release, "_run_period", run)
     return places / "people.yaml"
-
-
-def privsyn(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(a) for a in arguments])
 
 
 def test_a_period_is_released_once_and_then_said_to_be(spec: Path) -> None:

@@ -13,13 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner, Result
 
 from data_contracts.comparison import NOTICE, ComparedMethod, Comparison, MethodRun
 from data_contracts.evaluation import Metric
 from data_contracts.evaluation_spec import EvaluationSpec
 from data_contracts.spec import ReleaseSpec
-from flows import cli
 from flows.compare import CompareRequest, compare, run_all, run_method
 from flows.compare_plot import picture
 from flows.compare_view import SECONDS, lines, markdown, markdown_table, missing, table
@@ -33,6 +31,7 @@ from tasks.codecs import plan
 from tasks.methods.base import LaplaceQuery, Made, Method, PipelineSettings, Task
 from tasks.methods.registry import METHODS
 from tasks.privacy.noise import SeededNoise
+from tests.commands import privsyn
 from tests.specs import make_spec, people
 
 Save = Callable[..., str]
@@ -344,10 +343,6 @@ def yaml(places: Path, save: Save) -> Path:
     path = places / "people.yaml"
     path.write_text(SPEC, encoding="utf-8")
     return path
-
-
-def privsyn(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(a) for a in arguments])
 
 
 @pytest.mark.parametrize(
