@@ -16,11 +16,11 @@ from data_contracts.columns import FrozenModel
 
 Format = Literal["parquet", "csv"]
 
-PUBLISHING = ("formats", "about")
-"""Fields of the spec that reach the released folder only: no step's settings, no price, no name of a request."""
-
 WORDS = frozenset({"description", "unit"})
 """Fields of a column that reach the released folder only."""
+
+WRITTEN = frozenset({"type", "decimals", "resolution"})
+"""Fields of a column that say how released values are written; the private rows are encoded without them."""
 
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z]{2,63}"
 _WEB = re.compile(rf"https?://{_HOST}(?::[0-9]{{1,5}})?(?:[/?#][A-Za-z0-9/?#@:;,.!$&'()*+=~_%-]*)?")

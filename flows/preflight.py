@@ -23,7 +23,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from data_contracts.publication import PUBLISHING, WORDS
 from data_contracts.spec import Guarantee, ReleaseSpec
 from flows.disk import in_words, remove_parts
 from flows.engines.choice import engine_of
@@ -45,9 +44,6 @@ from tasks.privacy.noise import NoiseSource, OpenDPNoise
 
 NO_REDRAW = "release another period: one period is drawn once"
 """What a release of a period says where its noise is lost."""
-
-OUTPUT_ONLY = frozenset({"rows", "shard_rows", "oversample"})
-"""Fields of ``synthesis`` that reach no rows of a further round (flows/rounds.py)."""
 
 MOST_NOISE = 1e8
 """Largest standard deviation of a one-way's total, in records: beyond it `rows: auto` may be too many to make."""
@@ -313,18 +309,15 @@ def _ask_room(ledger: Ledger, spec: ReleaseSpec) -> None:
 
 
 def _request_name(spec: ReleaseSpec, job: Job) -> str:
-    """Names the record of a request, without its path, post-processing and publishing; says nothing of the data.
+    """Names the record of a request by what its noise is drawn for; says nothing of the data.
 
-    With further rounds the rows made so far are part of what is asked next, so what makes them is no post-processing.
+    Two requests of one name draw the same from the same data: they differ in post-processing and publishing only.
     """
-    public = {**spec.public(), **job.asks}
-    for name in PUBLISHING:
-        public.pop(name)
-    made = public.pop("synthesis")
-    if spec.adaptive.rounds:
-        public["synthesis"] = {name: value for name, value in made.items() if name not in OUTPUT_ONLY}
-    public["columns"] = {n: {**c, **dict.fromkeys(WORDS & c.keys(), "")} for n, c in public["columns"].items()}
-    return f"request-{hashlib.sha256(json.dumps(public, sort_keys=True).encode()).hexdigest()}"
+    request = Request(spec, job.order or tuple(sorted(spec.released_columns)), lambda: (), shares=job.shares)
+    keys = lineage_keys(request, "", 0, OpenDPNoise(), job.steps, job.period)
+    drawn_for = [keys[step.name] for step in job.steps if isinstance(step, ReleaseStep)]
+    asked = json.dumps([drawn_for, dict(job.asks)], sort_keys=True)
+    return f"request-{hashlib.sha256(asked.encode()).hexdigest()}"
 
 
 def _released_order(source: Source, spec: ReleaseSpec) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ by its kind), and any algorithm.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from data_contracts import tables
 from data_contracts.artifacts import Kind
 from data_contracts.domain import Domain
+from data_contracts.publication import WORDS, WRITTEN
 from data_contracts.receipts import Query
 from flows.errors import RequestError
 from flows.step import MEASURE, Batches, Inputs, Output, Progress, ReleaseStep, Request, Step, Wide, countable
@@ -40,9 +42,9 @@ from tasks import (
 from tasks.kernels.counting import CodeTable, Countable
 
 
-def _columns(request: Request) -> dict[str, Any]:
-    drop = {"description", "unit"}
-    return {n: c.model_dump(mode="json", exclude=drop) for n, c in request.spec.released_columns.items()}
+def _columns(request: Request, unused: AbstractSet[str] = WORDS) -> dict[str, Any]:
+    """The released columns without the fields ``unused``."""
+    return {n: c.model_dump(mode="json", exclude=set(unused)) for n, c in request.spec.released_columns.items()}
 
 
 def _encode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -219,7 +221,7 @@ ENCODE = Step(
     (),
     {"encoded_rows": tables.ENCODED_ROWS, "repairs": tables.REPAIRS},
     lambda r: {
-        "columns": _columns(r),
+        "columns": _columns(r, WORDS | WRITTEN),
         "unit": r.spec.unit.model_dump(),
         "null_values": r.spec.null_values,
         "order": r.column_order,

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from data_contracts.spec import ReleaseSpec
 from flows.errors import BudgetRefusedError
 from tests.opened import watched
-from tests.releases import few, run
+from tests.releases import few, released, run
 from tests.specs import people
 
 FULL = {"epsilon": 1.0, "delta": 1e-9}
@@ -42,8 +43,8 @@ def test_without_further_rounds_it_draws_nothing(places: Path, save: Callable[..
     assert run(changed(spec, seed=5, sweeps=1, rows=150)).drawn == ()
 
 
-def test_some_changes_that_draw_nothing_ask_for_room_all_the_same(places: Path, save: Callable[..., str]) -> None:
-    """As docs/operations.md says: they name a new request."""
+def test_what_draws_nothing_needs_no_room(places: Path, save: Callable[..., str]) -> None:
+    """As docs/operations.md says."""
     spec = few(save(people(200)), privacy=FULL, budget=FULL)
     assert not spec.adaptive.rounds and not spec.selection.combine_cliques
     run(spec)
@@ -57,5 +58,24 @@ def test_some_changes_that_draw_nothing_ask_for_room_all_the_same(places: Path, 
     ):
         request = ReleaseSpec.model_validate({**content, field: {**content[field], name: value}})
         assert request != spec
-        with pytest.raises(BudgetRefusedError):
-            run(request)
+        assert run(request).drawn == (), (field, name)
+    age = {**content["columns"]["age"], "type": "int16", "description": "as told"}
+    summary = run(ReleaseSpec.model_validate({**content, "columns": {**content["columns"], "age": age}}))
+    assert summary.drawn == ()
+    assert released(summary, "synthetic.parquet").schema.field("age").type == pa.int16()
+
+
+def test_what_draws_anew_is_refused_before_the_table_is_opened(places: Path, save: Callable[..., str]) -> None:
+    spec = few(save(people(200)), privacy=FULL, budget=FULL)
+    run(spec)
+    content = spec.model_dump()
+    with watched(Path(spec.data)) as events:
+        for field, name, value in (
+            ("selection", "max_cells", 400),
+            ("compression", "sigmas", 2.0),
+            ("split", "again", not spec.split.again),
+            ("unit", "records_per_person", 2),
+        ):
+            with pytest.raises(BudgetRefusedError):
+                run(ReleaseSpec.model_validate({**content, field: {**content[field], name: value}}))
+        assert events() == 0, "the private table was opened"
