@@ -85,7 +85,7 @@ def server(folder: Path) -> Iterator[Server]:
         "PREFECT_SERVER_API_PORT": str(port),
         "PREFECT_WORKER_QUERY_SECONDS": "2",
         "PREFECT_SERVER_DATABASE_TIMEOUT": "60",  # seconds that a statement may wait for the file's lock
-        "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "0.5",
+        "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",  # whole seconds: less is no pause at all
         "PRIVSYN_OUT": str(folder / "out"),
         "PRIVSYN_LEDGER": str(folder / "ledger.sqlite"),
     }
