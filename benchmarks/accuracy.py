@@ -18,9 +18,9 @@ import numpy as np
 
 from benchmarks.tables import FOLDER, available, table_spec
 from data_contracts.spec import ReleaseSpec
-from flows.evaluation_tables import Coded, coded
+from flows.evaluation.tables import Coded, coded
 from flows.source import Source
-from flows.spec_file import load_spec
+from flows.spec.file import load_spec
 from tasks.codecs import plan
 from tasks.methods.base import PipelineSettings, Task
 from tasks.methods.pipeline import Variant, run_pipeline

@@ -1,8 +1,8 @@
 """The paper's comparisons on UCI Adult: ``python -m benchmarks.results [--seeds N]``, or ``make results``.
 
-Belongs here: which methods are compared, the shapes of the paper's Figures 5 and 6 as checks, and the generated part
-of docs/results.md with its pictures.  Does not belong here: the comparison itself (flows/compare.py).  The table is
-public and the noise is seeded: nothing here is a release, and what it says of the real rows may be shown.
+Belongs here: which methods are compared, the shapes of the paper's Figures 5 and 6 as checks, and the generated part of
+docs/results.md with its pictures.  Does not belong here: the comparison itself (flows/comparison/compare.py).  The
+table is public and the noise is seeded: nothing here is a release, and what it says of the real rows may be shown.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from scipy.stats import t
 from benchmarks.accuracy import TABLES
 from data_contracts.comparison import Comparison, MethodRun
 from data_contracts.evaluation_spec import EvaluationSpec
-from flows.compare import CompareRequest, run_all
-from flows.compare_plot import picture
-from flows.compare_view import SECONDS, markdown_methods, markdown_table
-from flows.spec_file import load_spec, override
+from flows.comparison.compare import CompareRequest, run_all
+from flows.comparison.plot import picture
+from flows.comparison.view import SECONDS, markdown_methods, markdown_table
+from flows.spec.file import load_spec, override
 from tasks.methods.registry import METHODS
 
 DOCS = Path(__file__).parents[1] / "docs"

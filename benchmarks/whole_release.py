@@ -23,7 +23,7 @@ from data_contracts.domain import Domain, code_dtype
 from data_contracts.spec import ReleaseSpec
 from flows.direct import release_directly
 from flows.settings import Settings
-from flows.spec_file import load_spec, override
+from flows.spec.file import load_spec, override
 
 ADULT_SPEC = Path(__file__).parents[1] / "examples" / "adult.yaml"
 ADULT_DATA = Path(__file__).parents[2] / "shared" / "data" / "adult.parquet"

@@ -1,7 +1,7 @@
 """References to artifacts: what steps hand each other instead of tables.
 
 Belongs here: zones, kinds of step and the small reference that Prefect may store and show.
-Does not belong here: reading and writing files (flows/store.py).
+Does not belong here: reading and writing files (flows/storage/store.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The comparison: every run of every method on one table, as one frozen model that is also its JSON file.
 
-Belongs here: the shape of the results.  Does not belong here: making them (flows/compare.py), showing them
-(flows/compare_view.py).  Everything in it is a function of the real table without noise: a ``Comparison`` is
+Belongs here: the shape of the results.  Does not belong here: making them (flows/comparison/compare.py), showing them
+(flows/comparison/view.py).  Everything in it is a function of the real table without noise: a ``Comparison`` is
 private, and so is every table and picture of it.
 """
 

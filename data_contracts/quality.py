@@ -1,7 +1,7 @@
 """The quality figures: what is released of an evaluation, under a budget of its own.
 
 Belongs here: the frozen model of ``figures.json``, versioned.  Does not belong here: computing the figures
-(tasks/quality_figures.py), writing them (flows/quality.py), the private evaluation (evaluation.py).
+(tasks/quality_figures.py), writing them (flows/evaluation/quality.py), the private evaluation (evaluation.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One contract object a table: its Arrow schema and the expectations that hold on it.
 
 Belongs here: what a table must look like, as data.  Does not belong here: running the expectations
-(flows/checks.py), reading or writing (flows/store.py), making the tables (tasks/).
+(flows/checks.py), reading or writing (flows/storage/store.py), making the tables (tasks/).
 
 Two forms of contract.  A *long* table (noisy counts, receipts, scores, cliques ...) has a fixed Arrow
 schema and is checked row by row.  A *wide* table (code rows, synthetic rows) has one column an

@@ -1,7 +1,7 @@
 """PRIVSYN_DATABASE_URL: one PostgreSQL database for the ledger and for Prefect's server.
 
 Belongs here: reading that address, its password from a file, and its two forms.  Does not belong here: what stands in
-the database (flows/ledger_database.py; Prefect's own tables).  No message holds the address: it may hold a password.
+the database (flows/ledger/database.py; Prefect's own tables).  No message holds the address: it may hold a password.
 """
 
 from __future__ import annotations

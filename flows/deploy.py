@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from flows.spec_file import load_spec
+from flows.spec.file import load_spec
 
 
 def read_spec(path: str) -> dict[str, Any]:

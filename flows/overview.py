@@ -22,7 +22,7 @@ from flows.engines.local import LocalEngine
 from flows.report.overview import MarginalOverview, OneWayOverview
 from flows.shell import Shell, StepRefs
 from flows.step import MEASURE, MEASURE_AGAIN
-from flows.store import ZoneError
+from flows.storage.store import ZoneError
 from tasks import marginals
 from tasks.codecs import EncodingPlan
 from tasks.compress_domain import AttributeRecode, Recode, coarse_domain, noisy_total, recode_from_table, refined

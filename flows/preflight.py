@@ -24,21 +24,21 @@ from pathlib import Path
 from typing import Any
 
 from data_contracts.spec import Guarantee, ReleaseSpec
-from flows.disk import in_words, remove_parts
 from flows.engines.choice import engine_of
 from flows.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, PrivsynError, RequestError
-from flows.ledger import Ledger, Line
-from flows.ledger_periods import PeriodRow
-from flows.ledger_seen import RECORD, note_ledger, refuse_older
+from flows.ledger.ledger import Ledger, Line
+from flows.ledger.periods import PeriodRow
+from flows.ledger.seen import RECORD, note_ledger, refuse_older
 from flows.operations.periods import checked_period
-from flows.records import Records, write_json
 from flows.rounds import steps_of
 from flows.settings import Settings
 from flows.shell import REDRAW, ReportProgress, Shell, lineage_keys
 from flows.source import Source
 from flows.step import Inputs, ReleaseStep, Request, Step
 from flows.steps import ONE_WAY_MARGINALS, STEPS
-from flows.store import Store
+from flows.storage.disk import in_words, remove_parts
+from flows.storage.records import Records, write_json
+from flows.storage.store import Store
 from tasks.privacy.accountant import Accountant, cap_accountant, rho_for
 from tasks.privacy.noise import NoiseSource, OpenDPNoise
 
@@ -275,7 +275,7 @@ def _check_ledger(ledger: Ledger, records: Records, spec: ReleaseSpec) -> None:
     """The ledger must be the one that this private zone's releases were charged to, with the spec's cap.
 
     Raises LedgerError for another ledger (an empty one would forget what was spent), for an older copy of the right
-    one (flows/ledger_seen.py) and for one that does not add up or takes no entry, RequestError for another cap.  A new
+    one (flows/ledger/seen.py) and for one that does not add up or takes no entry, RequestError for another cap.  A new
     data set is registered later, when nothing but the reservation is left to refuse.
     """
     ledger.check()

@@ -10,9 +10,9 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from flows.disk import replacing
 from flows.errors import PrivsynError
 from flows.settings import Settings
+from flows.storage.disk import replacing
 
 
 @contextmanager

@@ -24,13 +24,13 @@ from flows.formats.described import files_in
 from flows.formats.writing import write_descriptions, write_tables
 from flows.note import release_note
 from flows.preflight import Opened
-from flows.records import Records, write_json
-from flows.released_files import manifest_if_readable, read_certificate, read_manifest
 from flows.rounds import released_tables
 from flows.settings import Settings
 from flows.shell import Shell, StepRefs
 from flows.step import MEASURE_AGAIN, Request, base_name
-from flows.store import Store
+from flows.storage.records import Records, write_json
+from flows.storage.released_files import manifest_if_readable, read_certificate, read_manifest
+from flows.storage.store import Store
 from flows.versions import made_by
 from tasks.noisy import receipts_from_table
 from tasks.privacy.accountant import Accountant

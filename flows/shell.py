@@ -1,7 +1,7 @@
 """The shell: the one way in which every step runs, so that the privacy-critical wiring is written once.
 
 Belongs here: lineage keys, the preflight against the ledger, and the three ways to run a step.  Does not
-belong here: what a step does (flows/steps.py, tasks/), Prefect (flows/release.py), files (flows/store.py).
+belong here: what a step does (flows/steps.py, tasks/), Prefect (flows/release.py), files (flows/storage/store.py).
 
 A step is run like this: integrity of the inputs -> (release only) stage check, noise, look, sum ->
 contract of the outputs -> atomic write -> record -> (release only) settle the ledger.
@@ -29,11 +29,11 @@ from data_contracts.artifacts import ArtifactRef, Kind, Zone
 from data_contracts.receipts import SMOOTHING, Query, total_rho
 from flows.checks import check_stage, check_table
 from flows.errors import LedgerError, PrivsynError, RequestError
-from flows.ledger import Ledger, Line
-from flows.records import Records
+from flows.ledger.ledger import Ledger, Line
 from flows.step import Inputs, Output, ReleaseStep, Request, Step, Wide
 from flows.steps import STEPS
-from flows.store import Store
+from flows.storage.records import Records
+from flows.storage.store import Store
 from tasks import noisy
 from tasks.kernels.counting import thread_count
 from tasks.privacy.noise import NoiseSource, draw_all

@@ -24,7 +24,7 @@ import pyarrow.csv as pacsv
 from data_contracts.columns import DropColumn
 from data_contracts.spec import ReleaseSpec
 from flows.errors import RequestError
-from flows.table_files import (
+from flows.storage.table_files import (
     Layout,
     Place,
     delimiter,

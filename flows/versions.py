@@ -12,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from flows.formats.described import files_in
-from flows.records import Records
-from flows.released_files import manifest_if_readable
+from flows.storage.records import Records
+from flows.storage.released_files import manifest_if_readable
 
 PACKAGES = (
     "privsyn-flows",

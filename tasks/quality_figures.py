@@ -1,7 +1,8 @@
 """Step *quality figures* (release, a budget of its own): how far a synthetic table is from the private one.
 
 Belongs here: which public marginals and queries are compared, at what noise, and the exact sums.  Does not belong here:
-adding the noise (the shell does), metrics without noise (tasks/metrics/), words and files (flows/quality.py).
+adding the noise (the shell does), metrics without noise (tasks/metrics/), words and files
+(flows/evaluation/quality.py).
 
 The synthetic table, the marginals and the queries are public; only the private table's counts are not.  Every figure is
 a sum of whole numbers |private count - synthetic count|, so that discrete noise applies.  In each marginal, and in each

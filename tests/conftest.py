@@ -46,7 +46,9 @@ def prefect_server() -> Iterator[str]:
     from prefect.testing.utilities import prefect_test_harness
 
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL", "1")  # seconds, whole: less is no pause at all
+        environment.setenv(
+            "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL", "1"
+        )  # seconds, whole: less is no pause at all
         with prefect_test_harness(server_startup_timeout=120):
             yield str(get_current_settings().api.url)
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from data_contracts.spec import ReleaseSpec
 from flows.formats.described import Described, files_in, ranges_of
 from flows.formats.writing import synthetic_files, write_descriptions, write_tables
-from flows.released_files import read_certificate
+from flows.storage.released_files import read_certificate
 from tasks.codecs import plan
 from tasks.decode import decoded_schema
 from tests.specs import make_spec

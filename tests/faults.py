@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-from flows.ledger_database import Database
+from flows.ledger.database import Database
 
 FLOWS = str(Path(__file__).parents[1] / "flows")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND

@@ -6,7 +6,7 @@ import contextlib
 
 from data_contracts.spec import Guarantee
 from flows.errors import BudgetRefusedError
-from flows.ledger import Ledger, Line
+from flows.ledger.ledger import Ledger, Line
 from tasks.privacy.accountant import rho_for
 
 CAP = Guarantee(epsilon=2.0, delta=1e-9)

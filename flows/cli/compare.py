@@ -1,7 +1,7 @@
 """``privsyn compare``: arguments, progress, and the table.
 
-Belongs here: what people type and see.  Does not belong here: the comparison (flows/compare.py), its table and plots
-(flows/compare_view.py).
+Belongs here: what people type and see.  Does not belong here: the comparison (flows/comparison/compare.py), its table
+and plots (flows/comparison/view.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from flows.cli.common import PIPED_WIDTH, Debug, SpecPath, errors_for_people, ma
 from flows.errors import RequestError
 
 if TYPE_CHECKING:
-    from flows.compare import Compared, CompareRequest
+    from flows.comparison.compare import Compared, CompareRequest
     from flows.settings import Settings
 
 
@@ -54,9 +54,9 @@ def compare_command(
         from flows.settings import Settings
 
         settings = Settings()
-        from flows.compare import CompareRequest
-        from flows.evaluation_file import load_evaluation_spec
-        from flows.spec_file import load_spec, override
+        from flows.comparison.compare import CompareRequest
+        from flows.evaluation.file import load_evaluation_spec
+        from flows.spec.file import load_spec, override
 
         request = CompareRequest(
             spec=override(load_spec(spec), data=table),
@@ -95,7 +95,7 @@ def _numbers(text: str) -> tuple[float, ...]:
 
 
 def _compare(request: CompareRequest, settings: Settings) -> Compared:
-    from flows.compare import compare
+    from flows.comparison.compare import compare
 
     notice = "Not private: for comparing on data that is public or that stays with you. Charges nothing."
     people.print(notice, soft_wrap=True)
@@ -110,7 +110,7 @@ def _compare(request: CompareRequest, settings: Settings) -> Compared:
 
 
 def _show(compared: Compared, seconds: float, *, as_json: bool) -> None:
-    from flows.compare_view import missing, table
+    from flows.comparison.view import missing, table
 
     results = compared.results
     if as_json:
@@ -131,7 +131,7 @@ def _show(compared: Compared, seconds: float, *, as_json: bool) -> None:
 
 
 def _as_json(compared: Compared, seconds: float) -> dict[str, Any]:
-    from flows.compare_view import lines, missing
+    from flows.comparison.view import lines, missing
 
     results = compared.results
     figures = [

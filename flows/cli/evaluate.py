@@ -1,6 +1,6 @@
 """``privsyn evaluate``: arguments, progress and the closing summary.
 
-Belongs here: what people type and see.  Does not belong here: the evaluation (flows/evaluate.py).
+Belongs here: what people type and see.  Does not belong here: the evaluation (flows/evaluation/evaluate.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from flows.errors import RequestError
 
 if TYPE_CHECKING:
     from data_contracts.evaluation import Evaluation, Metric
-    from flows.evaluate import EvaluationRequest, Report
+    from flows.evaluation.evaluate import EvaluationRequest, Report
     from flows.settings import Settings
 
 
@@ -76,8 +76,8 @@ def evaluate_command(
                 )
             _release_figures(release, epsilon_report, settings, table, as_json=as_json)
             return
-        from flows.evaluate import EvaluationRequest
-        from flows.evaluation_file import load_evaluation_spec
+        from flows.evaluation.evaluate import EvaluationRequest
+        from flows.evaluation.file import load_evaluation_spec
 
         spec = load_evaluation_spec(named_path(settings_file, "--settings"), label or ())
         request = EvaluationRequest(
@@ -100,7 +100,7 @@ def _each(paths: list[str] | None) -> list[str]:
 
 
 def _evaluate(request: EvaluationRequest, settings: Settings) -> Report:
-    from flows.evaluate import evaluate
+    from flows.evaluation.evaluate import evaluate
 
     with people.status("Opening the release ...") as status:
 
@@ -165,7 +165,7 @@ def _as_json(report: Report, seconds: float) -> dict[str, Any]:
 
 
 def _release_figures(release: str, epsilon: float, settings: Settings, data: Path | None, *, as_json: bool) -> None:
-    from flows.quality import publish_quality
+    from flows.evaluation.quality import publish_quality
 
     warn_of_epsilon(epsilon)
     summary = publish_quality(release, epsilon, settings, data=data)

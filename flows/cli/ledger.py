@@ -1,7 +1,7 @@
 """``privsyn ledger show | verify | export | backup``.
 
-Belongs here: what people type and see.  Does not belong here: the ledger (flows/ledger.py) and its view
-(flows/ledger_view.py, flows/ledger_export.py, flows/operations/ledger_backup.py).
+Belongs here: what people type and see.  Does not belong here: the ledger (flows/ledger/ledger.py) and its view
+(flows/ledger/view.py, flows/ledger/export.py, flows/operations/ledger_backup.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def show_command(
     Exit code 1 when the audit finds a problem.  A ledger that does not exist yet is no error, and is not made.
     """
     with errors_for_people(debug=debug):
-        from flows.ledger_view import ledger_as_json, print_ledger
+        from flows.ledger.view import ledger_as_json, print_ledger
         from flows.settings import Settings
 
         settings = Settings()
@@ -59,7 +59,7 @@ def verify_command(
     Exit code 1 when anything does not agree.  Reads no private table and writes nothing.
     """
     with errors_for_people(debug=debug):
-        from flows.ledger_view import print_verified, verify_ledger
+        from flows.ledger.view import print_verified, verify_ledger
         from flows.settings import Settings
 
         folder = named_path(out, "--out")
@@ -91,8 +91,8 @@ def export_command(
 ) -> None:
     """Write the ledger's history for a notebook or an auditor: every entry, with exact rho and its hash."""
     with errors_for_people(debug=debug):
-        from flows.ledger_export import export_csv, export_json
-        from flows.ledger_view import opened
+        from flows.ledger.export import export_csv, export_json
+        from flows.ledger.view import opened
         from flows.settings import Settings
 
         path = named_path(output, "--output")

@@ -61,7 +61,7 @@ def release_command(
     with errors_for_people(debug=debug):
         from flows.preflight import check_request, release_job
         from flows.settings import Settings
-        from flows.spec_file import load_spec, override
+        from flows.spec.file import load_spec, override
 
         table, folder = named_path(data, "--data"), named_path(out, "--out")
         if folder is not None:
@@ -168,7 +168,7 @@ def _progress_bars() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float) -> None:
-    from flows.ledger import Ledger
+    from flows.ledger.ledger import Ledger
     from flows.settings import Settings
 
     state = Ledger(Settings().ledger).summary(request.dataset)[0]

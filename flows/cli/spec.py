@@ -1,7 +1,7 @@
 """``privsyn spec draft``, ``privsyn spec check`` and ``privsyn spec json``.
 
-Belongs here: what people type and see.  Does not belong here: drafting (flows/spec_draft.py) and checking
-(flows/spec_check.py).
+Belongs here: what people type and see.  Does not belong here: drafting (flows/spec/draft.py) and checking
+(flows/spec/check.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def draft_command(
 ) -> None:
     """Draft a spec from the data's column names and a public dictionary; unknowns become TODOs."""
     with errors_for_people(debug=debug):
-        from flows.spec_draft import draft, open_todos
+        from flows.spec.draft import draft, open_todos
 
         text = write_new(out, lambda: draft(data, dictionary, dataset, folder=out.parent), "--out")
         people.print(f"Wrote {out}: {open_todos(text)} TODOs left.", soft_wrap=True)
@@ -47,8 +47,8 @@ def check_command(
     """Check a spec; with --data also how well the private table fits it. Spends nothing."""
     with errors_for_people(debug=debug):
         from flows.source import Source
-        from flows.spec_check import check, render
-        from flows.spec_file import load_spec, override
+        from flows.spec.check import check, render
+        from flows.spec.file import load_spec, override
 
         table = named_path(data, "--data")
         request = override(load_spec(spec), data=table)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from data_contracts.domain import Clique, Domain
-from flows.table_files import open_parquet
+from flows.storage.table_files import open_parquet
 from tasks.kernels.blocks import block_rows, count_blocks, subdomain
 from tasks.kernels.counting import CodeTable
 

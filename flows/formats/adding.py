@@ -18,11 +18,11 @@ from flows.formats.described import files_in
 from flows.formats.writing import write_descriptions, write_tables
 from flows.note import release_note
 from flows.publish import added_formats, is_whole
-from flows.records import Records
-from flows.released_files import public_spec, read_certificate, read_manifest, release_folder
 from flows.settings import Settings
 from flows.step import Request
-from flows.store import SAFE_NAME, Store
+from flows.storage.records import Records
+from flows.storage.released_files import public_spec, read_certificate, read_manifest, release_folder
+from flows.storage.store import SAFE_NAME, Store
 
 FIELD = "RELEASE"
 

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from data_contracts.tables import ValueRange
-from flows.disk import in_words
 from flows.formats.described import categories, null_text
-from flows.table_files import open_parquet
+from flows.storage.disk import in_words
+from flows.storage.table_files import open_parquet
 
 BATCH_ROWS = 1 << 14
 """Rows written at a time: memory depends on the width of the table and its longest categories, not on its length."""

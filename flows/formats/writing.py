@@ -1,7 +1,7 @@
 """Everything beside the Parquet files and the release note: CSV and the three descriptions, into a folder being built.
 
 Belongs here: which files are written, in which order.  Does not belong here: what is in them (the modules beside),
-making the folder visible (flows/store.py).
+making the folder visible (flows/storage/store.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The budget report: what each data set has spent and has left, from the ledger, on a run's page.
 
-Belongs here: the flow, its table and its words.  Does not belong here: the ledger (flows/ledger.py).  The ledger holds
-no private value, so all of it may be shown to those who may see the server.
+Belongs here: the flow, its table and its words.  Does not belong here: the ledger (flows/ledger/ledger.py).  The ledger
+holds no private value, so all of it may be shown to those who may see the server.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from prefect.context import FlowRunContext
 from pydantic import BaseModel, ConfigDict, Field
 
 from flows.errors import LedgerError, LedgerMissingError
-from flows.ledger import DatasetSummary
-from flows.ledger_view import opened
+from flows.ledger.ledger import DatasetSummary
+from flows.ledger.view import opened
 from flows.private_errors import words_only
 from flows.settings import Settings
 

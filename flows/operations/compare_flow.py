@@ -1,7 +1,8 @@
 """The comparison flow: several methods on one table, as a Prefect flow that leaves a private folder.
 
-Belongs here: Prefect's part.  Does not belong here: the comparison (flows/compare.py).  Its figures are exact functions
-of the real rows: none reaches Prefect's database or pages, only how many runs are done and where the results lie.
+Belongs here: Prefect's part.  Does not belong here: the comparison (flows/comparison/compare.py).  Its figures are
+exact functions of the real rows: none reaches Prefect's database or pages, only how many runs are done and where the
+results lie.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from data_contracts.evaluation_spec import EvaluationSpec
 from data_contracts.spec import ReleaseSpec
-from flows.compare import DEFAULT_EPSILONS, DEFAULT_METHODS, MOST_SEEDS, Compared, CompareRequest, Report
-from flows.compare import compare as compare_methods
+from flows.comparison.compare import DEFAULT_EPSILONS, DEFAULT_METHODS, MOST_SEEDS, Compared, CompareRequest, Report
+from flows.comparison.compare import compare as compare_methods
 from flows.errors import PrivsynError
 from flows.private_errors import words_only
 from flows.settings import Settings

@@ -1,7 +1,7 @@
 """A copy of an SQLite ledger, taken while others write, and checked before it counts.
 
-Belongs here: the copy.  Does not belong here: what the ledger means (flows/ledger.py); a PostgreSQL ledger, which its
-own programs back up (docs/operations.md).
+Belongs here: the copy.  Does not belong here: what the ledger means (flows/ledger/ledger.py); a PostgreSQL ledger,
+which its own programs back up (docs/operations.md).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from flows.disk import in_words, replacing
 from flows.errors import LedgerError, RequestError
-from flows.ledger import Ledger
-from flows.ledger_database import Database
+from flows.ledger.database import Database
+from flows.ledger.ledger import Ledger
+from flows.storage.disk import in_words, replacing
 
 
 def back_up(address: str, target: Path) -> int:

@@ -1,6 +1,6 @@
 """Periods of a schedule: their labels, and which one a moment lies in.
 
-Belongs here: the calendar.  Does not belong here: which periods are released (flows/ledger_periods.py), what a run of
+Belongs here: the calendar.  Does not belong here: which periods are released (flows/ledger/periods.py), what a run of
 one does (flows/preflight.py), Prefect (flows/operations/schedule.py).
 
 A label is public: it stands in the run's name and in the ledger.  2026-11-21 is a day, 2026-W47 a week (ISO 8601: it

@@ -28,15 +28,15 @@ from data_contracts.spec import ReleaseSpec
 from flows.checks import check_table
 from flows.errors import ContractError, PrivsynError, RequestError
 from flows.formats.described import files_in
-from flows.ledger import Ledger
+from flows.ledger.ledger import Ledger
 from flows.preflight import release_job
 from flows.publish import fill, marginal_files
-from flows.records import Records
-from flows.released_files import public_spec, read_certificate, read_manifest, release_folder
 from flows.settings import Settings
 from flows.shell import ReportProgress, Shell, StepRefs
 from flows.step import ReleaseStep, Request, Step
-from flows.store import Store
+from flows.storage.records import Records
+from flows.storage.released_files import public_spec, read_certificate, read_manifest, release_folder
+from flows.storage.store import Store
 from flows.versions import versions
 from tasks.noisy import receipts_from_table
 

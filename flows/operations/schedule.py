@@ -2,7 +2,7 @@
 
 Belongs here: Prefect's part: which period a run is for, by when it was scheduled.  Does not belong here: the release
 (flows/release.py), the calendar (flows/operations/periods.py), what keeps a period from being released twice
-(flows/ledger_periods.py).
+(flows/ledger/periods.py).
 """
 
 from __future__ import annotations

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from flows.disk import in_words
 from flows.errors import PrivsynError
 from flows.operations.environment import DATABASE, POOL, Address, prefect_command, prefect_environment
 from flows.operations.programs import stopping_together
 from flows.settings import Settings
+from flows.storage.disk import in_words
 
 Say = Callable[[str], None]
 

@@ -1,7 +1,7 @@
 """The budget of a data set as a bar and a table: other releases, this one, what is left of the cap.
 
 Belongs here: figures from the ledger, which holds nothing private, and their picture and words.  Does not belong here:
-the ledger (flows/ledger.py), all data sets at once (flows/operations/budget_report.py), Prefect (show.py).
+the ledger (flows/ledger/ledger.py), all data sets at once (flows/operations/budget_report.py), Prefect (show.py).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from data_contracts.spec import Guarantee
-from flows.ledger import DatasetSummary, Ledger
-from flows.ledger_audit import Entry, charge_states
+from flows.ledger.audit import Entry, charge_states
+from flows.ledger.ledger import DatasetSummary, Ledger
 from tasks.privacy.accountant import CapAccountant, epsilon_for
 
 OTHERS, THIS, LEFT = "other releases", "this release", "left"

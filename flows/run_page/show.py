@@ -22,14 +22,14 @@ from prefect.artifacts import (
 from prefect.context import FlowRunContext
 
 from flows.errors import BudgetRefusedError, ContractError
-from flows.ledger import Ledger
+from flows.ledger.ledger import Ledger
 from flows.preflight import Opened
 from flows.publish import Published, certificate_of
-from flows.released_files import read_manifest
 from flows.run_page.budget import budget_page, read_budget
 from flows.run_page.words import certificate_page, files_page
 from flows.settings import Settings
 from flows.shell import Shell, StepRefs
+from flows.storage.released_files import read_manifest
 
 
 def show_release(run: Opened, refs: Mapping[str, StepRefs], published: Published) -> None:

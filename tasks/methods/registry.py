@@ -1,7 +1,7 @@
 """The registry: every method that `privsyn compare` knows, by the name that people type.
 
 Belongs here: names, titles, and what each method changes.  Does not belong here: how a method works
-(pipeline.py), running and scoring it (flows/compare.py).
+(pipeline.py), running and scoring it (flows/comparison/compare.py).
 """
 
 from __future__ import annotations

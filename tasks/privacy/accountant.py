@@ -1,7 +1,7 @@
 """The accountant: (epsilon, delta) to a total price rho and back, each rounded in the safe direction.
 
 Belongs here: the three conversions, as pure functions.  Does not belong here: who spent what
-(flows/ledger.py), how rho becomes noise (data_contracts/receipts.py), the Gaussian's curve (gaussian_dp.py).
+(flows/ledger/ledger.py), how rho becomes noise (data_contracts/receipts.py), the Gaussian's curve (gaussian_dp.py).
 
 ``gaussian`` is the exact curve of Gaussian differential privacy (Dong, Roth and Su 2022; Balle and Wang 2018,
 Theorem 8) at mu = sqrt(2 rho), proved for discrete Gaussian noise that is priced for it (docs/privacy.md).  It is for

@@ -349,7 +349,7 @@ UNSEEN_WRITES = {
 }
 """Calls that write a file without Python's own `open`: tests/faults.py must wrap each place by hand."""
 
-WRAPPED = {("flows/store.py", "ParquetWriter"), ("flows/records.py", "write_table")}
+WRAPPED = {("flows/storage/store.py", "ParquetWriter"), ("flows/storage/records.py", "write_table")}
 """(module, call) that it wraps."""
 
 

@@ -18,10 +18,10 @@ from data_contracts.receipts import total_rho
 from data_contracts.spec import ReleaseSpec
 from flows import steps
 from flows.direct import release_directly
-from flows.evaluation_details import ReleasedTables
-from flows.evaluation_tables import coded, open_release
-from flows.ledger import Ledger
-from flows.ledger_view import verify_ledger
+from flows.evaluation.details import ReleasedTables
+from flows.evaluation.tables import coded, open_release
+from flows.ledger.ledger import Ledger
+from flows.ledger.view import verify_ledger
 from flows.publish import ReleaseSummary
 from flows.rounds import rounds, steps_of
 from flows.settings import Settings

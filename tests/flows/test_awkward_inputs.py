@@ -18,7 +18,7 @@ from data_contracts.spec import ReleaseSpec
 from data_contracts.tables import profile_values
 from flows.direct import release_directly
 from flows.errors import RequestError
-from flows.ledger import Ledger
+from flows.ledger.ledger import Ledger
 from flows.publish import is_whole
 from flows.settings import Settings
 from tasks.codecs import plan

@@ -23,9 +23,9 @@ from flows import cli
 from flows.checks import check_table
 from flows.direct import release_directly
 from flows.errors import ContractError
-from flows.ledger import Ledger
+from flows.ledger.ledger import Ledger
 from flows.settings import Settings
-from flows.spec_file import load_spec
+from flows.spec.file import load_spec
 from tasks.privacy.accountant import rho_for
 from tests.commands import privsyn
 from tests.specs import people

@@ -26,14 +26,14 @@ import pytest
 from data_contracts.spec import Guarantee, ReleaseSpec
 from flows.direct import release_directly
 from flows.errors import BudgetRefusedError, LedgerError
-from flows.ledger import Ledger
+from flows.ledger.ledger import Ledger
 from flows.publish import ReleaseSummary, is_whole
-from flows.records import Records
 from flows.settings import Settings
 from flows.shell import Shell
 from flows.step import Inputs, ReleaseStep, Request, Step
 from flows.steps import STEPS
-from flows.store import Store
+from flows.storage.records import Records
+from flows.storage.store import Store
 from tasks.noisy import answers_from_table, receipts_from_table
 from tasks.privacy.accountant import rho_for
 from tasks.privacy.noise import OpenDPNoise

@@ -24,7 +24,7 @@ from flows.engines.choice import engine_of
 from flows.engines.dask import DaskEngine
 from flows.engines.local import LocalEngine
 from flows.errors import PrivsynError, RequestError
-from flows.ledger import Ledger
+from flows.ledger.ledger import Ledger
 from flows.settings import Settings
 from tasks.kernels import blocks
 from tasks.kernels.counting import CodeTable

@@ -17,7 +17,7 @@ import pytest
 from data_contracts.spec import ReleaseSpec
 from flows.direct import release_directly
 from flows.errors import PrivsynError
-from flows.ledger import Ledger
+from flows.ledger.ledger import Ledger
 from flows.publish import ReleaseSummary, is_whole
 from flows.settings import Settings
 from flows.step import ReleaseStep
@@ -126,7 +126,7 @@ def test_every_file_that_is_written_may_fail_once(spec: ReleaseSpec, number: int
 
 def test_the_checks_find_a_write_that_fails_in_silence(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted mutant: a record that is not written, and nobody is told."""
-    from flows import records
+    from flows.storage import records
 
     written = records.write_json
 

@@ -22,7 +22,7 @@ from data_contracts.evaluation_spec import EvaluationSpec
 from flows import cli
 from flows.direct import release_directly
 from flows.errors import RequestError
-from flows.evaluate import EvaluationRequest, Report, evaluate
+from flows.evaluation.evaluate import EvaluationRequest, Report, evaluate
 from flows.publish import ReleaseSummary
 from flows.settings import Settings
 from tests.specs import make_spec, people

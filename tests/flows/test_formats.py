@@ -18,13 +18,13 @@ from data_contracts.spec import ReleaseSpec
 from flows.cli import app
 from flows.errors import RequestError
 from flows.formats.adding import add_formats
-from flows.ledger import Ledger
-from flows.ledger_view import verify_ledger
+from flows.ledger.ledger import Ledger
+from flows.ledger.view import verify_ledger
 from flows.preflight import check_request
 from flows.publish import is_whole
-from flows.released_files import read_manifest
 from flows.settings import Settings
-from flows.store import Store
+from flows.storage.released_files import read_manifest
+from flows.storage.store import Store
 from tasks.privacy.noise import NoNoise
 from tests.described import ABOUT
 from tests.releases import few, run

@@ -19,11 +19,12 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from data_contracts.spec import ReleaseSpec
-from flows import cli, ledger_database
+from flows import cli
 from flows.direct import release_directly
-from flows.ledger import Ledger
+from flows.ledger import database as ledger_database
+from flows.ledger.ledger import Ledger
 from flows.settings import Settings
-from flows.spec_file import load_spec
+from flows.spec.file import load_spec
 from tests.opened import watched
 from tests.specs import people
 from tests.tampering import tamper

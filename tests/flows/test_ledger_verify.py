@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.direct import release_directly
-from flows.ledger import Ledger
-from flows.ledger_audit import GENESIS
+from flows.ledger.audit import GENESIS
+from flows.ledger.ledger import Ledger
 from flows.settings import Settings
 from tests.commands import privsyn
 from tests.specs import COLUMNS, make_spec, people

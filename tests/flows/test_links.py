@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from data_contracts.spec import ReleaseSpec
 from flows import cli
 from flows.direct import release_directly
-from flows.ledger import Ledger
+from flows.ledger.ledger import Ledger
 from flows.publish import ReleaseSummary, is_whole
 from flows.settings import Settings
 from tests.releases import few

@@ -67,7 +67,7 @@ trap stop EXIT
 
 RELEASE = (
     "from pathlib import Path; from flows.direct import release_directly; from flows.settings import Settings; "
-    'from flows.spec_file import load_spec; print(release_directly(load_spec(Path("people.yaml")), Settings()).run)'
+    'from flows.spec.file import load_spec; print(release_directly(load_spec(Path("people.yaml")), Settings()).run)'
 )
 """A release without Prefect, as quick as it gets."""
 

@@ -18,7 +18,7 @@ from prefect.settings import get_current_settings
 from data_contracts.evaluation_spec import EvaluationSpec
 from flows.direct import release_directly
 from flows.errors import PrivsynError
-from flows.evaluate_flow import evaluate
+from flows.evaluation.flow import evaluate
 from flows.publish import ReleaseSummary
 from flows.settings import Settings
 from tests.specs import make_spec, people
@@ -113,7 +113,7 @@ def test_a_stage_that_fails_shows_its_type_only(made: ReleaseSummary, monkeypatc
     def broken(*_: object, **__: object) -> None:
         raise ValueError(f"could not convert {CANARY!r}")
 
-    monkeypatch.setattr("flows.scores.classification", broken)
+    monkeypatch.setattr("flows.evaluation.scores.classification", broken)
     with pytest.raises(PrivsynError) as caught:
         evaluate(made.run, settings=QUICK)
     assert "unexpected ValueError" in str(caught.value) and CANARY not in str(caught.value)

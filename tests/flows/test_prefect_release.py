@@ -27,7 +27,7 @@ from prefect.states import State
 from data_contracts.artifacts import ArtifactRef
 from data_contracts.spec import ReleaseSpec
 from flows import steps
-from flows.ledger import Ledger
+from flows.ledger.ledger import Ledger
 from flows.publish import ReleaseSummary
 from flows.release import release
 from flows.settings import Settings

@@ -20,17 +20,17 @@ import pytest
 from data_contracts.certificate import Certificate, Manifest
 from data_contracts.quality import QualityReport
 from data_contracts.spec import ReleaseSpec
-from flows import quality
 from flows.direct import release_directly
 from flows.errors import BudgetRefusedError, LedgerError, RequestError
-from flows.ledger import Ledger
+from flows.evaluation import quality
+from flows.evaluation.quality import QualitySummary, publish_quality
+from flows.evaluation.quality_note import meaning
+from flows.ledger.ledger import Ledger
 from flows.publish import ReleaseSummary, is_whole
-from flows.quality import QualitySummary, publish_quality
-from flows.quality_note import meaning
-from flows.records import Records
 from flows.settings import Settings
 from flows.source import Source
 from flows.step import ReleaseStep
+from flows.storage.records import Records
 from tasks import noisy, quality_figures
 from tasks.privacy.accountant import rho_for
 from tasks.privacy.noise import NoNoise

@@ -18,7 +18,7 @@ from data_contracts.receipts import SMOOTHING, Query
 from data_contracts.spec import ReleaseSpec
 from flows.direct import release_directly
 from flows.errors import BudgetRefusedError, LedgerError, RequestError
-from flows.ledger import Ledger
+from flows.ledger.ledger import Ledger
 from flows.publish import ReleaseSummary, is_whole
 from flows.settings import Settings
 from flows.source import Source

@@ -25,19 +25,19 @@ from prefect.client.schemas.filters import (
 from data_contracts.receipts import Query
 from data_contracts.spec import ReleaseSpec
 from flows import overview as overviews
-from flows.evaluate import FIGURES, REPORT, report_folder
-from flows.evaluation_tables import open_release, read_table
-from flows.ledger import Ledger
+from flows.evaluation.evaluate import FIGURES, REPORT, report_folder
+from flows.evaluation.tables import open_release, read_table
+from flows.ledger.ledger import Ledger
 from flows.overview import Overview, ReleasedInputs, overview, overview_note
 from flows.publish import ReleaseSummary
 from flows.release import release
-from flows.released_files import read_certificate, read_manifest
 from flows.report import overview as pictures
 from flows.run_page import progress
 from flows.run_page.budget import budget_page, read_budget
 from flows.run_page.words import certificate_page, files_page
 from flows.settings import Settings
 from flows.steps import STEPS
+from flows.storage.released_files import read_certificate, read_manifest
 from tasks.codecs import plan
 from tasks.compress_domain import AttributeRecode, coarse_domain, recode_from_table
 from tasks.kernels import blocks
@@ -275,7 +275,7 @@ def test_a_private_table_is_refused_by_the_overview(spec: ReleaseSpec, monkeypat
     from data_contracts.artifacts import Zone
     from flows.direct import release_directly
     from flows.preflight import open_run
-    from flows.store import ZoneError
+    from flows.storage.store import ZoneError
     from flows.wiring import release_steps
 
     release_directly(spec, Settings())

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from flows.evaluate import EvaluationRequest, evaluate
-from flows.evaluation_tables import open_release, read_table
+from flows.evaluation.evaluate import EvaluationRequest, evaluate
+from flows.evaluation.quality import publish_quality
+from flows.evaluation.tables import open_release, read_table
 from flows.publish import is_whole
-from flows.quality import publish_quality
 from flows.settings import Settings
 from tests.releases import few, run
 from tests.specs import people

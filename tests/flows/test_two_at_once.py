@@ -18,12 +18,12 @@ import pytest
 
 from data_contracts.spec import ReleaseSpec
 from flows.direct import release_directly
-from flows.ledger import Ledger
+from flows.ledger.ledger import Ledger
 from flows.publish import is_whole
 from flows.settings import Settings
 from flows.step import ReleaseStep
 from flows.steps import STEPS
-from flows.store import Store
+from flows.storage.store import Store
 from tests.specs import COLUMNS, make_spec, people
 
 DRAWING = tuple(step.name for step in STEPS if isinstance(step, ReleaseStep))

@@ -11,9 +11,9 @@ import pytest
 
 from data_contracts.domain import Domain
 from data_contracts.evaluation_spec import EvaluationSpec
-from flows import evaluate as evaluation
 from flows.cli import common
-from flows.evaluate import EvaluationRequest, Report, evaluate
+from flows.evaluation import evaluate as evaluation
+from flows.evaluation.evaluate import EvaluationRequest, Report, evaluate
 from flows.settings import Settings
 from tasks.kernels.counting import CodeTable
 from tasks.methods.base import Task

@@ -19,7 +19,7 @@ from data_contracts.domain import Domain
 from data_contracts.spec import ReleaseSpec
 from flows import shell
 from flows.settings import Settings
-from flows.store import Store, ZoneError
+from flows.storage.store import Store, ZoneError
 from tasks import encode
 from tests.commands import privsyn
 from tests.releases import QUICK, few, run
@@ -95,7 +95,7 @@ def everything_logged() -> Iterator[list[str]]:
 
 # without Prefect: quick enough for mutants
 
-PLACES = ("tasks.encode.encode", "flows.step.ReleaseStep.read_rows", "flows.store.Store.write_table")
+PLACES = ("tasks.encode.encode", "flows.step.ReleaseStep.read_rows", "flows.storage.store.Store.write_table")
 
 
 def shown_by_releases(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -176,19 +176,19 @@ def commands(places: Path, run_name: str) -> dict[str, tuple[tuple[object, ...],
     return {
         "evaluate": (
             ("evaluate", run_name, "--settings", slight),
-            ("flows.scores.classification", "flows.evaluation_tables.encode"),
+            ("flows.evaluation.scores.classification", "flows.evaluation.tables.encode"),
         ),
         "figures": (
             ("evaluate", run_name, "--epsilon-report", 0.5),
             ("tasks.quality_figures.exact",),
         ),
-        "compare": (comparing, ("flows.compare.encode",)),
+        "compare": (comparing, ("flows.comparison.compare.encode",)),
         "check": (
             ("spec", "check", yaml, "--data", places / "source" / "people.csv"),
             ("flows.source.Source.batches",),
         ),
         "show": (("ledger", "show", "people"), ()),
-        "verify": (("ledger", "verify"), ("flows.ledger.Ledger.entries",)),
+        "verify": (("ledger", "verify"), ("flows.ledger.ledger.Ledger.entries",)),
         "export": (("ledger", "export"), ()),
     }
 

@@ -18,14 +18,14 @@ from data_contracts.receipts import Query, sigma_for
 from data_contracts.spec import ReleaseSpec
 from flows import steps
 from flows.errors import LedgerError, PrivsynError
-from flows.ledger import Ledger
+from flows.ledger.ledger import Ledger
 from flows.publish import ReleaseSummary
-from flows.records import Records
 from flows.settings import Settings
 from flows.shell import Shell
 from flows.step import ReleaseStep
 from flows.steps import STEPS
-from flows.store import Store
+from flows.storage.records import Records
+from flows.storage.store import Store
 from tasks import indif_scores, measure_marginals, noisy, one_way_marginals
 from tasks.privacy.accountant import epsilon_for
 from tasks.privacy.noise import NoNoise

@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from data_contracts.spec import ReleaseSpec
-from flows.dictionaries import read_dictionary
 from flows.errors import RequestError
 from flows.source import Source
-from flows.spec_draft import draft, scalar
-from flows.spec_file import load_spec, parse_spec
-from flows.yaml_file import parse_yaml
+from flows.spec.dictionaries import read_dictionary
+from flows.spec.draft import draft, scalar
+from flows.spec.file import load_spec, parse_spec
+from flows.spec.yaml_file import parse_yaml
 
 QUICK = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 VALID: dict[str, Any] = {

@@ -15,7 +15,7 @@ import pytest
 from typer.main import get_command
 
 from flows import cli
-from flows.ledger import Ledger
+from flows.ledger.ledger import Ledger
 from flows.settings import Settings
 from tests.bad_requests import COLUMNS, SPEC, Bad, all_bad, changed, csv, write
 
@@ -135,7 +135,7 @@ LOAD = """
 import sys
 from pathlib import Path
 from flows.errors import RequestError
-from flows.spec_file import load_spec
+from flows.spec.file import load_spec
 try: load_spec(Path(sys.argv[1]))
 except RequestError as error: print(error)
 """

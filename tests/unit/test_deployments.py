@@ -13,14 +13,14 @@ from ruamel.yaml import YAML
 from data_contracts.spec import ReleaseSpec
 from flows.deploy import read_spec
 from flows.errors import RequestError
-from flows.spec_file import load_spec
+from flows.spec.file import load_spec
 
 ROOT = Path(__file__).parents[2]
 DEPLOYMENTS = YAML(typ="safe").load((ROOT / "deployments" / "prefect.yaml").read_text(encoding="utf-8"))["deployments"]
 
 FLOWS = {
     "flows/release.py:release": "release",
-    "flows/evaluate_flow.py:evaluate": "evaluate",
+    "flows/evaluation/flow.py:evaluate": "evaluate",
     "flows/operations/compare_flow.py:compare": "compare",
     "flows/operations/budget_report.py:budget_report": "budget-report",
     "flows/operations/schedule.py:scheduled_release": "scheduled-release",

@@ -23,7 +23,7 @@ from data_contracts.adaptive import Adaptive
 from data_contracts.columns import Column
 from data_contracts.spec import Guarantee, ReleaseSpec
 from flows.errors import RequestError
-from flows.ledger import Ledger
+from flows.ledger.ledger import Ledger
 from flows.preflight import release_job
 from flows.settings import Settings
 from flows.shell import lineage_keys

@@ -12,7 +12,7 @@ import pytest
 
 from flows import cli
 from flows.direct import release_directly
-from flows.ledger import Ledger
+from flows.ledger.ledger import Ledger
 from flows.settings import Settings
 from tests.commands import privsyn
 from tests.specs import people

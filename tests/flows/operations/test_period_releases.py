@@ -14,14 +14,14 @@ import pytest
 from data_contracts.spec import ReleaseSpec
 from flows.direct import release_directly
 from flows.errors import BudgetRefusedError, PeriodReleasedError, RequestError
-from flows.ledger import Ledger, Line
+from flows.ledger.ledger import Ledger, Line
 from flows.preflight import open_run
 from flows.publish import ReleaseSummary, is_whole
-from flows.records import Records
 from flows.settings import Settings
 from flows.step import ReleaseStep
 from flows.steps import STEPS
-from flows.store import Store
+from flows.storage.records import Records
+from flows.storage.store import Store
 from tasks.privacy.accountant import rho_for
 from tasks.privacy.noise import OpenDPNoise
 from tests.opened import watched

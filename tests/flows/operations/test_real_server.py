@@ -24,7 +24,7 @@ import pytest
 import sqlalchemy as sa
 
 from data_contracts.spec import ReleaseSpec
-from flows.ledger import Ledger
+from flows.ledger.ledger import Ledger
 from tests import postgres
 from tests.specs import make_spec, people
 

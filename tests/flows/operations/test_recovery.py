@@ -15,11 +15,11 @@ import sqlalchemy as sa
 from data_contracts.spec import ReleaseSpec
 from flows.direct import release_directly
 from flows.errors import BudgetRefusedError, LedgerError
-from flows.ledger import Ledger, Line
-from flows.ledger_view import verify_ledger
+from flows.ledger.ledger import Ledger, Line
+from flows.ledger.view import verify_ledger
 from flows.operations.ledger_backup import back_up
-from flows.records import Records
 from flows.settings import Settings
+from flows.storage.records import Records
 from tasks.privacy.noise import OpenDPNoise
 from tests import postgres
 from tests.opened import watched

@@ -27,7 +27,7 @@ from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.states import Scheduled
 
 from data_contracts.spec import ReleaseSpec
-from flows.ledger import Ledger
+from flows.ledger.ledger import Ledger
 from flows.operations.schedule import scheduled_release
 from flows.settings import Settings
 from tasks.privacy.accountant import rho_for

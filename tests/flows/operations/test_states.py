@@ -18,7 +18,7 @@ from prefect.states import State
 from data_contracts.spec import ReleaseSpec
 from flows import steps
 from flows.errors import BudgetRefusedError, ContractError
-from flows.ledger import Ledger, Line
+from flows.ledger.ledger import Ledger, Line
 from flows.release import release
 from flows.settings import Settings
 from tests.releases import few

@@ -18,13 +18,13 @@ from data_contracts.comparison import NOTICE, ComparedMethod, Comparison, Method
 from data_contracts.evaluation import Metric
 from data_contracts.evaluation_spec import EvaluationSpec
 from data_contracts.spec import ReleaseSpec
-from flows.compare import CompareRequest, compare, run_all, run_method
-from flows.compare_plot import picture
-from flows.compare_view import SECONDS, lines, markdown, markdown_table, missing, table
+from flows.comparison.compare import CompareRequest, compare, run_all, run_method
+from flows.comparison.plot import picture
+from flows.comparison.view import SECONDS, lines, markdown, markdown_table, missing, table
 from flows.direct import release_directly
 from flows.errors import RequestError
-from flows.evaluation_file import load_evaluation_spec
-from flows.evaluation_tables import coded
+from flows.evaluation.file import load_evaluation_spec
+from flows.evaluation.tables import coded
 from flows.settings import Settings
 from flows.source import Source
 from tasks.codecs import plan

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from flows.dictionaries import Dictionary, read_dictionary
 from flows.errors import RequestError
+from flows.spec.dictionaries import Dictionary, read_dictionary
 
 
 def load(tmp_path: Path, content: Any, table: str = "table") -> Dictionary:

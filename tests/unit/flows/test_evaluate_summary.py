@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from flows.cli import evaluate as command
-from flows.evaluate import Report
-from flows.score_kinds import KINDS
+from flows.evaluation.evaluate import Report
+from flows.evaluation.score_kinds import KINDS
 from tests.evaluations import make_evaluation
 
 

@@ -18,9 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from data_contracts.spec import Guarantee
 from flows.errors import BudgetRefusedError, LedgerError, LedgerMissingError, RequestError
-from flows.ledger import Ledger, Line
-from flows.ledger_audit import GENESIS, Dataset, Entry, audit, entry_hash
-from flows.ledger_view import ledger_as_json, opened
+from flows.ledger.audit import GENESIS, Dataset, Entry, audit, entry_hash
+from flows.ledger.ledger import Ledger, Line
+from flows.ledger.view import ledger_as_json, opened
 from tasks.privacy.accountant import epsilon_for, rho_for
 from tests.ledger_workers import reserve_many
 from tests.tampering import raw, tamper

@@ -12,9 +12,9 @@ from rich.console import Console
 from data_contracts.certificate import Total
 from data_contracts.spec import Guarantee
 from flows.errors import BudgetRefusedError, RequestError
-from flows.ledger import Ledger, Line
-from flows.ledger_audit import Dataset, Entry, audit, entry_hash
-from flows.ledger_view import ledger_as_json, print_ledger
+from flows.ledger.audit import Dataset, Entry, audit, entry_hash
+from flows.ledger.ledger import Ledger, Line
+from flows.ledger.view import ledger_as_json, print_ledger
 from tasks.privacy.accountant import cap_accountant, epsilon_for, pricing_of, rho_for
 
 CAP = Guarantee(epsilon=2.0, delta=1e-9)

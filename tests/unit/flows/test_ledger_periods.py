@@ -15,9 +15,9 @@ import sqlalchemy as sa
 
 from data_contracts.spec import Guarantee
 from flows.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, RequestError
-from flows.ledger import Ledger, Line
-from flows.ledger_export import export_json
-from flows.ledger_view import ledger_as_json, verify_ledger
+from flows.ledger.export import export_json
+from flows.ledger.ledger import Ledger, Line
+from flows.ledger.view import ledger_as_json, verify_ledger
 from flows.settings import Settings
 from tests.tampering import raw, tamper
 

@@ -14,7 +14,7 @@ import pytest
 from data_contracts.certificate import Manifest, ManifestFile
 from data_contracts.spec import Guarantee
 from flows.errors import ContractError
-from flows.ledger import Ledger, Line
+from flows.ledger.ledger import Ledger, Line
 from flows.run_page import show
 from flows.run_page.budget import LEFT, OTHERS, THIS, Budget, bar_uri, budget_page, percent, read_budget
 from flows.run_page.words import certificate_page, files_page

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from data_contracts.evaluation_spec import EvaluationSpec
-from flows.score_kinds import KINDS, as_markdown
-from flows.yaml_file import parse_yaml
+from flows.evaluation.score_kinds import KINDS, as_markdown
+from flows.spec.yaml_file import parse_yaml
 
 PAGE = Path(__file__).parents[3] / "docs" / "evaluation.md"
 

@@ -8,8 +8,8 @@ import pytest
 
 from data_contracts.evaluation import Metric
 from data_contracts.evaluation_spec import EvaluationSpec
-from flows.evaluation_tables import Coded, coded
-from flows.scores import Scorer
+from flows.evaluation.scores import Scorer
+from flows.evaluation.tables import Coded, coded
 from tasks.codecs import EncodingPlan, plan
 from tasks.metrics.membership import Membership
 from tests.specs import make_spec, people
@@ -96,7 +96,9 @@ def test_an_attack_that_is_wrong_more_often_than_not_is_turned_over(
     auc: float, value: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An AUC of 0.3 gives away as much as one of 0.7: who lies far away was in the data."""
-    monkeypatch.setattr("flows.scores.membership", lambda *_, **__: Membership(20, 100, auc, 0.01, 0.2, 0.1, 0.1))
+    monkeypatch.setattr(
+        "flows.evaluation.scores.membership", lambda *_, **__: Membership(20, 100, auc, 0.01, 0.2, 0.1, 0.1)
+    )
     this = scorer(THREE)
     this.holdout = table(THREE, 100, seed=2)
     (found,) = this.score(table(THREE, 100, seed=1), ["membership"])

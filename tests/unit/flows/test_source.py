@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
 import gzip
 from decimal import Decimal
@@ -14,6 +15,7 @@ import pytest
 from data_contracts.spec import ReleaseSpec
 from flows.errors import RequestError
 from flows.source import Source
+from flows.storage.table_files import csv_header
 from tasks.codecs.parsing import to_keys, to_seconds
 
 CANARY = "CANARY7391"
@@ -274,3 +276,14 @@ def test_batches_are_bounded(tmp_path: Path, name: str) -> None:
     assert max(sizes) <= 768 and sum(sizes) == 10_000
     with pytest.raises(ValueError, match="batch_rows"):
         next(Source.open(path, spec_of("a")).batches(0))
+
+
+def test_a_huge_name_is_no_header_whatever_limit_another_package_set(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("x" * 200_000 + "\n1\n", encoding="utf-8")
+    before = csv.field_size_limit(10**9)
+    try:
+        with pytest.raises(RequestError, match="does not start with a header line"):
+            csv_header(table)
+    finally:
+        csv.field_size_limit(before)

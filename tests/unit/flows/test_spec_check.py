@@ -16,7 +16,7 @@ from rich.console import Console
 from data_contracts.spec import ReleaseSpec
 from flows.errors import RequestError
 from flows.source import Source
-from flows.spec_check import CheckReport, check, render
+from flows.spec.check import CheckReport, check, render
 from tasks.codecs import plan
 from tasks.encode import Repairs, encode
 from tasks.privacy.accountant import rho_for

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.errors import RequestError
-from flows.spec_draft import draft, open_todos, scalar
-from flows.spec_file import load_spec, parse_spec
-from flows.yaml_file import parse_yaml
+from flows.spec.draft import draft, open_todos, scalar
+from flows.spec.file import load_spec, parse_spec
+from flows.spec.yaml_file import parse_yaml
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 AWKWARD = [

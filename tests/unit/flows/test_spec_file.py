@@ -9,7 +9,7 @@ import pytest
 
 from data_contracts.spec import ReleaseSpec
 from flows.errors import RequestError
-from flows.spec_file import load_spec, override, parse_spec
+from flows.spec.file import load_spec, override, parse_spec
 
 HEAD = """\
 dataset: demo

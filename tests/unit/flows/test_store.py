@@ -17,9 +17,9 @@ import pytest
 
 from data_contracts import tables
 from data_contracts.artifacts import Zone
-from flows import disk
 from flows.errors import PrivsynError, RequestError
-from flows.store import Store, ZoneError
+from flows.storage import disk
+from flows.storage.store import Store, ZoneError
 
 KEY = hashlib.sha256(b"lineage").hexdigest()
 SCHEMA = pa.schema([pa.field("a", pa.uint8(), nullable=False), pa.field("b", pa.uint16(), nullable=False)])
@@ -159,7 +159,7 @@ def test_one_look_is_enough_until_the_file_changes(store, monkeypatch):
     looks = []
     mac = Store.mac
     monkeypatch.setattr(Store, "mac", lambda self, path: looks.append(path) or mac(self, path))
-    monkeypatch.setattr("flows.store.SETTLED", 0.05)
+    monkeypatch.setattr("flows.storage.store.SETTLED", 0.05)
     ref = write(store)
     path = Path(ref.path)
     time.sleep(0.1)

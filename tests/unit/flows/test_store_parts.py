@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from data_contracts.artifacts import ArtifactRef, Zone
-from flows.store import Store, ZoneError
+from flows.storage.store import Store, ZoneError
 
 KEY = hashlib.sha256(b"lineage").hexdigest()
 SCHEMA = pa.schema([pa.field("a", pa.uint8(), nullable=False)])

@@ -14,10 +14,10 @@ import pytest
 from data_contracts.certificate import Certificate, Manifest
 from data_contracts.spec import Guarantee
 from flows.errors import BudgetRefusedError, LedgerError, RequestError
-from flows.evaluation_tables import open_release
-from flows.ledger import Ledger, Line
-from flows.released_files import VersionError, manifest_if_readable, read_certificate, read_manifest
+from flows.evaluation.tables import open_release
+from flows.ledger.ledger import Ledger, Line
 from flows.settings import Settings
+from flows.storage.released_files import VersionError, manifest_if_readable, read_certificate, read_manifest
 from tasks.privacy.accountant import rho_for
 
 HERE = Path(__file__).parent

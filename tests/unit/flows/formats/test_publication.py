@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flows.errors import RequestError
-from flows.spec_file import load_spec
+from flows.spec.file import load_spec
 from flows.step import Request
 from flows.steps import STEPS
 from tests.described import ABOUT

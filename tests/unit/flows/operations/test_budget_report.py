@@ -9,7 +9,7 @@ import pytest
 
 from data_contracts.spec import Guarantee
 from flows.errors import LedgerError, RequestError
-from flows.ledger import Ledger, Line
+from flows.ledger.ledger import Ledger, Line
 from flows.operations.budget_report import BAR, budget_report, in_words, read_budgets
 from tasks.privacy.accountant import rho_for
 

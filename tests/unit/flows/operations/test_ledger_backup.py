@@ -12,7 +12,7 @@ import pytest
 
 from data_contracts.spec import Guarantee
 from flows.errors import LedgerError, LedgerMissingError, RequestError
-from flows.ledger import Ledger, Line
+from flows.ledger.ledger import Ledger, Line
 from flows.operations.ledger_backup import back_up
 
 LINE = Fraction(1, 1000)

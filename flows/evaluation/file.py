@@ -1,0 +1,105 @@
+"""Loading evaluation settings: YAML file -> EvaluationSpec, or one clear RequestError.
+
+Belongs here: the way from a file and the command line's options to valid settings, and whether they fit a release's
+columns.  Does not belong here: YAML itself (flows/spec/yaml_file.py), the fields (data_contracts/evaluation_spec.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from data_contracts.evaluation_spec import EvaluationSpec, IncomeColumns
+from data_contracts.mgd_spec import MgdSpec
+from flows.errors import RequestError
+from flows.evaluation.tables import coded, mgd_columns
+from flows.spec.messages import dotted, suggestion
+from flows.spec.yaml_file import Document, read_yaml
+from tasks.codecs import EncodingPlan
+from tasks.codecs.base import Codec
+from tasks.metrics.mgd import mgd
+
+
+def load_evaluation_spec(path: Path | None, labels: Sequence[str] = ()) -> EvaluationSpec:
+    """The settings in the YAML file ``path`` (None: the defaults), with the command line's ``labels``.
+
+    Raises RequestError that names the field, its line and the cure.  Reads nothing but this one file.
+    """
+    try:
+        document = Document({}, {}) if path is None else read_yaml(path)
+    except RequestError as error:
+        cure = error.cure if "spec" not in error.cure else "Name a YAML file with the evaluation's fields, one a line"
+        raise RequestError(error.problem, cure, "--settings") from None
+    content: dict[str, Any] = dict(document.content)
+    if labels:
+        content["labels"] = list(labels)
+    try:
+        return EvaluationSpec.model_validate(content)
+    except ValidationError as error:
+        raise _in_words(error, document) from None
+
+
+def _in_words(error: ValidationError, document: Document) -> RequestError:
+    first = error.errors(include_url=False)[0]
+    place = tuple(p for p in first["loc"] if p not in ("tuple[str, ...]", "literal['auto']"))
+    line = next((document.lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in document.lines), None)
+    where = dotted(place) + (f" (line {line})" if line else "")
+    if first["type"] == "extra_forbidden":
+        known = list(EvaluationSpec.model_fields)
+        return RequestError(
+            "is not a field of the evaluation's settings",
+            suggestion(str(place[-1]), known) or f"Known are {', '.join(known)}",
+            where,
+        )
+    message = str(first["msg"]).removeprefix("Value error, ")
+    return RequestError(message[:1].lower() + message[1:], "Correct it, or leave it out for its default", where)
+
+
+def check_settings(spec: EvaluationSpec, encoding: EncodingPlan) -> None:
+    """RequestError that names the field when the settings do not fit the released columns; needs no rows."""
+    codecs = {c.attribute: c for c in encoding.codecs}
+    named = [("groups", c) for c in spec.groups]
+    named += [("labels", c) for c in (spec.labels if spec.labels != "auto" else ())]
+    if spec.pie is not None:
+        named += [(f"pie.{n}", c) for n, c in spec.pie.model_dump().items()]
+    if spec.income is not None:
+        named += [(f"income.{n}", c) for n, c in spec.income.model_dump(exclude={"sexes"}).items()]
+    for place, column in named:
+        if column not in codecs:
+            cure = suggestion(column, list(codecs)) or "Name one of its columns"
+            raise RequestError(f"the release has no column {column!r}", cure, place)
+    for section in ("pie", "income"):
+        columns = [c for place, c in named if place.startswith(section)]
+        if len(set(columns)) < len(columns):
+            raise RequestError("names one column twice", "Name three different columns", section)
+    if spec.income is not None:
+        _check_income(spec.income, codecs)
+    if spec.mgd != MgdSpec():
+        _check_mgd(spec.mgd, encoding)
+
+
+def _check_mgd(spec: MgdSpec, encoding: EncodingPlan) -> None:
+    """Compare two empty tables: whatever does not fit the columns shows."""
+    nothing = coded([], encoding).bins
+    try:
+        mgd(nothing, nothing, spec, *mgd_columns(encoding))
+    except ValueError as error:
+        raise RequestError(str(error), "Correct it in the settings", "mgd") from None
+
+
+def _check_income(columns: IncomeColumns, codecs: Mapping[str, Codec]) -> None:
+    wages = codecs[columns.wage].values(fine=True)
+    if wages is None or np.nanmin(wages) < 0:
+        raise RequestError("must be numeric and not below zero", "Name another column", "income.wage")
+    labels = codecs[columns.sex].bin_labels()
+    if columns.sexes is None and len(labels) < 2:
+        raise RequestError("has fewer than two public values", "Name another column", "income.sex")
+    for sex in columns.sexes or ():
+        if sex not in labels:
+            raise RequestError(f"{sex!r} is no value of {columns.sex!r}", "Name two of its values", "income.sexes")
+    if columns.sexes is not None and columns.sexes[0] == columns.sexes[1]:
+        raise RequestError("names one value twice", "Name two different values", "income.sexes")
