@@ -7,6 +7,8 @@ so that ``--help`` and refusals answer at once.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 
@@ -37,4 +39,8 @@ def main() -> None:
     if "--debug" not in sys.argv and not set(sys.argv[1:2]) & set(operations.COMMANDS):
         for logger in ("LOGGING", "SERVER_LOGGING", "LOGGING_ROOT", "LOGGING_HANDLERS_CONSOLE"):
             os.environ.setdefault(f"PREFECT_{logger}_LEVEL", "CRITICAL")
+    gc.set_threshold(
+        100_000, 50, 100
+    )  # loading makes hundreds of thousands of objects that stay, seconds to look through
+    atexit.register(gc.freeze)  # so that they are not looked through once more at the end
     app()

@@ -124,12 +124,15 @@ def _run_period(request: ReleaseSpec, period: str) -> ReleaseSummary:
 
 @contextmanager
 def _watched() -> Iterator[None]:
-    """Show the progress of a release, and load what its checks need while Prefect's server starts."""
+    """Show the progress of a release, and load what it needs while Prefect's server starts."""
     people.print("Starting Prefect ...", style="dim")
-    from flows.checks import prepare
-    from flows.release import reporting
+    from flows.operations.temporary_server import temporary_server_starting
 
-    Thread(target=prepare, name="load-checks").start()  # seconds that pass anyway
+    with temporary_server_starting():
+        from flows.checks import prepare
+        from flows.release import reporting
+
+        Thread(target=prepare, name="load-checks").start()  # seconds that pass anyway
     with _progress_bars() as report, reporting(report):
         yield
 
