@@ -53,6 +53,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "one-ways once (paper)": {"split": {"again": False}},
     "no low-count rule": {"compression": {"enabled": False}},
     "rare values dropped (paper)": {"compression": {"filter": True}},
+    "rare intervals combined with each other": {"compression": {"neighbours": False}},
     "firm 1 (paper)": {"consistency": {"firm": 1.0}},
     "no shrinking (paper)": {"consistency": {"shrink": False}},
     "1 further round": {"adaptive": {"rounds": 1}},
@@ -117,7 +118,7 @@ def errors(name: str, changes: Mapping[str, Any], seeds: int) -> np.ndarray:
     for seed in range(seeds):
         task = Task(
             rows.fine, encoding.groups, spec.privacy.epsilon, spec.privacy.delta, records, SeededNoise(seed), seed,
-            settings=PipelineSettings.of(spec),
+            settings=PipelineSettings.of(spec), in_order=encoding.in_order,
         )  # fmt: skip
         made = run_pipeline(task, Variant())
         found.append([mean_l1(rows.bins, made.table, cliques) for cliques in workloads])

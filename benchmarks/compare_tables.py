@@ -6,7 +6,7 @@ which columns and bins (tables.py), the metrics themselves (tasks/metrics/), run
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from benchmarks.accuracy import rows_of
 from benchmarks.tables import LABELS, table_spec
 from data_contracts.domain import Clique, Domain, code_dtype
+from tasks.codecs import plan
 from tasks.kernels.counting import CodeTable
 from tasks.methods.base import PipelineSettings, Task
 from tasks.metrics.classification import majority_error, split, svm_error
@@ -45,24 +46,37 @@ class Given:
     triples: list[Clique]
     queries: tuple[RangeQuery, ...]
     settings: PipelineSettings = field(default_factory=PipelineSettings)
+    in_order: Mapping[str, int] = field(default_factory=dict)
 
     def task(self, epsilon: float, seed: int, rows: CodeTable | None = None) -> Task:
         """The task of every method; ``rows`` in place of the training rows, for a warm-up."""
         domain = self.train.domain
         bins = {a: np.arange(n, dtype=np.int32) for a, n in zip(domain.attributes, domain.sizes, strict=True)}
         noise = SeededNoise(seed)
-        return Task(rows or self.train, bins, epsilon, DELTA, 1, noise, seed, threads=1, settings=self.settings)
+        return Task(
+            rows or self.train,
+            bins,
+            epsilon,
+            DELTA,
+            1,
+            noise,
+            seed,
+            threads=1,
+            settings=self.settings,
+            in_order=self.in_order,
+        )
 
 
 @cache
 def given(name: str) -> Given:
     """The table by the public rule, split by a public seed; SUBSET has no hold-out."""
     source = "national2019" if name == SUBSET else name
-    rows, settings = rows_of(source).bins, PipelineSettings.of(table_spec(source))
+    spec, rows = table_spec(source), rows_of(source).bins
+    settings, in_order = PipelineSettings.of(spec), plan(spec).in_order
     train, holdout = (only(rows, DEMOGRAPHIC), None) if name == SUBSET else split(rows, HOLDOUT_SHARE, SPLIT_SEED)
     triples = random_cliques(train.domain, 3, TRIPLES, 0)
     queries = privsyn_queries(train.domain)
-    return Given(name, train, holdout, all_cliques(train.domain, 2), triples, queries, settings)
+    return Given(name, train, holdout, all_cliques(train.domain, 2), triples, queries, settings, in_order)
 
 
 def only(table: CodeTable, attributes: Sequence[str]) -> CodeTable:

@@ -125,6 +125,11 @@ class Compression(FrozenModel):
         default=False,
         description="Whether low-count values that are few even together are dropped (the paper) rather than combined.",
     )
+    neighbours: bool = Field(
+        default=True,
+        description="Whether low-count bins of numbers and moments are combined with their neighbours rather than all "
+        "with each other (the paper).",
+    )
 
 
 class Selection(FrozenModel):
@@ -242,7 +247,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {
         "accountant": "paper",
         "split": {"one_way": 0.1, "selection": 0.1, "measurement": 0.8, "one_ways": "equal", "again": False},
-        "compression": {"filter": True},
+        "compression": {"filter": True, "neighbours": False},
         "selection": {"scores": "indif", "choice": "dense_marg", "combine_cliques": True},
         "consistency": {"firm": 1.0, "shrink": False},
         "synthesis": {"method": "gum", "duplicate_share": 0.5},

@@ -64,7 +64,8 @@ def _unless_changed(batches: Batches, request: Request) -> Batches:
 
 def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     queries, answers = inputs.noisy("one_way_marginals")
-    recode = compress_domain.compress_domain(answers, queries, request.encoding.groups, request.spec.compression)
+    encoding, settings = request.encoding, request.spec.compression
+    recode = compress_domain.compress_domain(answers, queries, encoding.groups, settings, encoding.in_order)
     return {"recode": compress_domain.recode_to_table(recode, request.encoding.labels())}
 
 
@@ -249,6 +250,7 @@ COMPRESS_DOMAIN = Step(
     {"recode": tables.RECODE},
     lambda r: r.spec.compression.model_dump(),
     _compress,
+    version=2,
 )
 RECODE_ROWS = Step(
     "recode_rows",

@@ -52,37 +52,67 @@ def compress_domain(
     queries: Sequence[Query],
     groups: Mapping[str, NDArray[np.int32]],
     settings: Compression,
+    in_order: Mapping[str, int] | None = None,
 ) -> Recode:
-    """Recode every attribute, given its noisy one-way and its public bins (``groups``)."""
+    """Recode every attribute, given its noisy one-way, its public bins (``groups``) and how many of them are intervals
+    in order (none, where ``in_order`` does not say)."""
+    intervals = in_order or {}
     return {
-        q.attributes[0]: compress_attribute(y, q.sigma, groups[q.attributes[0]], settings)
-        for y, q in zip(answers, queries, strict=True)
+        a: compress_attribute(y, q.sigma, groups[a], settings, intervals.get(a, 0))
+        for y, q, a in ((y, q, q.attributes[0]) for y, q in zip(answers, queries, strict=True))
     }
 
 
 def compress_attribute(
-    noisy: NDArray[np.int64], sigma: float, groups: NDArray[np.int32], settings: Compression
+    noisy: NDArray[np.int64], sigma: float, groups: NDArray[np.int32], settings: Compression, in_order: int = 0
 ) -> AttributeRecode:
     """Keep, combine or filter each bin of one attribute.
 
     The threshold is theta = ``settings.sigmas`` x sigma, sigma being the noise of one fine count (paper:
-    3 sigma).  A bin (its fine codes summed) is kept if its noisy count reaches theta.  The others share one
-    combined code, the last.  With ``settings.filter`` (the paper) they are filtered instead, their count taken as
-    0, where their sum is below theta too; that loses the rows of many rare values.  At least one code always remains.
+    3 sigma).  A bin (its fine codes summed) is kept if its noisy count reaches theta.  Low bins among the first
+    ``in_order`` ones, which are intervals, are combined with low neighbours until these reach theta together
+    (``settings.neighbours``; not in the paper).  All other low bins share one combined code, the last.  With
+    ``settings.filter`` (the paper) they are filtered instead, their count taken as 0, where their sum is below theta
+    too; that loses the rows of many rare values.  At least one code always remains.
     """
     y = noisy.astype(np.float64)
     bins = int(groups.max()) + 1
-    total = np.bincount(groups, weights=y, minlength=bins)
+    total = np.bincount(groups, weights=y, minlength=bins).astype(np.float64)
     theta = settings.sigmas * sigma
     low = total < theta if settings.enabled else np.zeros(bins, dtype=bool)
+    first = ~low  # the bins with which a code begins
+    if settings.neighbours:
+        first[:in_order] = _first_of_neighbours(total[:in_order], low[:in_order], theta)
+        low[:in_order] = False
     combine = bool(low.any()) and (not settings.filter or bool(low.all()) or total[low].sum() >= theta)
-    target = np.cumsum(~low) - 1
-    kept_bins = int((~low).sum())
-    target[low] = kept_bins
+    target = np.cumsum(first) - 1
+    target[low] = int(first.sum())
     coarse = target[groups].astype(np.int32)
     kept = ~low[groups] | combine
     weight = _weights(y, sigma, groups, coarse)
     return AttributeRecode(coarse, kept, weight, y, np.full(len(y), sigma**2))
+
+
+def _first_of_neighbours(total: Floats, low: NDArray[np.bool_], theta: float) -> NDArray[np.bool_]:
+    """Which bins of a row of intervals begin a code: each that is not low, and of the low ones between two such as many
+    as reach ``theta`` with the ones that follow; what is left at the end of a run of low ones goes with those before.
+    """
+    first = np.ones(len(total), dtype=bool)
+    begun: list[int] = []  # where the codes of this run of low bins begin
+    count = 0.0  # of the last one of them
+    for i in range(len(total) + 1):
+        if i < len(total) and low[i]:
+            if not begun or count >= theta:
+                begun.append(i)
+                count = 0.0
+            else:
+                first[i] = False
+            count += total[i]
+        else:
+            if len(begun) > 1 and count < theta:
+                first[begun[-1]] = False
+            begun = []
+    return first
 
 
 def _weights(y: Floats, sigma: float, groups: NDArray[np.int32], coarse: NDArray[np.int32]) -> Floats:

@@ -177,6 +177,7 @@ def _runs(
             seed=seed,
             threads=threads,
             settings=PipelineSettings.of(spec),
+            in_order=encoding.in_order,
         )
 
     for method in methods:

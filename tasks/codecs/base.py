@@ -34,12 +34,14 @@ Codes = NDArray[Any]
 class Codec(ABC):
     """Source column(s) <-> one attribute of fine codes 0 .. size - 1, null (if any) the last code.
 
-    ``groups[code]`` is the public bin of a fine code, shape (size,), ascending from 0.
+    ``groups[code]`` is the public bin of a fine code, shape (size,), ascending from 0; the first ``in_order`` bins are
+    intervals, each next to the one before.
     """
 
     attribute: str
     sources: tuple[str, ...]
     groups: NDArray[np.int32]
+    in_order: int = 0
 
     @property
     def size(self) -> int:

@@ -38,6 +38,11 @@ class EncodingPlan:
         """Fine code -> public bin, by attribute."""
         return {c.attribute: c.groups for c in self.codecs}
 
+    @property
+    def in_order(self) -> dict[str, int]:
+        """Attribute -> how many of its public bins, from the first on, are intervals in order."""
+        return {c.attribute: c.in_order for c in self.codecs}
+
     def labels(self) -> dict[str, list[str]]:
         """Readable label of every fine code, by attribute."""
         return {c.attribute: c.labels() for c in self.codecs}

@@ -51,6 +51,7 @@ class OrderedCodec(Codec):
         null_bin = [bins[-1] + 1] if column.nullable else []
         self.groups = np.concatenate([bins, np.array(null_bin, dtype=np.int32)]).astype(np.int32)
         self._cells = len(bins)
+        self.in_order = int(bins[-1]) + 1
 
     @abstractmethod
     def _numbers(self, array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

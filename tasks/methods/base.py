@@ -49,7 +49,8 @@ class PipelineSettings:
 class Task:
     """One run of one method.
 
-    rows: the real training rows in fine codes; groups: fine code -> public bin, by attribute; epsilon, delta: the
+    rows: the real training rows in fine codes; groups: fine code -> public bin, by attribute; in_order: how many of
+    an attribute's bins, from the first on, are intervals in order (0 where it does not say); epsilon, delta: the
     promise to keep for adding or removing one person with at most ``records`` rows; seed: of the post-processing;
     noise: seeded as well; threads: 0 for all cores.
     """
@@ -63,6 +64,7 @@ class Task:
     seed: int = 0
     threads: int = 0
     settings: PipelineSettings = PipelineSettings()
+    in_order: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def bins(self) -> Domain:

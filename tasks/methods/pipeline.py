@@ -88,7 +88,7 @@ def run_pipeline(task: Task, variant: Variant) -> Made:
     planned = one_way_marginals.plan(task.rows.domain, budget.one_way, task.records, equal=equal)
     asked = [q.under(pricing) for q in planned]
     answers = _noisy(task, asked, one_way_marginals.exact, task.rows)
-    recode = compress_domain.compress_domain(answers, asked, task.groups, settings.compression)
+    recode = compress_domain.compress_domain(answers, asked, task.groups, settings.compression, task.in_order)
     domain = compress_domain.coarse_domain(recode)
     rows = _recoded(task.rows, recode, domain)
     reference = indif_scores.Reference.of(recode) if settings.selection.scores == "one_ways" else None

@@ -35,7 +35,7 @@ def paper_settings(settings: PipelineSettings) -> PipelineSettings:
     return PipelineSettings(
         accountant="paper",
         split=Split(one_way=0.1, selection=0.1, measurement=0.8, one_ways="equal", again=False),
-        compression=Compression(enabled=True, sigmas=3.0, filter=True),
+        compression=Compression(enabled=True, sigmas=3.0, filter=True, neighbours=False),
         selection=Selection(
             scores="indif",
             choice="dense_marg",

@@ -112,7 +112,8 @@ def test_the_rows_are_those_of_the_method_in_memory(spec: ReleaseSpec) -> None:
     encoding = plan(spec, order)
     rows = coded(source.batches(), encoding).fine
     summary = run(spec, noise=SeededNoise(5))
-    task = Task(rows, encoding.groups, 1.0, 1e-9, 1, SeededNoise(5), 7, settings=PipelineSettings.of(spec))
+    settings = PipelineSettings.of(spec)
+    task = Task(rows, encoding.groups, 1.0, 1e-9, 1, SeededNoise(5), 7, settings=settings, in_order=encoding.in_order)
     made = run_pipeline(task, Variant())
     released = coded(pq.read_table(Path(summary.released) / "synthetic.parquet").to_batches(), encoding)
     assert made.fine is not None

@@ -98,6 +98,7 @@ VALUES: dict[str, Any] = {
     "compression.enabled": False,
     "compression.sigmas": 4.0,
     "compression.filter": True,
+    "compression.neighbours": False,
     "selection.scores": "indif",
     "selection.choice": "dense_marg",
     "selection.combine_cliques": True,

@@ -53,6 +53,7 @@ def task(spec: ReleaseSpec, seed: int) -> Task:
         noise=SeededNoise(seed),
         seed=spec.synthesis.seed,
         settings=PipelineSettings.of(spec),
+        in_order=encoding.in_order,
     )
 
 

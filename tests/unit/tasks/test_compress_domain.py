@@ -22,7 +22,7 @@ from tasks.compress_domain import (
 )
 
 ON = Compression()
-PAPER = Compression(filter=True)
+PAPER = Compression(filter=True, neighbours=False)
 EACH = np.arange(6, dtype=np.int32)
 
 
@@ -73,6 +73,44 @@ def test_weights_sum_to_one_and_follow_counts_only_beyond_the_noise() -> None:
     assert clear.weight[0] == pytest.approx(0.9, abs=0.01)
     noise_only = compress_attribute(np.array([105, 95, 103, 97]), 10.0, groups, ON)
     assert noise_only.weight == pytest.approx(np.full(4, 0.25))
+
+
+@pytest.mark.parametrize(
+    ("counts", "codes"),
+    [
+        ([500, 20, 15, 400, 9, 300], [0, 1, 1, 2, 3, 4]),  # theta = 30; a run that reaches it, one that does not
+        ([20, 15, 20, 15, 5, 5], [0, 0, 1, 1, 1, 1]),  # what is left of a run goes with those before
+        ([-5, 40, 10, -3, 12, 14], [0, 1, 2, 2, 2, 2]),
+        ([1, -1, 0, 2, 0, 1], [0, 0, 0, 0, 0, 0]),
+        ([50, 60, 70, 80, 90, 99], [0, 1, 2, 3, 4, 5]),
+    ],
+)
+def test_low_intervals_are_combined_with_their_neighbours(counts: list[int], codes: list[int]) -> None:
+    r = compress_attribute(np.array(counts), 10.0, EACH, ON, in_order=6)
+    assert r.coarse.tolist() == codes
+    assert r.kept.all()
+    assert np.bincount(r.coarse, weights=r.weight) == pytest.approx(np.ones(r.size))
+
+
+def test_neighbours_are_intervals_only() -> None:
+    """A null after the intervals, and categories, share the last code as ever; two fine cells are one interval."""
+    r = compress_attribute(np.array([500, 10, 10, 400, 5, 6]), 10.0, EACH, ON, in_order=4)
+    assert r.coarse.tolist() == [0, 1, 1, 2, 3, 3]
+    cells = np.array([0, 0, 1, 1, 2, 3], dtype=np.int32)
+    r = compress_attribute(np.array([9, 9, 8, 8, 900, 4]), 10.0, cells, ON, in_order=3)
+    assert r.coarse.tolist() == [0, 0, 0, 0, 1, 2]
+    plain = compress_attribute(
+        np.array([500, 10, 10, 400, 5, 6]), 10.0, EACH, Compression(neighbours=False), in_order=6
+    )
+    assert plain.coarse.tolist() == [0, 2, 2, 1, 2, 2]
+
+
+def test_a_whole_domain_says_which_attributes_have_intervals() -> None:
+    queries = [Query((a,), 6, 1, 10.0) for a in ("age", "state")]
+    answers = [np.array([500, 10, 10, 400, 5, 6])] * 2
+    recode = compress_domain(answers, queries, {"age": EACH, "state": EACH}, ON, {"age": 6})
+    assert recode["age"].coarse.tolist() == [0, 1, 1, 2, 3, 3]
+    assert recode["state"].coarse.tolist() == [0, 2, 2, 1, 2, 2]
 
 
 def test_tables_round_trip_and_odd_names() -> None:
