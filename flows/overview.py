@@ -188,7 +188,7 @@ def _one_way(
 
 
 def _labels(encoding: EncodingPlan, attribute: str, recode: AttributeRecode) -> list[str]:
-    """A public bin's own label; what was combined or left out says so."""
+    """A public bin's own label, of neighbours the first and the last; what was combined or left out says so."""
     codec = next(c for c in encoding.codecs if c.attribute == attribute)
     names = codec.bin_labels()
     labels = []
@@ -198,6 +198,8 @@ def _labels(encoding: EncodingPlan, attribute: str, recode: AttributeRecode) -> 
             labels.append(f"left out: {_few(names, inside)}")
         elif len(inside) == 1:
             labels.append(names[inside[0]])
+        elif inside[-1] < codec.in_order and inside[-1] - inside[0] + 1 == len(inside):
+            labels.append(f"{names[inside[0]]} to {names[inside[-1]]}")
         else:
             labels.append(f"together: {_few(names, inside)}")
     return labels

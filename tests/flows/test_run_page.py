@@ -105,6 +105,18 @@ def test_figures_by_hand() -> None:
     assert "| age × happy | 4 | 0.64 | 0.7 |" in overview_note(found)
 
 
+def test_neighbours_are_named_by_the_first_and_the_last_and_others_by_how_many() -> None:
+    whole = by_hand()
+    labels = {}
+    for coarse in ([0, 1, 1, 1], [0, 1, 1, 0]):
+        found = {**whole.recode, "age": recode(coarse, [True] * 4, [4.0, 5.0, 0.0, 1.0])}
+        codes = CodeTable(coarse_domain(found), whole.codes.columns)
+        consistent = [m for m in whole.consistent if len(m.attributes) == 1]
+        shown = overview(ReleasedInputs(whole.encoding, found, (), tuple(consistent), codes)).one_ways[0]
+        labels[tuple(coarse)] = shown.labels
+    assert labels == {(0, 1, 1, 1): ("0", "1 to 3"), (0, 1, 1, 0): ("together: 2 rare", "1 to 2")}
+
+
 def test_no_rows_and_nothing_measured_are_shown_too() -> None:
     whole = by_hand()
     none = CodeTable(whole.codes.domain, tuple(c[:0] for c in whole.codes.columns))
