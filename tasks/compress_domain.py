@@ -70,9 +70,10 @@ def compress_attribute(
 
     The threshold is theta = ``settings.sigmas`` x sigma, sigma being the noise of one fine count (paper:
     3 sigma).  A bin (its fine codes summed) is kept if its noisy count reaches theta.  Low bins among the first
-    ``in_order`` ones, which are intervals, are combined with low neighbours until these reach theta together
+    ``in_order`` ones, which are intervals, are combined with low neighbours until these reach theta together, or as far
+    as there are such; they have a code of their own if their sum reaches one standard deviation of its noise
     (``settings.neighbours``; not in the paper).  All other low bins share one combined code, the last.  With
-    ``settings.filter`` (the paper) they are filtered instead, their count taken as 0, where their sum is below theta
+    ``settings.filter`` (the paper) these are filtered instead, their count taken as 0, where their sum is below theta
     too; that loses the rows of many rare values.  At least one code always remains.
     """
     y = noisy.astype(np.float64)
@@ -81,9 +82,13 @@ def compress_attribute(
     theta = settings.sigmas * sigma
     low = total < theta if settings.enabled else np.zeros(bins, dtype=bool)
     first = ~low  # the bins with which a code begins
-    if settings.neighbours:
-        first[:in_order] = _first_of_neighbours(total[:in_order], low[:in_order], theta)
-        low[:in_order] = False
+    if settings.neighbours and in_order:
+        n = in_order
+        first[:n] = _first_of_neighbours(total[:n], low[:n], theta)
+        code = np.cumsum(first[:n]) - 1
+        noise = sigma * np.sqrt(np.bincount(code, weights=np.bincount(groups)[:n]))
+        low[:n] &= (np.bincount(code, weights=total[:n]) < noise)[code]
+        first[:n] &= ~low[:n]
     combine = bool(low.any()) and (not settings.filter or bool(low.all()) or total[low].sum() >= theta)
     target = np.cumsum(first) - 1
     target[low] = int(first.sum())

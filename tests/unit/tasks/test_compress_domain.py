@@ -78,9 +78,11 @@ def test_weights_sum_to_one_and_follow_counts_only_beyond_the_noise() -> None:
 @pytest.mark.parametrize(
     ("counts", "codes"),
     [
-        ([500, 20, 15, 400, 9, 300], [0, 1, 1, 2, 3, 4]),  # theta = 30; a run that reaches it, one that does not
+        ([500, 20, 15, 400, 12, 300], [0, 1, 1, 2, 3, 4]),  # theta = 30; a run that reaches it, one that does not
+        ([500, 20, 15, 400, 9, 300], [0, 1, 1, 2, 4, 3]),  # 9 is less than its noise: nothing to tell
+        ([500, 3, 400, 4, 300, 5], [0, 3, 1, 3, 2, 3]),  # what shows nothing shares a code, neighbours or not
         ([20, 15, 20, 15, 5, 5], [0, 0, 1, 1, 1, 1]),  # what is left of a run goes with those before
-        ([-5, 40, 10, -3, 12, 14], [0, 1, 2, 2, 2, 2]),
+        ([-5, 40, 10, -3, 12, 14], [2, 0, 1, 1, 1, 1]),
         ([1, -1, 0, 2, 0, 1], [0, 0, 0, 0, 0, 0]),
         ([50, 60, 70, 80, 90, 99], [0, 1, 2, 3, 4, 5]),
     ],
@@ -98,7 +100,9 @@ def test_neighbours_are_intervals_only() -> None:
     assert r.coarse.tolist() == [0, 1, 1, 2, 3, 3]
     cells = np.array([0, 0, 1, 1, 2, 3], dtype=np.int32)
     r = compress_attribute(np.array([9, 9, 8, 8, 900, 4]), 10.0, cells, ON, in_order=3)
-    assert r.coarse.tolist() == [0, 0, 0, 0, 1, 2]
+    assert r.coarse.tolist() == [0, 0, 0, 0, 1, 2]  # 34 of four cells of noise 10: more than 20
+    r = compress_attribute(np.array([4, 5, 4, 5, 900, 4]), 10.0, cells, ON, in_order=3)
+    assert r.coarse.tolist() == [1, 1, 1, 1, 0, 1]
     plain = compress_attribute(
         np.array([500, 10, 10, 400, 5, 6]), 10.0, EACH, Compression(neighbours=False), in_order=6
     )
