@@ -122,16 +122,19 @@ def rows(runs: Runs, table: str) -> list[str]:
 
 
 def lead(runs: Runs, table: str, epsilon: float, column: Column) -> str:
-    """By how much the default is ahead of the best other method, and which that is; "" without both."""
+    """By how much the default is ahead of the best other method, and which that is; "" without both.
+
+    The figures themselves for a score, and where the other's error is so small that a share of it says nothing.
+    """
     ours = runs.mean(DEFAULT, table, epsilon, column)
     others = {m: runs.mean(m, table, epsilon, column) for m in runs.methods if m != DEFAULT}
     known = {m: value for m, value in others.items() if value is not None}
     if ours is None or not known:
         return ""
     best = max(known, key=lambda m: column.better * known[m])
-    if column.better > 0:
+    if column.better > 0 or ours > 2 * known[best]:
         return f"{ours:{column.digits}} against {known[best]:{column.digits}}, {title(best)}"
-    ahead = 1 - ours / known[best] if known[best] else 0.0
+    ahead = 1 - ours / known[best] if known[best] else 0.0  # both without an error
     return f"{ahead:+.0%} on {title(best)}"
 
 

@@ -71,6 +71,8 @@ def test_the_lead_is_over_the_best_other_method() -> None:
     assert lead(runs, "t", 1.0, FIGURES[1]) == ""
     behind = Runs([run("default", 0.5), run("mst-dpmm", 0.4)])
     assert lead(behind, "t", 1.0, FIGURES[0]) == "-25% on MST (dpmm)"
+    far_behind = Runs([run("default", 0.5), run("mst-dpmm", 0.1)])
+    assert lead(far_behind, "t", 1.0, FIGURES[0]) == "0.5000 against 0.1000, MST (dpmm)"
 
 
 def test_faster_than_the_fastest_aim_in_cpu_seconds() -> None:
