@@ -22,6 +22,9 @@ from data_contracts.tables import RECODE, code_schema
 
 Floats = NDArray[np.float64]
 
+WORTH_A_CODE = 0.001
+"""Share of the noisy total below which low neighbours have no code of their own: a code costs cells in every pair."""
+
 
 @dataclass(frozen=True)
 class AttributeRecode:
@@ -68,13 +71,13 @@ def compress_attribute(
 ) -> AttributeRecode:
     """Keep, combine or filter each bin of one attribute.
 
-    The threshold is theta = ``settings.sigmas`` x sigma, sigma being the noise of one fine count (paper:
-    3 sigma).  A bin (its fine codes summed) is kept if its noisy count reaches theta.  Low bins among the first
-    ``in_order`` ones, which are intervals, are combined with low neighbours until these reach theta together, or as far
-    as there are such; they have a code of their own if their sum reaches one standard deviation of its noise
-    (``settings.neighbours``; not in the paper).  All other low bins share one combined code, the last.  With
-    ``settings.filter`` (the paper) these are filtered instead, their count taken as 0, where their sum is below theta
-    too; that loses the rows of many rare values.  At least one code always remains.
+    The threshold is theta = ``settings.sigmas`` x sigma, sigma being the noise of one fine count (paper: 3 sigma).  A
+    bin (its fine codes summed) is kept if its noisy count reaches theta.  Low bins among the first ``in_order`` ones,
+    which are intervals, are combined with low neighbours until these reach theta and WORTH_A_CODE together, or as far
+    as there are such; they have a code of their own if their sum reaches one standard deviation of its noise and
+    WORTH_A_CODE (``settings.neighbours``; not in the paper).  All other low bins share one combined code, the last.
+    With ``settings.filter`` (the paper) these are filtered instead, their count taken as 0, where their sum is below
+    theta too; that loses the rows of many rare values.  At least one code always remains.
     """
     y = noisy.astype(np.float64)
     bins = int(groups.max()) + 1
@@ -83,11 +86,11 @@ def compress_attribute(
     low = total < theta if settings.enabled else np.zeros(bins, dtype=bool)
     first = ~low  # the bins with which a code begins
     if settings.neighbours and in_order:
-        n = in_order
-        first[:n] = _first_of_neighbours(total[:n], low[:n], theta)
+        n, worth_a_code = in_order, WORTH_A_CODE * float(total.sum())
+        first[:n] = _first_of_neighbours(total[:n], low[:n], max(theta, worth_a_code))
         code = np.cumsum(first[:n]) - 1
         noise = sigma * np.sqrt(np.bincount(code, weights=np.bincount(groups)[:n]))
-        low[:n] &= (np.bincount(code, weights=total[:n]) < noise)[code]
+        low[:n] &= (np.bincount(code, weights=total[:n]) < np.maximum(noise, worth_a_code))[code]
         first[:n] &= ~low[:n]
     combine = bool(low.any()) and (not settings.filter or bool(low.all()) or total[low].sum() >= theta)
     target = np.cumsum(first) - 1

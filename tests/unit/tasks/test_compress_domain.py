@@ -94,6 +94,15 @@ def test_low_intervals_are_combined_with_their_neighbours(counts: list[int], cod
     assert np.bincount(r.coarse, weights=r.weight) == pytest.approx(np.ones(r.size))
 
 
+def test_a_few_of_a_large_table_have_no_code_of_their_own() -> None:
+    """A thousandth of 100,000 rows is 100: the run of 90 shares the last code, that of 25, 80 and 20 reaches it."""
+    counts = np.array([60_000, 28, 28, 20, 14, 39_700, 25, 80, 20])
+    r = compress_attribute(counts, 30.0, np.arange(9, dtype=np.int32), ON, in_order=9)
+    assert r.coarse.tolist() == [0, 3, 3, 3, 3, 1, 2, 2, 2]
+    fewer = compress_attribute(counts // 10, 3.0, np.arange(9, dtype=np.int32), ON, in_order=9)
+    assert fewer.size == 4
+
+
 def test_neighbours_are_intervals_only() -> None:
     """A null after the intervals, and categories, share the last code as ever; two fine cells are one interval."""
     r = compress_attribute(np.array([500, 10, 10, 400, 5, 6]), 10.0, EACH, ON, in_order=4)
