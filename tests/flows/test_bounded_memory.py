@@ -16,7 +16,7 @@ COLUMNS, SIZE = 20, 16
 RELEASE = """
 import json, sys
 from pathlib import Path
-import flows.source, flows.store, tasks.decode, tasks.kernels.blocks
+import flows.source, tasks.decode, tasks.kernels.blocks
 flows.source.Source.batches.__defaults__ = (8_192,)
 tasks.kernels.blocks.BLOCK_BYTES = 1 << 18
 tasks.decode.BATCH_ROWS = 8_192
