@@ -24,9 +24,9 @@ PATIENCE = 240
 """Seconds that a server, a run or a page may take on a busy machine."""
 
 
-def eventually(look: Callable[[], Any], what: str) -> Any:
+def eventually(look: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
     """The first truthy answer of ``look``; a server that does not answer in time is asked again."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + patience
     while time.monotonic() < end:
         with suppress(OSError):
             found = look()
