@@ -39,8 +39,8 @@ def main() -> None:
     if "--debug" not in sys.argv and not set(sys.argv[1:2]) & set(operations.COMMANDS):
         for logger in ("LOGGING", "SERVER_LOGGING", "LOGGING_ROOT", "LOGGING_HANDLERS_CONSOLE"):
             os.environ.setdefault(f"PREFECT_{logger}_LEVEL", "CRITICAL")
-    gc.set_threshold(
-        100_000, 50, 100
-    )  # loading makes hundreds of thousands of objects that stay, seconds to look through
-    atexit.register(gc.freeze)  # so that they are not looked through once more at the end
+    # Loading makes hundreds of thousands of objects that stay: the collector need not look through them again and
+    # again while they come, nor once more at the end.
+    gc.set_threshold(100_000, 50, 100)
+    atexit.register(gc.freeze)
     app()
