@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
@@ -143,12 +142,8 @@ class _Run:
         self.instead, self.chain = [{f"{step.name}.noisy": noisy.answers_to_table(e)} for e in exact], []
 
     def _draws(self, queries: Sequence[Query]) -> Answers:
-        """Independent noise for every cell; neighbours of one sigma are drawn in one call, as in a release."""
-        draws: Answers = []
-        for sigma, group in groupby(queries, key=lambda q: q.sigma):
-            cells = [q.cells for q in group]
-            draws += np.split(self.release.draw(sigma, sum(cells)), np.cumsum(cells)[:-1])
-        return draws
+        """Independent noise for every cell, as in a release."""
+        return noisy.draws_for(queries, lambda asked: [self.release.draw(sigma, cells) for sigma, cells in asked])
 
     def _exact(self, step: ReleaseStep, queries: list[Query], side: int) -> Answers:
         request, inputs = self.release.requests[side], self.public.joined(self.private[side])

@@ -18,9 +18,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
-import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
@@ -248,15 +246,9 @@ class Shell:
         return noisy.answers_from_table(kept, queries)
 
     def _draws(self, queries: list[Query]) -> noisy.Answers:
-        """Independent noise for every cell of every query; neighbours of one sigma are drawn in one call."""
-        groups = [(sigma, [q.cells for q in group]) for sigma, group in groupby(queries, key=lambda q: q.sigma)]
-        asked = [(sigma, sum(cells)) for sigma, cells in groups]
-        drawn = draw_all(self.noise, asked, thread_count(self.request.threads))
-        return [
-            part
-            for draws, (_, cells) in zip(drawn, groups, strict=True)
-            for part in np.split(draws, np.cumsum(cells)[:-1])
-        ]
+        """Independent noise for every cell of every query."""
+        threads = thread_count(self.request.threads)
+        return noisy.draws_for(queries, lambda asked: draw_all(self.noise, asked, threads))
 
     def _settle(self, step: ReleaseStep, refs: StepRefs) -> None:
         receipts = noisy.receipts_from_table(self.store.read_table(refs.tables["receipts"]))

@@ -6,11 +6,12 @@ Does not belong here: noise itself, or what the queries mean.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
+from itertools import groupby
 from typing import Any, get_args
 
 import numpy as np
@@ -23,6 +24,15 @@ from data_contracts.tables import NOISY, RECEIPTS
 
 Answers = list[NDArray[np.int64]]
 """One flat vector a query, in the queries' order, each of length ``query.cells``."""
+
+
+def draws_for(queries: Sequence[Query], draw: Callable[[list[tuple[float, int]]], Answers]) -> Answers:
+    """What ``draw`` gives for (sigma, cells), cut to the queries; neighbours of one sigma are asked for together."""
+    groups = [(sigma, [q.cells for q in group]) for sigma, group in groupby(queries, key=lambda q: q.sigma)]
+    drawn = draw([(sigma, sum(cells)) for sigma, cells in groups])
+    return [
+        part for draws, (_, cells) in zip(drawn, groups, strict=True) for part in np.split(draws, np.cumsum(cells)[:-1])
+    ]
 
 
 def answers_to_table(answers: Sequence[NDArray[np.int64]]) -> pa.Table:
