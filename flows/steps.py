@@ -315,7 +315,7 @@ MAKE_CONSISTENT = Step(
     {"marginals": tables.MARGINALS},
     lambda r: r.spec.consistency.model_dump(),
     _consistent,
-    version=3,
+    version=4,
 )
 SYNTHESIZE = Step(
     "synthesize",

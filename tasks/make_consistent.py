@@ -19,7 +19,7 @@ from data_contracts.domain import Clique, Domain
 from data_contracts.receipts import Query
 from tasks.compress_domain import Recode
 from tasks.marginals import Marginal
-from tasks.shrink_departures import shrink_pair
+from tasks.shrink_departures import shrink_marginal
 
 Floats = NDArray[np.float64]
 
@@ -121,12 +121,11 @@ def make_consistent(
 
 
 def _shrink(estimate: _Estimate) -> None:
-    """Draw a marginal towards what its parts say of it; averaging took a degree of freedom of every part's cell."""
+    """Draw a marginal, measured with equal noise in all cells, towards what its parts say of it."""
     total = max(float(estimate.counts.sum()), 0.0)
     if total > 0:
-        free = float(np.prod([1 - 1 / size for size in estimate.counts.shape]))
         expected = without_interaction(estimate.counts, total)
-        estimate.counts = shrink_pair(estimate.counts, expected, estimate.variance * free)
+        estimate.counts = shrink_marginal(estimate.counts, expected, float(estimate.variance.mean()))
 
 
 def without_interaction(counts: Floats, total: float) -> Floats:

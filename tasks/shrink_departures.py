@@ -1,19 +1,31 @@
-"""How much of a noisy pair is signal, cell by cell: empirical Bayes towards independence.
+"""How much of a noisy marginal's departure from its parts is signal: empirical Bayes, cell by cell and in directions.
 
-Belongs here: the estimate of one pair's counts, given its noise and what its one-ways say.  Does not belong here:
-averaging and projection (make_consistent.py), shrinking towards the rows made so far (synthesis/shrink.py).
+Belongs here: the estimate of one marginal's counts, given its noise and what its parts say.  Does not belong here:
+averaging and projection (make_consistent.py), the low-rank estimate itself (low_rank.py), shrinking towards the rows
+made so far (synthesis/shrink.py).
 Not in the paper.  Post-processing of released counts with a public sigma: costs no budget.
 
-The model: a cell's departure from independence is normal around 0, with a standard deviation that grows with the
-expected count e as t e^(3/4); t is one of a few scales, mixed in unknown shares.  The shares are fitted to the noisy
-pair itself by expectation maximization (maximum likelihood), and each cell gets its posterior mean.  A cell whose noise
-hides all is drawn to independence; one that stands out keeps its count.
+Cell by cell: a cell's departure is normal around 0, with a standard deviation that grows with the expected count e as
+t e^(3/4); t is one of a few scales, mixed in unknown shares.  The shares are fitted to the noisy marginal itself by
+expectation maximization (maximum likelihood), and each cell gets its posterior mean.  A cell whose noise hides all is
+drawn to what the parts say; one that stands out keeps its count.
+
+In directions: a trend moves every cell a little, and no cell stands out.  So the departures of a pair are also taken
+around their low-rank part (a correlation is mostly of rank 1).  Which of the two is nearer to the true counts, Stein's
+unbiased estimate of the risk says from the noisy counts alone, and they are averaged with weights that fall
+exponentially with it (Leung and Barron, "Information Theory and Mixing Least-Squares Regressions", IEEE Transactions
+on Information Theory 52, 2006).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
+
+from tasks.kernels.streams import stream, uniforms
+from tasks.low_rank import low_rank
 
 Floats = NDArray[np.float64]
 
@@ -24,33 +36,82 @@ POWER = 1.5
 """The variance of a departure grows with the expected count to this power: between counting noise (1) and a constant
 relative departure (2)."""
 
+TEMPERATURE = 8.0
+"""Difference of two risks, in units of the noise's variance, at which their weights are e to 1; from 4 on there is a
+proof, for linear estimates of known noise."""
+
 _ROUNDS = 25
 _CLOSE = 1e-3  # shares that move by less have settled
+_LEFT = 0.05  # of the noise at least is left in the cells, whatever directions take
+_STEP = 0.1  # of the noise's standard deviation: by how much counts are moved to see how an estimate follows
 
 
-def shrink_pair(counts: Floats, expected: Floats, variance: Floats) -> Floats:
-    """Posterior mean of every cell, of the shape of ``counts``.
+def shrink_marginal(counts: Floats, expected: Floats, variance: float) -> Floats:
+    """Estimate of every cell, of the shape of ``counts``.
 
-    counts: unbiased noisy counts; expected: non-negative counts under independence; variance: of the noise in each
-    cell, >= 0.  Without noise, or where nothing is expected anywhere, the counts stay as they are.
+    counts: unbiased noisy counts; expected: non-negative counts that agree with those of all parts of one attribute
+    less; variance: of the noise as measured in each cell, >= 0, of which averaging with the parts has taken a degree of
+    freedom a cell of theirs.  Without noise, or where nothing is expected anywhere, the counts stay as they are.
     """
-    noise = np.broadcast_to(variance, counts.shape).ravel()
-    expectation = np.maximum(expected.ravel(), 1e-3) ** POWER
-    typical = float(np.median(noise))
-    if typical <= 0 or not (expected > 0).any():
+    if variance <= 0 or not (expected > 0).any():
         return counts
+    left = variance * float(np.prod([1 - 1 / size for size in counts.shape]))
+    if left <= 0:
+        return counts
+    found, shares = _cell_by_cell(counts, expected, left)
+    if counts.ndim != 2:
+        return found
+    directions = low_rank(counts - expected, float(np.sqrt(variance)))
+    if not directions.free:
+        return found
+    rest = left * max(_LEFT, 1 - directions.free / directions.of)
+
+    def around_directions(y: Floats, given: Floats | None = None) -> tuple[Floats, Floats]:
+        part = low_rank(y - expected, float(np.sqrt(variance))).estimate
+        return _cell_by_cell(y, np.maximum(expected + part, 0.0), rest, given)
+
+    other, theirs = around_directions(counts)
+    worse = _risk(lambda y: around_directions(y, theirs)[0], counts, other, variance)
+    worse -= _risk(lambda y: _cell_by_cell(y, expected, left, shares)[0], counts, found, variance)
+    weight = 1.0 / (1.0 + np.exp(np.clip(worse / TEMPERATURE, -50.0, 50.0)))
+    return weight * other + (1 - weight) * found
+
+
+def _risk(estimate: Callable[[Floats], Floats], counts: Floats, found: Floats, variance: float) -> float:
+    """Stein's unbiased estimate of the squared error of ``found`` = estimate(counts), in units of the variance, up to a
+    constant that all estimates share.
+
+    How far an estimate follows the noise is seen by moving the counts (Ramani, Blu and Unser, "Monte-Carlo SURE", IEEE
+    Transactions on Image Processing 17, 2008): every cell by one step up or down, the signs a fixed public sequence,
+    less the means of rows and columns, which averaging has settled.
+    """
+    signs = np.where(uniforms(stream(counts.shape[0], counts.shape[1]), counts.size) < 0.5, -1.0, 1.0)
+    moves = signs.reshape(counts.shape)
+    moves = moves - moves.mean(axis=0)
+    moves = moves - moves.mean(axis=1, keepdims=True)
+    step = _STEP * float(np.sqrt(variance))
+    followed = float((moves * (estimate(counts + step * moves) - found)).sum()) / step
+    return float(((found - counts) ** 2).sum()) / variance + 2 * followed
+
+
+def _cell_by_cell(
+    counts: Floats, expected: Floats, variance: float, shares: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """Posterior mean of every cell, and the shares of the scales, fitted unless they are given; ``variance`` > 0."""
+    expectation = np.maximum(expected.ravel(), 1e-3) ** POWER
     departure = (counts - expected).ravel()
-    prior = np.multiply.outer(SCALES * typical / float(np.median(expectation)), expectation)
-    total = prior + noise
+    prior = np.multiply.outer(SCALES * variance / float(np.median(expectation)), expectation)
+    total = prior + variance
     likelihood = -0.5 * (np.log(total) + departure**2 / total)
     likelihood = np.exp(likelihood - likelihood.max(axis=0))
-    shares = np.full(len(SCALES), 1.0 / len(SCALES))
-    for _ in range(_ROUNDS):
-        before, shares = shares, _posterior(likelihood, shares).mean(axis=1)
-        if np.abs(shares - before).max() < _CLOSE:
-            break
+    if shares is None:
+        shares = np.full(len(SCALES), 1.0 / len(SCALES))
+        for _ in range(_ROUNDS):
+            before, shares = shares, _posterior(likelihood, shares).mean(axis=1)
+            if np.abs(shares - before).max() < _CLOSE:
+                break
     kept = (_posterior(likelihood, shares) * (prior / total)).sum(axis=0)
-    return expected + (kept * departure).reshape(counts.shape)
+    return expected + (kept * departure).reshape(counts.shape), shares
 
 
 def _posterior(likelihood: Floats, shares: Floats) -> Floats:
