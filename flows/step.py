@@ -172,6 +172,11 @@ class Step:
     run: Callable[[Request, Inputs, Progress], Mapping[str, Output]] | None = field(default=None, repr=False)
     version: int = 1
 
+    @property
+    def label(self) -> str:
+        """Title and kind, as people read them: "Encode (transform)"."""
+        return f"{self.title} ({self.kind})"
+
     def settings_json(self, request: Request) -> str:
         """The step's own settings as canonical JSON: part of its cache key."""
         return json.dumps(self.settings(request), sort_keys=True, separators=(",", ":"))

@@ -70,9 +70,15 @@ class _Refiner:
         self._cumulative = np.cumsum(recode.weight[self._members])
         self._first = np.searchsorted(code, np.arange(recode.size))
         self._last = np.append(self._first[1:], len(code)) - 1
+        self._several = self._first < self._last
 
     def __call__(self, coarse: NDArray[np.unsignedinteger], rng: np.random.Generator) -> NDArray[np.int64]:
-        """One fine code a row."""
-        draws = coarse + rng.random(len(coarse)) * (1 - 1e-9)
-        position = np.searchsorted(self._cumulative, draws, side="right")
-        return self._members[np.clip(position, self._first[coarse], self._last[coarse])]
+        """One fine code a row; a draw is taken for every row, looked up only where the code has several."""
+        draws = rng.random(len(coarse))
+        position = self._first[coarse]
+        several = np.flatnonzero(self._several[coarse])
+        if several.size:
+            among = coarse[several]
+            found = np.searchsorted(self._cumulative, among + draws[several] * (1 - 1e-9), side="right")
+            position[several] = np.clip(found, self._first[among], self._last[among])
+        return self._members[position]

@@ -61,17 +61,18 @@ def shrink_marginal(counts: Floats, expected: Floats, variance: float) -> Floats
     found, shares = _cell_by_cell(counts, expected, left)
     if counts.ndim != 2:
         return found
-    directions = low_rank(counts - expected, float(np.sqrt(variance)))
+    sigma = float(np.sqrt(variance))
+    directions = low_rank(counts - expected, sigma)
     if not directions.free:
         return found
     rest = left * max(_LEFT, 1 - directions.free / directions.of)
+    other, theirs = _cell_by_cell(counts, np.maximum(expected + directions.estimate, 0.0), rest)
 
-    def around_directions(y: Floats, given: Floats | None = None) -> tuple[Floats, Floats]:
-        part = low_rank(y - expected, float(np.sqrt(variance))).estimate
-        return _cell_by_cell(y, np.maximum(expected + part, 0.0), rest, given)
+    def around_directions(y: Floats) -> Floats:
+        trend = np.maximum(expected + low_rank(y - expected, sigma).estimate, 0.0)
+        return _cell_by_cell(y, trend, rest, theirs)[0]
 
-    other, theirs = around_directions(counts)
-    worse = _risk(lambda y: around_directions(y, theirs)[0], counts, other, variance)
+    worse = _risk(around_directions, counts, other, variance)
     worse -= _risk(lambda y: _cell_by_cell(y, expected, left, shares)[0], counts, found, variance)
     weight = 1.0 / (1.0 + np.exp(np.clip(worse / TEMPERATURE, -50.0, 50.0)))
     return weight * other + (1 - weight) * found
@@ -105,16 +106,20 @@ def _cell_by_cell(
     likelihood = -0.5 * (np.log(total) + departure**2 / total)
     likelihood = np.exp(likelihood - likelihood.max(axis=0))
     if shares is None:
-        shares = np.full(len(SCALES), 1.0 / len(SCALES))
-        for _ in range(_ROUNDS):
-            before, shares = shares, _posterior(likelihood, shares).mean(axis=1)
-            if np.abs(shares - before).max() < _CLOSE:
-                break
-    kept = (_posterior(likelihood, shares) * (prior / total)).sum(axis=0)
+        shares = _fitted_shares(likelihood)
+    kept = shares @ (likelihood * (prior / total)) / (shares @ likelihood)
     return expected + (kept * departure).reshape(counts.shape), shares
 
 
-def _posterior(likelihood: Floats, shares: Floats) -> Floats:
-    """Probability of each scale in each cell, shape (scales, cells)."""
-    weighted = likelihood * shares[:, None]
-    return weighted / weighted.sum(axis=0)
+def _fitted_shares(likelihood: Floats) -> Floats:
+    """The shares of the scales, by expectation maximization; likelihood: shape (scales, cells), 1 at each cell's best.
+
+    A scale's new share is the mean over the cells of its probability there.
+    """
+    scales, cells = likelihood.shape
+    shares = np.full(scales, 1.0 / scales)
+    for _ in range(_ROUNDS):
+        before, shares = shares, shares * (likelihood @ (1.0 / (shares @ likelihood))) / cells
+        if np.abs(shares - before).max() < _CLOSE:
+            break
+    return shares

@@ -146,8 +146,8 @@ def _progress_bars() -> Iterator[Callable[[str, int, int], None]]:
     from flows.steps import STEPS
 
     known = (*STEPS, *(step for r in rounds(MOST_ROUNDS) for step in r))
-    titles = {s.name: f"{s.title}" for s in known}
-    kinds = {s.name: str(s.kind) for s in known}
+    titles, kinds = {s.name: s.title for s in known}, {s.name: str(s.kind) for s in known}
+    labels = {s.name: s.label for s in known}
     columns = (
         TextColumn("{task.description:<18}"),
         TextColumn("[dim]{task.fields[kind]:<11}"),
@@ -162,7 +162,7 @@ def _progress_bars() -> Iterator[Callable[[str, int, int], None]]:
             if step not in bars:
                 bars[step] = progress.add_task(titles[step], total=total, kind=kinds[step])
                 if not people.is_terminal:
-                    people.print(f"{titles[step]} ({kinds[step]})", style="dim")
+                    people.print(labels[step], style="dim")
             if done == 1 and total == 1:
                 total = done = int(progress.tasks[bars[step]].total or 1)
             progress.update(bars[step], completed=done, total=total)

@@ -51,6 +51,7 @@ class OrderedCodec(Codec):
         null_bin = [bins[-1] + 1] if column.nullable else []
         self.groups = np.concatenate([bins, np.array(null_bin, dtype=np.int32)]).astype(np.int32)
         self._cells = len(bins)
+        self._one_each = self._whole and bool((np.diff(self._edges) == 1).all())
         self.in_order = int(bins[-1]) + 1
 
     @abstractmethod
@@ -77,13 +78,18 @@ class OrderedCodec(Codec):
                 "unparseable": int((missing & ~is_null).sum()),
             }
         )
-        cells = np.searchsorted(self._edges, np.where(missing, low, numbers), side="right") - 1
-        codes = np.clip(cells, 0, self._cells - 1).astype(code_dtype(self.size))
+        codes = self._cells_of(np.where(missing, low, numbers)).astype(code_dtype(self.size))
         if self._nullable:
             codes[missing] = self._cells
         else:
             repairs["null"] = int(is_null.sum())
         return codes, +repairs
+
+    def _cells_of(self, numbers: NDArray[np.float64]) -> NDArray[np.generic]:
+        """The cell of every number, the first or last one of those outside."""
+        if self._one_each:
+            return np.clip(numbers - self._edges[0], 0, self._cells - 1)
+        return np.clip(np.searchsorted(self._edges, numbers, side="right") - 1, 0, self._cells - 1)
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
         """A value drawn evenly inside each code's cell; the null code becomes null."""
@@ -130,7 +136,10 @@ class IntegerCodec(OrderedCodec):
         return float(self._column.min), float(self._column.max)
 
     def _place(self, low: NDArray[np.float64], high: NDArray[np.float64], rng: np.random.Generator) -> pa.Array:
-        whole = rng.integers(low.astype(np.int64), high.astype(np.int64))
+        whole, above = low.astype(np.int64), high.astype(np.int64)
+        wide = np.flatnonzero(above - whole > 1)  # the others hold one number, for which nothing is drawn
+        if wide.size:
+            whole[wide] = rng.integers(whole[wide], above[wide])
         return pa.array(whole).cast(pa.type_for_alias(self._column.type))
 
     def _intervals(self, edges: NDArray[np.float64]) -> list[str]:

@@ -37,7 +37,7 @@ from tasks.privacy.accountant import rho_for
 from tests.kept import Kept
 from tests.specs import make_spec, people
 
-TITLES = [step.title for step in STEPS]
+LABELS = [step.label for step in STEPS]
 DRAWING = ("one_way_marginals", "indif_scores", "measure_marginals")
 SECRETS = (b"case-1", b"zanzibar")
 """Found in every private row, and in nothing public."""
@@ -128,10 +128,10 @@ def results() -> list[Path]:
 
 
 def test_every_step_is_a_task_of_its_title_and_the_second_run_finds_all_cached(spec: ReleaseSpec, first: First) -> None:
-    assert first.ran == dict.fromkeys(TITLES, "Completed")
+    assert first.ran == dict.fromkeys(LABELS, "Completed")
     assert first.summary.drawn == DRAWING
     again, found = run(spec)
-    assert found == dict.fromkeys(TITLES, "Cached")
+    assert found == dict.fromkeys(LABELS, "Cached")
     assert again.drawn == ()
     assert (again.run, spent()) == (first.summary.run, first.cost)
 
@@ -139,13 +139,13 @@ def test_every_step_is_a_task_of_its_title_and_the_second_run_finds_all_cached(s
 def test_other_synthesis_settings_run_only_what_follows_from_them(spec: ReleaseSpec, first: First) -> None:
     other, ran = run(changed(spec, synthesis={"seed": 7, "iterations": 3}))
     anew = {"Synthesize", "Append attributes", "Decode"}
-    assert ran == {title: "Completed" if title in anew else "Cached" for title in TITLES}
+    assert ran == {step.label: "Completed" if step.title in anew else "Cached" for step in STEPS}
     assert other.drawn == ()
 
 
 def test_fresh_noise_runs_everything_but_the_encoding(spec: ReleaseSpec, first: First) -> None:
     fresh, ran = run(spec, fresh=True)
-    assert ran == {title: "Cached" if title == "Encode" else "Completed" for title in TITLES}
+    assert ran == {label: "Cached" if label == "Encode (transform)" else "Completed" for label in LABELS}
     assert fresh.drawn == DRAWING
 
 
@@ -179,10 +179,10 @@ def test_the_note_and_the_certificate_are_on_the_run_page(spec: ReleaseSpec, fir
 def test_a_lost_results_folder_is_made_again_without_noise(spec: ReleaseSpec, first: First) -> None:
     shutil.rmtree(Settings().private_root / "prefect" / "results")
     again, ran = run(spec)
-    assert ran == dict.fromkeys(TITLES, "Completed")
+    assert ran == dict.fromkeys(LABELS, "Completed")
     assert again.drawn == ()
     assert (again.run, spent()) == (first.summary.run, first.cost)
-    assert run(spec)[1] == dict.fromkeys(TITLES, "Cached")
+    assert run(spec)[1] == dict.fromkeys(LABELS, "Cached")
 
 
 def test_results_that_another_runner_keeps_elsewhere_are_not_used(
@@ -194,7 +194,7 @@ def test_results_that_another_runner_keeps_elsewhere_are_not_used(
         content = json.loads(record.read_text())
         record.write_text(json.dumps({**content, "storage_key": str(moved / record.name)}))
     again, ran = run(spec)
-    assert ran == dict.fromkeys(TITLES, "Completed")
+    assert ran == dict.fromkeys(LABELS, "Completed")
     assert again.drawn == ()
 
 
@@ -205,7 +205,7 @@ def test_damaged_results_and_records_are_made_again_without_noise(spec: ReleaseS
     for i, file in enumerate([*results()[:6], *records[6:]]):
         file.write_bytes(ways[i % len(ways)])
     again, ran = run(spec)
-    assert ran == dict.fromkeys(TITLES, "Completed")
+    assert ran == dict.fromkeys(LABELS, "Completed")
     assert again.drawn == ()
 
 
@@ -213,7 +213,7 @@ def test_a_damaged_table_is_made_again_without_noise(spec: ReleaseSpec, first: F
     for path in Settings().private_root.glob("store/people/make_consistent-*.parquet"):
         path.write_bytes(b"")
     again, ran = run(spec)
-    assert ran == {title: "Completed" if title == "Make consistent" else "Cached" for title in TITLES}
+    assert ran == {label: "Completed" if label == "Make consistent (postprocess)" else "Cached" for label in LABELS}
     assert (again.run, again.drawn) == (first.summary.run, ())
 
 
@@ -297,8 +297,8 @@ def test_two_at_once_draw_once_and_pay_once(spec: ReleaseSpec, tmp_path: Path, p
     drew, found = sorted(said, key=lambda s: len(s[0]["drawn"]), reverse=True)
     assert (tuple(drew[0]["drawn"]), found[0]["drawn"]) == (DRAWING, [])
     assert drew[0]["run"] == found[0]["run"]
-    assert states(UUID(drew[1]), len(STEPS)) == dict.fromkeys(TITLES, "Completed")
-    assert states(UUID(found[1]), len(STEPS)) == dict.fromkeys(TITLES, "Cached")
+    assert states(UUID(drew[1]), len(STEPS)) == dict.fromkeys(LABELS, "Completed")
+    assert states(UUID(found[1]), len(STEPS)) == dict.fromkeys(LABELS, "Cached")
     assert spent() == rho_for(1.0, 1e-9, "gaussian")
 
 

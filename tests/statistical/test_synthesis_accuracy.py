@@ -50,8 +50,8 @@ def l1(made: CodeTable, true: CodeTable, ways: int) -> float:
 
 @pytest.mark.parametrize(("sigma", "two", "three"), [(2.0, 0.5, 0.98), (30.0, 0.995, 0.99), (100.0, 1.01, 1.01)])
 def test_sweeps_beat_gum(true: CodeTable, sigma: float, two: float, three: float) -> None:
-    """Far below GUM's error on the measured pairs where noise is small, still below it where it is most of what is left,
-    and level with it where nothing else is."""
+    """Far below GUM's error on the measured pairs where noise is small, below it where noise is most of what is left,
+    level with it where noise is all."""
     errors = {"gum": np.zeros(2), "sweep": np.zeros(2)}
     for seed in range(6):
         marginals = noisy_marginals(true, sigma, seed, shrink=True)

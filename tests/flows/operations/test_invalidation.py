@@ -376,7 +376,7 @@ def test_rows_that_are_run_for_good(places: Path) -> None:
         steps = release_job(spec).steps
         found = states(state.state_details.flow_run_id, len(steps))
         runs = {s.title for s in Planned.of(content).runs_after(Planned.of(base))}
-        assert found == {s.title: "Completed" if s.title in runs else "Cached" for s in steps}, field
+        assert found == {s.label: "Completed" if s.title in runs else "Cached" for s in steps}, field
         request = Request(spec, (), lambda: ())
         paid = sum(request.stage_rho(s.name) for s in steps if s.title in said(row, spec))
         assert Ledger(Settings().ledger).summary()[0].rho - before == paid, field

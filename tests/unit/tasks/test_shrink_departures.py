@@ -51,7 +51,15 @@ def test_awkward_tables_stay_as_they_are() -> None:
     counts = np.array([[3.0, -2.0]])
     assert np.array_equal(shrink_marginal(counts, np.zeros((1, 2)), 1.0), counts)
     assert np.array_equal(shrink_marginal(counts, np.ones((1, 2)), 0.0), counts)
-    assert np.isfinite(shrink_marginal(counts * 1e9, np.ones((1, 2)), 1.0)).all()
+    assert np.array_equal(shrink_marginal(counts, np.ones((1, 2)), 1.0), counts), "its one-ways say all of it"
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e9])
+def test_any_size_of_counts_is_finite(scale: float) -> None:
+    rng = np.random.default_rng(0)
+    for counts in (np.eye(20, 30), rng.normal(0, 1, (20, 30)), np.pad([[1.0]], ((0, 19), (0, 29)))):
+        for expected in (INDEPENDENT, np.pad([[600.0]], ((0, 19), (0, 29))), INDEPENDENT * 1e9):
+            assert np.isfinite(shrink_marginal(counts * scale, expected, 1.0)).all()
 
 
 def measured(truth: np.ndarray, sigma: float, seed: int) -> np.ndarray:
