@@ -222,7 +222,7 @@ def test_a_broken_contract_is_a_table_on_the_run_page(spec: ReleaseSpec, monkeyp
     monkeypatch.setattr(steps.select_pairs, "select", lambda *how, again: wrong)
     state, flow_run = attempt(spec)
     assert state.is_failed()
-    assert states(flow_run, 6)["Select pairs"] == "Failed"
+    assert states(flow_run, 6)["Select pairs (postprocess)"] == "Failed"
     shown = Artifact.get("contract-failures")
     assert shown is not None
     assert shown.flow_run_id == flow_run
