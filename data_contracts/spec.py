@@ -175,8 +175,8 @@ class Consistency(FrozenModel):
     )
     shrink: bool = Field(
         default=True,
-        description="Whether each cell of a pair is drawn to what its one-ways say of independence, by what its noise "
-        "explains of the difference (empirical Bayes); not in the paper.",
+        description="Whether a pair is drawn to what its one-ways say of independence, by what its noise explains of "
+        "the difference (empirical Bayes, cell by cell and around a low-rank part); not in the paper.",
     )
 
 
