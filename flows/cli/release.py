@@ -145,9 +145,7 @@ def _progress_bars() -> Iterator[Callable[[str, int, int], None]]:
     from flows.rounds import rounds
     from flows.steps import STEPS
 
-    known = (*STEPS, *(step for r in rounds(MOST_ROUNDS) for step in r))
-    titles, kinds = {s.name: s.title for s in known}, {s.name: str(s.kind) for s in known}
-    labels = {s.name: s.label for s in known}
+    known = {s.name: s for s in (*STEPS, *(step for r in rounds(MOST_ROUNDS) for step in r))}
     columns = (
         TextColumn("{task.description:<18}"),
         TextColumn("[dim]{task.fields[kind]:<11}"),
@@ -160,9 +158,10 @@ def _progress_bars() -> Iterator[Callable[[str, int, int], None]]:
 
         def report(step: str, done: int, total: int) -> None:
             if step not in bars:
-                bars[step] = progress.add_task(titles[step], total=total, kind=kinds[step])
+                shown = known[step]
+                bars[step] = progress.add_task(shown.title, total=total, kind=str(shown.kind))
                 if not people.is_terminal:
-                    people.print(labels[step], style="dim")
+                    people.print(shown.label, style="dim")
             if done == 1 and total == 1:
                 total = done = int(progress.tasks[bars[step]].total or 1)
             progress.update(bars[step], completed=done, total=total)
