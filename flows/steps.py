@@ -325,7 +325,7 @@ SYNTHESIZE = Step(
     {"core_codes": tables.SYNTHETIC_CODES},
     lambda r: r.spec.synthesis.model_dump(),
     _synthesize,
-    version=5,
+    version=6,
 )
 APPEND_ATTRIBUTES = Step(
     "append_attributes",

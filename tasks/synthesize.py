@@ -23,7 +23,7 @@ from tasks.kernels.updater import Target
 from tasks.marginals import Marginal, one_ways
 from tasks.shards import Leftovers, Shard
 from tasks.synthesis.gum import gum
-from tasks.synthesis.implied_pairs import implied, missing_pairs, times_the_rows
+from tasks.synthesis.implied_pairs import MOST_SWEEPS, implied, missing_pairs, times_the_rows
 from tasks.synthesis.shrink import towards_independence
 from tasks.synthesis.sweep import sweep
 from tasks.synthesis.tree_start import tree_start
@@ -98,7 +98,8 @@ def _implied(
     missing = missing_pairs([m.attributes for m in larger], domain) if times > 1 and sigma > 0 else []
     if not missing:
         return []
-    plain = settings.model_copy(update={"oversample": 1, "kappa": 0.0})
+    few = min(settings.sweeps, MOST_SWEEPS)
+    plain = settings.model_copy(update={"oversample": 1, "kappa": 0.0, "sweeps": few})
     made = synthesize(marginals, domain, plain, times * rows, threads)
     return implied(made, missing, float(larger[0].counts.sum()), sigma, threads)
 

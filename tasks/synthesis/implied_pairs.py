@@ -29,6 +29,9 @@ MOST_WORK = 300_000_000
 MOST_CELLS = 4_000_000
 """Cells of all implied pairs at most."""
 
+MOST_SWEEPS = 3
+"""Sweeps of the rows to count on, at most: later ones mend single cells, and the other pairs hardly change."""
+
 DOUBT = 2.0
 """An implied pair counts as known to so many times the sigma of a measured one at best: half its weight."""
 
