@@ -315,7 +315,7 @@ MAKE_CONSISTENT = Step(
     {"marginals": tables.MARGINALS},
     lambda r: r.spec.consistency.model_dump(),
     _consistent,
-    version=4,
+    version=5,
 )
 SYNTHESIZE = Step(
     "synthesize",

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from data_contracts.domain import Clique, Domain
 from data_contracts.receipts import Query
@@ -25,6 +26,9 @@ Floats = NDArray[np.float64]
 
 TOLERANCE = 0.5
 """Rounds stop early once no shared count differs by more than half a record between marginals."""
+
+GRAIN = 2.0**-10
+"""Shrunken counts are whole multiples of it: last bits of linear algebra differ between CPUs, and rows must not."""
 
 FITTING = 20
 """Passes of iterative proportional fitting at most; parts that disagree have no fit, and few passes are enough."""
@@ -104,8 +108,9 @@ def make_consistent(
         _average_all(groups)
         if _inconsistency(groups) <= TOLERANCE:
             break
-    for e in estimates[len(one_way) :] if shrink else ():
-        _shrink(e)
+    with threadpool_limits(1, "blas"):  # sums in one order, whatever the number of cores
+        for e in estimates[len(one_way) :] if shrink else ():
+            _shrink(e)
     if firm != 1:
         for e in estimates[: len(one_way)]:
             e.variance = e.variance / firm
@@ -125,7 +130,8 @@ def _shrink(estimate: _Estimate) -> None:
     total = max(float(estimate.counts.sum()), 0.0)
     if total > 0:
         expected = without_interaction(estimate.counts, total)
-        estimate.counts = shrink_marginal(estimate.counts, expected, float(estimate.variance.mean()))
+        found = shrink_marginal(estimate.counts, expected, float(estimate.variance.mean()))
+        estimate.counts = np.rint(found / GRAIN) * GRAIN
 
 
 def without_interaction(counts: Floats, total: float) -> Floats:

@@ -85,7 +85,7 @@ def _pool(queries: Sequence[Query], answers: Sequence[NDArray[np.int64]]) -> tup
     if len(queries) == 1:
         return queries[0], answers[0]
     precision = np.array([q.sigma**-2.0 for q in queries])
-    mean = np.tensordot(precision, np.stack(answers), axes=1) / precision.sum()
+    mean = (precision[:, None] * np.stack(answers)).sum(axis=0) / precision.sum()
     return replace(queries[0], sigma=float(precision.sum() ** -0.5)), mean
 
 

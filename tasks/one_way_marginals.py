@@ -42,11 +42,15 @@ def allocate(cells: Sequence[int], rho: Fraction) -> list[Fraction]:
 
 
 def split_by_weight(weights: Sequence[float], rho: Fraction) -> list[Fraction]:
-    """rho_i = rho w_i / sum_j w_j for positive weights, exact and summing to exactly ``rho``; equal ones once."""
-    times = Counter(weights)
+    """rho_i = rho w_i / sum_j w_j for positive weights, exact and summing to exactly ``rho``; equal ones once.
+
+    Weights count with nine digits: the last ones of a power or a logarithm differ from CPU to CPU.
+    """
+    rounded = [float(f"{w:.8e}") for w in weights]
+    times = Counter(rounded)
     total = sum((Fraction(w) * n for w, n in times.items()), Fraction(0))
     shares = {w: rho * Fraction(w) / total for w in times}
-    return [shares[w] for w in weights]
+    return [shares[w] for w in rounded]
 
 
 def exact(rows: Countable, queries: Sequence[Query], threads: int) -> Iterator[NDArray[np.int64]]:

@@ -9,11 +9,13 @@ import pytest
 
 from data_contracts.domain import Clique, Domain, code_dtype
 from data_contracts.spec import Synthesis
+from tasks.append_attributes import append_attributes, core_marginals
 from tasks.kernels.counting import CodeTable, count
+from tasks.kernels.sweeper import _SMALLEST_BLOCK
 from tasks.kernels.updater import Target
 from tasks.marginals import Marginal
 from tasks.synthesis.sweep import weights
-from tasks.synthesize import synthesize
+from tasks.synthesize import components, synthesize
 
 SWEEP = Synthesis(method="sweep")
 CAREFUL = Synthesis(method="sweep", kappa=0.1)
@@ -81,6 +83,31 @@ def test_the_rows_do_not_depend_on_the_number_of_threads() -> None:
     )
     assert one.equals(two)
     assert one.equals(five)
+
+
+def test_nor_do_those_of_separate_components_with_cliques_noise_and_appended_attributes() -> None:
+    """Several blocks a sweep in both components, and an attribute drawn afterwards."""
+    rows = 4 * _SMALLEST_BLOCK
+    true, rng = true_table(rows), np.random.default_rng(6)
+    more = {"x": 5, "y": 4, "z": 3, "leaf": 7}
+    base = rng.integers(0, 60, rows)
+    columns = [((base + rng.integers(0, 9, rows)) // (i + 2) % s).astype(np.uint8) for i, s in enumerate(more.values())]
+    domain = Domain.of(dict(zip(DOMAIN.attributes, DOMAIN.sizes, strict=True)) | more)
+    both = CodeTable(domain, (*true.columns, *columns))
+    cliques = [*CLIQUES, ("x", "y", "z"), ("x", "z"), ("y", "leaf")]
+    noisy = [
+        Marginal(m.attributes, np.maximum(m.counts + np.rint(rng.normal(0, 40, m.counts.shape)), 0.0), 40.0)
+        for m in marginals_of(both, cliques)
+    ]
+    core = core_marginals(noisy, domain)
+    assert set(domain.attributes) - set(core.domain.attributes) == {"leaf", "wide", "one"}
+    assert len(components([m.attributes for m in core.marginals], core.domain)) == 2
+    made = [
+        append_attributes(synthesize(core.marginals, core.domain, SWEEP, rows, threads=t), noisy, domain, 3).to_arrow()
+        for t in (1, 2, 3)
+    ]
+    assert made[0].equals(made[1])
+    assert made[0].equals(made[2])
 
 
 def test_records_are_not_copied() -> None:
