@@ -30,6 +30,7 @@ from benchmarks.compare_store import Run, Store
 from benchmarks.compare_tables import Given, figures, given, real_figures
 from benchmarks.peers import PEERS, PeerError
 from benchmarks.tables import available
+from flows.steps import STEPS
 from tasks.kernels.counting import CodeTable
 from tasks.methods.registry import METHODS
 
@@ -82,8 +83,14 @@ def methods_of(ours: bool, peers: bool) -> list[str]:
 
 
 def method_version(method: str) -> str:
-    """The version of the package behind a method; "" where it is not installed."""
-    return PEERS[method].version if method in PEERS else version("privsyn-flows")
+    """The version of the package behind a method; "" where it is not installed.
+
+    Of our own methods that of the steps, too: a changed step makes their runs old.
+    """
+    if method in PEERS:
+        return PEERS[method].version
+    steps = ".".join(str(step.version) for step in STEPS)
+    return f"{version('privsyn-flows')}, steps {steps}"
 
 
 def run_job(job: Job) -> Run:

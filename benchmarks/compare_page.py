@@ -113,7 +113,8 @@ def rows(runs: Runs, table: str) -> list[str]:
                 continue
             head = [table, f"{epsilon:g}", f"**{title(method)}**" if method == DEFAULT else title(method)]
             body = [cell(done, column) for column in (*FIGURES, *COSTS)] if done else [reason, *[""] * 7]
-            lines.append("| " + " | ".join([*head, f"{len(done)}", *body]) + " |")
+            seeds = f"{len(done)}, {len(found) - len(done)} not finished" if done and done != found else f"{len(done)}"
+            lines.append("| " + " | ".join([*head, seeds, *body]) + " |")
     real = [run for run in runs.all if (run.method, run.table) == (REAL, table) and "svm" in run.figures]
     if real:
         errors = f"{real[0].figures['svm']:.4f} (most frequent label: {real[0].figures['majority']:.4f})"
@@ -165,7 +166,8 @@ def page(runs: Runs) -> list[str]:
         f"`make compare`, on {'; '.join(machines)}. " + "Packages: " + ", ".join(dict.fromkeys(versions)) + ".",
         "",
         "How far the default is ahead of the best other method (+: its error is smaller by so much), and how many "
-        "times fewer CPU seconds it takes than the fastest AIM; against those peers only that have been run:",
+        "times fewer CPU seconds it takes than the fastest AIM (over: the limit stopped AIM, at this epsilon or at "
+        "a smaller one, which takes it less time); against those peers only that have been run:",
         "",
         "| table | epsilon | " + " | ".join(column.head for column in FIGURES) + " | than AIM | not run |",
         "|---|---|" + "---|" * (len(FIGURES) + 2),

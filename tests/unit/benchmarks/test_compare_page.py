@@ -18,6 +18,7 @@ from benchmarks.compare_page import (
     lead,
     missing,
     page,
+    rows,
     why_not,
     write,
 )
@@ -55,6 +56,13 @@ def test_the_reason_of_what_has_no_figures() -> None:
     assert why_not(runs, "mst-dpmm", "t", 2.0) == "failed: a/b"
     memory = Runs([run("aim-dpmm", outcome="memory", detail="9 MB")])
     assert why_not(memory, "aim-dpmm", "t", 1.0) == "did not finish within 16 GB (9 MB)"
+
+
+def test_seeds_that_did_not_finish_are_told_beside_those_that_did() -> None:
+    runs = Runs([run("aim-dpmm", 0.4), run("aim-dpmm", seed=1, outcome="time"), run("default", 0.3)])
+    lines = rows(runs, "t")
+    assert [line for line in lines if "| AIM (dpmm) | 1, 1 not finished | 0.4000 |" in line]
+    assert [line for line in lines if "| **PrivSyn Flows** | 1 | 0.3000 |" in line]
 
 
 def test_the_lead_is_over_the_best_other_method() -> None:
