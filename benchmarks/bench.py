@@ -245,7 +245,7 @@ def write_readme(text: str) -> None:
 
 
 def main() -> int:
-    """Run, print and write the table; 1 when a required ratio is missed (not judged with --quick)."""
+    """Run, print and write the table; 1 when something required is missed (not judged with --quick)."""
     parser = argparse.ArgumentParser(description="Speed as ratios measured in one run.")
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows; prints, and writes nothing")
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")
@@ -265,7 +265,9 @@ def main() -> int:
     extra = f"\n{words}"
     if not quick:
         earth = "\n".join(earth_mover.lines())
-        extra += f"\n\n{whole_release.measure(ROWS)}\n\nEarth mover cost:\n```\n{earth}\n```"
+        whole, kept = whole_release.measure(ROWS)
+        enough = enough and kept
+        extra += f"\n\n{whole}\n\nEarth mover cost:\n```\n{earth}\n```"
     text = report(lines, table, threads, extra)
     print(f"{text}\n\nload average {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else text)
     if quick:
