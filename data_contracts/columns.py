@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from itertools import pairwise
+from math import inf
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, field_validator, model_validator
@@ -76,7 +77,9 @@ class _Binned(_Nullable):
         if edges is not None and self.bins is not None:
             raise ValueError("give either `bins` or `edges`, not both")
         values = self.edge_values()
-        if not all(a < b for a, b in pairwise(values)):  # so that NaN, from bounds too far apart, is refused
+        if edges is not None and len(values) < 2:
+            raise ValueError("`edges` must name both ends, `min` first and `max` last")
+        if not all(0 < b - a < inf for a, b in pairwise(values)):  # so that NaN, from bounds too far apart, is refused
             raise ValueError("`edges` must be strictly ascending, `min` less than `max`, and no bin empty or endless")
         return self
 
@@ -161,7 +164,7 @@ class DatetimeColumn(_Binned):
     min: dt.datetime = Field(description="Earliest possible moment (a date means its midnight).")
     max: dt.datetime = Field(description="Latest possible moment.")
     resolution: Literal["day", "hour", "minute", "second"] = Field(
-        default="second", description="Released values are whole multiples of this."
+        default="second", description="Released values are whole multiples of this, where the column's range has any."
     )
     type: Literal["timestamp", "date"] = Field(
         default="timestamp", description="`timestamp` (microseconds) or `date` (whole days)."

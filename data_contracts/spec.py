@@ -156,7 +156,8 @@ class Selection(FrozenModel):
         default=2_000_000,
         ge=4,
         le=10**8,
-        description="Pairs with more cells than this are never candidates: a public limit on memory, not in the paper.",
+        description="Pairs with more cells than this are never candidates and get no score: a public limit on memory, "
+        "not in the paper.",
     )
 
 

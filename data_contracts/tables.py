@@ -299,6 +299,6 @@ def _outside(array: pa.Array, expected: ValueRange) -> int:
         return len(values) - int(pc.sum(pc.is_in(values, value_set=expected.values)).as_py())
     if expected.low is None:
         return 0
-    below = pc.less(values, pa.scalar(expected.low, array.type))
-    above = pc.greater(values, pa.scalar(expected.high, array.type))
-    return int(pc.sum(pc.or_(below, above)).as_py())
+    high_enough = pc.greater_equal(values, pa.scalar(expected.low, array.type))
+    low_enough = pc.less_equal(values, pa.scalar(expected.high, array.type))
+    return len(values) - int(pc.sum(pc.and_(high_enough, low_enough)).as_py())  # NaN is neither

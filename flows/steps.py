@@ -178,7 +178,8 @@ def _plan_one_way(request: Request, inputs: Inputs) -> list[Query]:
 def _plan_indif(request: Request, inputs: Inputs) -> list[Query]:
     against_noisy = request.spec.selection.scores == "one_ways"
     sensitivity = indif_scores.REFERENCE_SENSITIVITY if against_noisy else indif_scores.SENSITIVITY
-    return indif_scores.plan(inputs.domain(), request.stage_rho("indif_scores"), request.records, sensitivity)
+    rho, largest = request.stage_rho("indif_scores"), request.spec.selection.max_cells
+    return indif_scores.plan(inputs.domain(), rho, request.records, sensitivity, largest)
 
 
 def _reference(request: Request, inputs: Inputs) -> indif_scores.Reference | None:
@@ -267,7 +268,7 @@ INDIF_SCORES = ReleaseStep(
     Kind.RELEASE,
     ("recode_rows.recoded_rows", RECODE),
     RELEASED,
-    lambda r: {**stage(r, "indif_scores"), "scores": r.spec.selection.scores},
+    lambda r: {**stage(r, "indif_scores"), **r.spec.selection.model_dump(include={"scores", "max_cells"})},
     plan=_plan_indif,
     exact=lambda r, i, rows, queries: indif_scores.exact(rows, queries, r.threads, _reference(r, i)),
     rows="recode_rows.recoded_rows",
@@ -348,7 +349,7 @@ DECODE = Step(
         "columns": _columns(r),
     },
     _decode,
-    version=2,
+    version=3,
 )
 
 STEPS = (

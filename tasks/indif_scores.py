@@ -60,17 +60,20 @@ class Reference:
         return np.rint(np.ldexp(expected, BITS)).astype(np.int64)
 
 
-def plan(domain: Domain, rho: Fraction, records: int, sensitivity: int = SENSITIVITY) -> list[Query]:
+def plan(
+    domain: Domain, rho: Fraction, records: int, sensitivity: int = SENSITIVITY, max_cells: int | None = None
+) -> list[Query]:
     """One single-cell query a pair of attributes, all m = d (d - 1) / 2 of them, each at ``rho / m``.
 
     ``sensitivity``: SENSITIVITY for InDif, REFERENCE_SENSITIVITY for scores against a :class:`Reference`.
+    ``max_cells``: pairs of more cells are never measured, so they get no score, and m is less by them.
     Privacy: all m answers together are rho-zCDP for adding or removing one person with at most
     ``records`` = k records: each score has sensitivity 4 k (Lemma 4, k times; rounding down keeps it, see
     :func:`indif`), or k against noisy one-ways, which are fixed before the look (:func:`apart`), and costs
     (4 k)^2 / (2 sigma^2) <= rho / m, that is N(0, 8 m k^2 / rho) (Theorem 5), or with k in place of 4 k;
     m mechanism instances add up (Theorem 1, adaptive composition with the one-ways).
     """
-    pairs = list(combinations(domain.attributes, 2))
+    pairs = [p for p in combinations(domain.attributes, 2) if max_cells is None or domain.cells(p) <= max_cells]
     if not pairs:
         return []
     sigma = sigma_for(rho / len(pairs), sensitivity * records)

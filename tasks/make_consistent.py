@@ -205,7 +205,8 @@ def norm_sub(counts: Floats, total: float, allowed: NDArray[np.bool_] | None = N
     flat = counts.ravel() if allowed is None else counts[allowed]
     descending = np.sort(flat)[::-1]
     excess = (np.cumsum(descending) - total) / np.arange(1, len(descending) + 1)
-    last = int(np.flatnonzero(descending - excess > 0)[-1]) if total > 0 else -1
+    above = np.flatnonzero(descending - excess > 0)
+    last = int(above[-1]) if above.size else 0  # none: the total is lost in the rounding of the largest count
     projected = np.maximum(flat - excess[last], 0.0) if total > 0 else np.zeros_like(flat)
     if allowed is None:
         return projected.reshape(counts.shape)

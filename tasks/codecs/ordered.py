@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -25,6 +26,10 @@ FINE_CELLS = 2
 """Fine cells a bin at most.  A bin's total is then the sum of at most 2 noisy cells: at most 1.4 times the
 standard deviation of one, and the later joint marginals estimate the bin again (a public constant)."""
 
+Floats = NDArray[np.float64]
+
+_EXACT = 2.0**50  # below it, a float times a power of ten still tells whole numbers apart
+
 RESOLUTION_SECONDS = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
 
 
@@ -38,6 +43,27 @@ def _fine_edges(edges: tuple[float, ...], whole: bool) -> tuple[NDArray[np.float
             fine.append(low + (high - low) * j // cells if whole else low + (high - low) * j / cells)
             groups.append(i)
     return np.array([*fine, edges[-1]], dtype=np.float64), np.array(groups, dtype=np.int32)
+
+
+def _steps_inside(
+    low: Floats,
+    high: Floats,
+    top: float,
+    first: Floats,
+    last: Floats,
+    value: Callable[[Floats], Floats],
+    rng: np.random.Generator,
+) -> Floats:
+    """A whole step k of each cell, evenly drawn among those with low <= value(k) < high, or <= high where that is
+    ``top``, the column's largest value.  A cell that holds none gets the last step before it.
+
+    ``first`` and ``last``: whole numbers within two steps of the true ones, first from below and last from above.
+    """
+    for _ in range(2):
+        first = first + (value(first) < low)
+        last = last - np.where(high == top, value(last) > high, value(last) >= high)
+    choices = last - first + 1
+    return np.where(choices > 0, first + np.floor(rng.random(len(low)) * choices), first - 1)
 
 
 class OrderedCodec(Codec):
@@ -64,7 +90,7 @@ class OrderedCodec(Codec):
 
     @abstractmethod
     def _place(self, low: NDArray[np.float64], high: NDArray[np.float64], rng: np.random.Generator) -> pa.Array:
-        """One released value in each [low, high)."""
+        """One released value in each [low, high); of rounded values the nearest below where none lies there."""
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
         """See :class:`Codec`; values outside the bounds are clamped, missing ones are null or the minimum."""
@@ -168,8 +194,22 @@ class NumberCodec(OrderedCodec):
     def _place(self, low: NDArray[np.float64], high: NDArray[np.float64], rng: np.random.Generator) -> pa.Array:
         values = low + (high - low) * rng.random(len(low))
         if self._column.decimals is not None:
-            values = np.round(values, self._column.decimals)
+            values = self._rounded(low, high, values, 10.0**self._column.decimals, rng)
         return pa.array(np.clip(values, *self._storable_bounds()).astype(self._column.type))
+
+    def _rounded(
+        self, low: Floats, high: Floats, values: Floats, per_unit: float, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Multiples of 1 / ``per_unit`` in the cells; of ``values`` those that are too large to have decimals stay."""
+        with np.errstate(over="ignore"):
+            small = np.maximum(np.abs(low), np.abs(high)) * per_unit < _EXACT
+        first, last = np.where(small, low, 0.0) * per_unit, np.where(small, high, 0.0) * per_unit
+
+        def value(step: Floats) -> Floats:
+            return np.round(step / per_unit, self._column.decimals or 0)
+
+        steps = _steps_inside(low, high, self._bounds()[1], np.floor(first), np.floor(last) + 1, value, rng)
+        return np.where(small, value(steps), values)
 
     def _storable_bounds(self) -> tuple[float, float]:
         """The bounds, moved inwards to values that the storage type holds exactly."""
@@ -201,11 +241,13 @@ class DatetimeCodec(OrderedCodec):
 
     def _place(self, low: NDArray[np.float64], high: NDArray[np.float64], rng: np.random.Generator) -> pa.Array:
         step = 86_400 if self._column.type == "date" else RESOLUTION_SECONDS[self._column.resolution]
-        moments = np.floor((low + (high - low) * rng.random(len(low))) / step) * step
+        least, most = self._bounds()
+        first, last = np.floor(low / step), np.floor(high / step) + 1
+        steps = _steps_inside(low, high, most, first, last, lambda steps: steps * step, rng)
+        steps = np.clip(steps, np.ceil(least / step), max(np.ceil(least / step), most // step))
         if self._column.type == "date":
-            first, last = (v // step for v in self._bounds())
-            return pa.array(np.clip(moments // step, first, last).astype(np.int32)).cast(pa.date32())
-        micros = np.round(np.clip(moments, *self._bounds()) * 1e6).astype(np.int64)
+            return pa.array(np.clip(steps, least // step, most // step).astype(np.int32)).cast(pa.date32())
+        micros = np.round(np.clip(steps * step, least, most) * 1e6).astype(np.int64)
         return pa.array(micros).cast(pa.timestamp("us"))
 
     def _label(self, edge: float) -> str:

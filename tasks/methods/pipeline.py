@@ -200,7 +200,7 @@ def _choose(
         all_pairs = [p for p in combinations(domain.attributes, 2) if domain.cells(p) <= selection.max_cells]
         return combine_cliques.weigh(all_pairs, domain, fine, None), [], []
     sensitivity = indif_scores.SENSITIVITY if reference is None else indif_scores.REFERENCE_SENSITIVITY
-    planned = indif_scores.plan(domain, budget.selection, task.records, sensitivity)
+    planned = indif_scores.plan(domain, budget.selection, task.records, sensitivity, selection.max_cells)
     queries = [q.under(pricing_of(task.settings.accountant)) for q in planned]
     exact = partial(indif_scores.exact, reference=reference)
     if variant.marginals == "exact":

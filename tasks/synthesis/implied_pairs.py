@@ -23,7 +23,7 @@ from tasks.marginals import Marginal
 MOST_ROWS = 120_000
 """Rows to count on at most: in large tables chance is small beside the noise, and the time would not be."""
 
-MOST_WORK = 300_000_000
+MOST_WORK = 150_000_000
 """Rows times pairs of attributes at most, for the same reason."""
 
 MOST_CELLS = 4_000_000
@@ -41,7 +41,7 @@ def times_the_rows(rows: int, attributes: int, oversample: int) -> int:
 
     A function of public or released numbers.
     """
-    if rows < 1 or rows * attributes * (attributes - 1) > MOST_WORK:
+    if rows < 1 or rows * attributes * (attributes - 1) // 2 > MOST_WORK:
         return 1
     return max(1, min(oversample, MOST_ROWS // rows))
 

@@ -108,6 +108,76 @@ def test_moments_of_every_source_type() -> None:
     assert back.to_pylist()[3] is None
 
 
+@pytest.mark.parametrize(
+    ("days", "bins", "changes"),
+    [
+        (31, 31, {"type": "date"}), (365, 64, {"type": "date"}), (3_652, 40, {"type": "date"}),
+        (365, 64, {"resolution": "day"}), (20, 30, {"resolution": "hour"}), (40, 7, {"resolution": "minute"}),
+    ],
+)  # fmt: skip
+def test_moments_come_back_in_their_own_bin_and_at_no_other_time_on_average(
+    days: int, bins: int, changes: dict[str, Any]
+) -> None:
+    """Each day (hour, minute) as often as the others, the last one included."""
+    first = np.datetime64("2010-01-01")
+    made = codec({"kind": "datetime", "min": "2010-01-01", "max": str(first + days), "bins": bins, **changes})
+    step = {"hour": "h", "minute": "m"}.get(changes.get("resolution", ""), "D")
+    each = np.arange(first, first + days + np.timedelta64(1, step), dtype=f"datetime64[{step}]")
+    source = pa.array(np.repeat(each, 50_000 // len(each) + 1).astype("datetime64[us]"))
+    codes, _ = made.encode({"x": source})
+    back = made.decode(codes, RNG)["x"]
+    again, repairs = made.encode({"x": back})
+    assert again.tolist() == codes.tolist()
+    assert not repairs
+    moments = np.asarray(back.cast(pa.timestamp("us"))).astype("datetime64[us]")
+    assert np.isin(moments, each.astype("datetime64[us]")).all()
+    shift = (moments - np.asarray(source)).astype(float).mean() / 86_400e6
+    assert abs(shift) < 0.02 * days / bins + 0.01 * (step == "D")
+
+
+def test_where_no_whole_step_lies_in_a_cell_the_one_before_it_is_taken() -> None:
+    made = codec({"kind": "datetime", "min": "2010-01-01", "max": "2010-01-03", "bins": 8, "resolution": "day"})
+    back = made.decode(np.arange(made.size), RNG)["x"].to_pylist()
+    assert [b.day for b in back] == [1] * 8 + [2] * 7 + [3]
+    off = codec(
+        {"kind": "datetime", "min": "2010-01-01 08:30:00", "max": "2010-01-03 09:00:00", "bins": 5, "resolution": "day"}
+    )
+    back = off.decode(np.arange(off.size), RNG)["x"].to_pylist()
+    assert {(b.day, b.hour, b.minute) for b in back} == {(2, 0, 0), (3, 0, 0)}
+    never = codec({"kind": "datetime", "min": "2010-01-01 08:30", "max": "2010-01-01 08:40", "resolution": "hour"})
+    assert {(b.hour, b.minute) for b in never.decode(np.arange(never.size), RNG)["x"].to_pylist()} == {(8, 40)}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"min": 0, "max": 100, "bins": 50, "decimals": 0},
+        {"min": 0, "max": 1, "edges": [0, 0.1, 0.3, 0.7, 1], "decimals": 1},
+        {"min": -3.3, "max": 2.9, "bins": 31, "decimals": 1},
+        {"min": 1000.01, "max": 1000.07, "bins": 3, "decimals": 2},
+    ],
+)
+def test_rounded_numbers_come_back_in_their_own_bin_each_as_often(changes: dict[str, Any]) -> None:
+    made = codec({"kind": "number", **changes})
+    low, high, unit = changes["min"], changes["max"], 10.0 ** changes["decimals"]
+    each = np.round(np.arange(np.ceil(low * unit - 1e-6), np.floor(high * unit + 1e-6) + 1) / unit, changes["decimals"])
+    source = np.repeat(each, 500)
+    codes, repairs = made.encode({"x": pa.array(source)})
+    back = made.decode(codes, RNG)["x"].to_numpy()
+    assert not repairs
+    assert made.groups[made.encode({"x": pa.array(back)})[0]].tolist() == made.groups[codes].tolist()
+    assert np.isin(back, each).all()
+    counts = np.array([(back == v).sum() for v in each])
+    assert counts.min() > 300
+    assert counts.max() < 700
+
+
+def test_numbers_too_large_for_their_decimals_are_not_rounded() -> None:
+    made = codec({"kind": "number", "min": 0, "max": 1e300, "bins": 10, "decimals": 15})
+    back = made.decode(np.arange(made.size), RNG)["x"].to_numpy()
+    assert np.all(np.diff(back) > 0)
+
+
 def test_dates_are_released_as_dates() -> None:
     column = {"kind": "datetime", "min": "2010-01-01", "max": "2010-01-05", "bins": 4, "type": "date"}
     made = codec(column)

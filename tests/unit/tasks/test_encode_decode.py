@@ -144,6 +144,8 @@ def test_decode_shuffles_rows_keeps_order_names_and_types_and_is_seeded() -> Non
     assert table.column_names == order
     assert [str(t) for t in table.schema.types] == ["timestamp[us]", "int64", "bool", "string", "double"]
     assert not table.schema.field("region").nullable
+    regions = table["region"].to_pylist()
+    assert regions not in (sorted(regions), sorted(regions, reverse=True))  # codes in order, rows in none
     ages = [a for a in table["age"].to_pylist() if a is not None]
     assert ages != sorted(ages)
     assert table.equals(decode(codes, recode, encoding, order, seed=5))

@@ -95,6 +95,15 @@ def test_a_single_attribute_asks_nothing() -> None:
     assert indif_scores.plan(Domain(("a",), (2,)), Fraction(1), 1) == []
 
 
+def test_pairs_too_large_to_be_measured_are_not_scored_and_leave_their_budget_to_the_others() -> None:
+    domain = Domain(("a", "b", "c"), (50_000, 50_000, 2))
+    queries = indif_scores.plan(domain, Fraction(1), 1, REFERENCE_SENSITIVITY, max_cells=100_000)
+    assert [q.attributes for q in queries] == [("a", "c"), ("b", "c")]
+    alone = indif_scores.plan(Domain.of({"a": 2, "b": 2}), Fraction(1, 2), 1, REFERENCE_SENSITIVITY)
+    assert queries[0].sigma == alone[0].sigma
+    assert indif_scores.plan(domain, Fraction(1), 1, max_cells=4) == []
+
+
 def test_filtered_values_count_as_a_value_of_their_own() -> None:
     """Rows with the padding code stay in the table: every row is in every score."""
     domain = Domain(("a", "b"), (1, 1))

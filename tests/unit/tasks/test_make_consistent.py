@@ -208,3 +208,7 @@ def test_a_noisy_triple_that_only_repeats_its_pairs_is_drawn_to_them() -> None:
         make_consistent(one_way, variance, given, [sigma], 10, firm=10.0, shrink=s)[-1].counts for s in (False, True)
     )
     assert np.abs(shrunk - pairs).sum() < 0.8 * np.abs(plain - pairs).sum()
+
+
+def test_a_total_lost_in_the_rounding_of_the_counts_is_no_error() -> None:
+    assert norm_sub(np.array([100.0, -50.0, -50.0]), 1e-15).tolist() == [0.0, 0.0, 0.0]

@@ -50,6 +50,10 @@ def test_noise_of_the_score_and_of_the_one_ways_is_taken_off() -> None:
     assert found.error(np.zeros(1)) == pytest.approx([math.sqrt((100 - CAUTION * 10) ** 2 - own**2)])
     exact = pair_departures([("a", "b")], [100.0], 10.0, recode, noisy_reference=False)
     assert exact.error(np.zeros(1)) == pytest.approx([100 - CAUTION * 10])
+    uneven = recoded({"a": [900, 100], "b": [250, 250, 250, 250]}, sigma)
+    own_uneven = MEAN * sigma * sum(4 * math.sqrt(0.25**2 + share**2) for share in (0.9, 0.1))
+    found = pair_departures([("a", "b")], [100.0], 10.0, uneven, noisy_reference=True)
+    assert found.error(np.zeros(1)) == pytest.approx([math.sqrt((100 - CAUTION * 10) ** 2 - own_uneven**2)])
     for score in (own, 0.0, -50.0):
         nothing = pair_departures([("a", "b")], [score], 10.0, recode, noisy_reference=True)
         assert nothing.error(np.zeros(1)) == pytest.approx([0.0])
