@@ -17,7 +17,7 @@ from data_contracts.receipts import Query
 from data_contracts.spec import ReleaseSpec, Synthesis
 from flows import steps
 from flows.publish import ReleaseSummary
-from flows.shell import Shell
+from flows.shell import Shell, StepFailedError
 from flows.source import Source
 from flows.step import Inputs, Request, Step
 from flows.steps import STEPS
@@ -224,6 +224,18 @@ def test_07_mutant_a_selection_that_reads_rows(places: Path, save: Save) -> None
         selected(spec, found, replace(steps.SELECT_PAIRS, run=by_a_pass))
     with pytest.raises(KeyError, match="recoded_rows"):
         selected(spec, found, replace(steps.SELECT_PAIRS, run=by_table))
+
+
+def test_07_mutant_a_plan_that_reads_rows(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: what is asked, and with how much noise, would follow from private rows."""
+
+    def by_rows(request: Request, inputs: Inputs) -> list[Query]:
+        rows = sum(batch.num_rows for batch in inputs.batches("recode_rows.recoded_rows"))
+        return [Query(("age", "region"), 1, 1, float(rows))]
+
+    monkeypatch.setattr(steps, "INDIF_SCORES", replace(steps.INDIF_SCORES, plan=by_rows))
+    with pytest.raises(StepFailedError, match="'indif_scores' failed with KeyError"):
+        run(make_spec(data=save(people(300)), **QUICK))
 
 
 def test_07_the_price_list_holds_noise_levels_and_no_counts(places: Path, save: Save) -> None:

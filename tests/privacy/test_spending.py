@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,17 @@ def test_06_mutant_another_sigma(
     with pytest.raises(PrivsynError):
         run(spec)
     assert looks == []
+    assert list(Settings().released_root.iterdir()) == []
+
+
+def test_06_mutant_receipts_of_less_noise_than_was_paid_for(
+    places: Path, save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted mutant: between the price check of the plan and the settling, the noise is halved."""
+    original = noisy.receipts_to_table
+    monkeypatch.setattr(noisy, "receipts_to_table", lambda qs: original([replace(q, sigma=q.sigma / 2) for q in qs]))
+    with pytest.raises(LedgerError, match="cost more than their reservation"):
+        run(few(save(people(300))))
     assert list(Settings().released_root.iterdir()) == []
 
 

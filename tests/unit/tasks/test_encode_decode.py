@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -145,7 +146,7 @@ def test_decode_shuffles_rows_keeps_order_names_and_types_and_is_seeded() -> Non
     assert [str(t) for t in table.schema.types] == ["timestamp[us]", "int64", "bool", "string", "double"]
     assert not table.schema.field("region").nullable
     regions = table["region"].to_pylist()
-    assert regions not in (sorted(regions), sorted(regions, reverse=True))  # codes in order, rows in none
+    assert sum(a != b for a, b in pairwise(regions)) > 100  # the codes came in order, one change a region
     ages = [a for a in table["age"].to_pylist() if a is not None]
     assert ages != sorted(ages)
     assert table.equals(decode(codes, recode, encoding, order, seed=5))

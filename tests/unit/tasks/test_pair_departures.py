@@ -24,8 +24,10 @@ from tasks.pair_departures import (
 MEAN = math.sqrt(2 / math.pi)
 
 
-def recoded(counts: dict[str, list[int]], sigma: float) -> Recode:
-    queries = [Query((a,), len(c), 1, sigma) for a, c in counts.items()]
+def recoded(counts: dict[str, list[int]], sigma: float, *others: float) -> Recode:
+    """``others``: the noise of the attributes after the first, where it is another."""
+    sigmas = [sigma, *(others or [sigma] * (len(counts) - 1))]
+    queries = [Query((a,), len(c), 1, s) for (a, c), s in zip(counts.items(), sigmas, strict=True)]
     groups = {a: np.arange(len(c), dtype=np.int32) for a, c in counts.items()}
     return compress_domain([np.array(c) for c in counts.values()], queries, groups, Compression(enabled=False))
 
@@ -50,8 +52,8 @@ def test_noise_of_the_score_and_of_the_one_ways_is_taken_off() -> None:
     assert found.error(np.zeros(1)) == pytest.approx([math.sqrt((100 - CAUTION * 10) ** 2 - own**2)])
     exact = pair_departures([("a", "b")], [100.0], 10.0, recode, noisy_reference=False)
     assert exact.error(np.zeros(1)) == pytest.approx([100 - CAUTION * 10])
-    uneven = recoded({"a": [900, 100], "b": [250, 250, 250, 250]}, sigma)
-    own_uneven = MEAN * sigma * sum(4 * math.sqrt(0.25**2 + share**2) for share in (0.9, 0.1))
+    uneven = recoded({"a": [900, 100], "b": [250, 250, 250, 250]}, 10.0, 25.0)
+    own_uneven = MEAN * sum(4 * math.hypot(10 * 0.25, 25 * share) for share in (0.9, 0.1))
     found = pair_departures([("a", "b")], [100.0], 10.0, uneven, noisy_reference=True)
     assert found.error(np.zeros(1)) == pytest.approx([math.sqrt((100 - CAUTION * 10) ** 2 - own_uneven**2)])
     for score in (own, 0.0, -50.0):

@@ -12,7 +12,7 @@ import pytest
 from data_contracts.domain import Domain
 from data_contracts.receipts import total_rho
 from tasks.kernels.counting import CodeTable
-from tasks.residual_scores import MOST_ROWS, OVERSAMPLE, candidates, exact, plan, rows_so_far
+from tasks.residual_scores import MOST_ROWS, OVERSAMPLE, candidates, exact, plan, rows_so_far, seed_of
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 2, "d": 5})
 PAIRS = list(combinations("abcd", 2))
@@ -86,6 +86,13 @@ def test_filtered_values_are_in_neither_count() -> None:
 def test_nothing_made_is_a_distance_of_all_rows() -> None:
     queries = plan([("a", "b")], Fraction(1), 1)
     assert [int(s[0]) for s in exact(table([(0, 0, 0, 0)] * 3), table([]), -4.0, queries, 1)] == [3]
+
+
+def test_rows_so_far_are_not_those_that_are_released_nor_those_of_another_round() -> None:
+    for seed in (0, 7, 2**63 - 1):
+        seeds = [seed, *(seed_of(seed, number) for number in (2, 3, 4))]
+        assert len(set(seeds)) == 4
+        assert all(0 <= s < 2**63 for s in seeds)
 
 
 def test_rows_so_far_follow_the_noisy_total_up_to_a_public_limit() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tasks.low_rank import low_rank
-from tasks.shrink_departures import _cell_by_cell, _risk, shrink_marginal
+from tasks.shrink_departures import SCALES, _cell_by_cell, _risk, shrink_marginal
 
 INDEPENDENT = np.outer(np.linspace(1, 4, 20), np.linspace(1, 9, 30)) * 10
 
@@ -45,6 +45,26 @@ def test_it_beats_both_following_the_noise_and_ignoring_it(seed: int) -> None:
     error = np.abs(found - truth).sum()
     assert error < np.abs(counts - truth).sum()
     assert error < np.abs(INDEPENDENT - truth).sum()
+
+
+def test_a_cell_keeps_more_of_its_departure_the_more_is_expected_of_it_by_hand() -> None:
+    """One scale: the prior's variance is scale x noise x (e / median of e)^1.5, and what is kept its share."""
+    expected, variance = np.array([[4.0, 16.0, 64.0]]), 100.0
+    counts = expected + 10.0
+    only = (SCALES == 10.0).astype(float)
+    found, _ = _cell_by_cell(counts, expected, variance, only)
+    prior = 10.0 * variance * np.array([[1 / 8, 1.0, 8.0]])
+    assert found - expected == pytest.approx(10.0 * prior / (prior + variance))
+
+
+def test_averaging_has_taken_the_noise_of_the_one_ways() -> None:
+    """A pair of 2 x 3 that follows no direction: its cells have (1 - 1/2) (1 - 1/3) of the noise that was drawn."""
+    expected = np.array([[60.0, 90.0, 30.0], [40.0, 60.0, 20.0]])
+    counts = expected + np.array([[9.0, -6.0, -3.0], [-9.0, 6.0, 3.0]])
+    assert low_rank(counts - expected, 20.0).free == 0
+    alone, _ = _cell_by_cell(counts, expected, 400.0 / 3)
+    assert shrink_marginal(counts, expected, 400.0) == pytest.approx(alone)
+    assert not np.allclose(alone, _cell_by_cell(counts, expected, 400.0)[0], atol=1e-3)
 
 
 def test_awkward_tables_stay_as_they_are() -> None:

@@ -12,12 +12,13 @@ import pytest
 
 from data_contracts.domain import Clique, Domain, code_dtype
 from data_contracts.spec import Synthesis
+from tasks import synthesize as synthesize_module
 from tasks.kernels import gum, streams
 from tasks.kernels.counting import CodeTable, count
 from tasks.kernels.updater import Target, Updater
 from tasks.marginals import Marginal
 from tasks.synthesis.gum import alpha_at
-from tasks.synthesize import components, output_rows, synthesize
+from tasks.synthesize import _reorder, components, output_rows, synthesize
 
 GUM = partial(Synthesis, method="gum")
 DOMAIN = Domain.of({"a": 3, "b": 4, "one": 1, "c": 2, "wide": 300, "d": 6})
@@ -199,6 +200,24 @@ def test_separate_and_join(method: str) -> None:
     for left, right in itertools.product(("a", "b", "c"), ("d",)):
         independent = np.outer(count(true, (left,)), count(true, (right,))) / true.rows
         assert np.abs(count(made, (left, right)) - independent).max() < 5 * math.sqrt(independent.max())
+
+
+def test_rows_of_every_component_but_the_first_are_put_in_a_new_order(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sweeps and GUM may leave rows in an order that follows the targets; two components must not share it."""
+    orders: list[tuple[list[int], np.ndarray]] = []
+
+    def noted(columns: list[np.ndarray], numbers: list[int], start: np.uint64) -> None:
+        before = columns[numbers[0]].copy()
+        _reorder(columns, numbers, start)
+        orders.append((numbers, before != columns[numbers[0]]))
+
+    monkeypatch.setattr(synthesize_module, "_reorder", noted)
+    synthesize(marginals_of(true_table(3_000), [("a", "b"), ("wide", "d")]), DOMAIN, GUM(method=method), 3_000)
+    ((numbers, moved),) = orders
+    assert [DOMAIN.attributes[i] for i in numbers] == ["wide", "d"]
+    assert moved.mean() > 0.5
 
 
 def test_a_component_is_the_same_whatever_the_others_are(method: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from tasks.kernels.counting import CodeTable, count
 from tasks.kernels.sweeper import _SMALLEST_BLOCK
 from tasks.kernels.updater import Target
 from tasks.marginals import Marginal
-from tasks.synthesis.sweep import weights
+from tasks.shards import Shard
+from tasks.synthesis.sweep import _residuals, weights
 from tasks.synthesize import components, synthesize
 
 SWEEP = Synthesis(method="sweep")
@@ -147,6 +149,24 @@ def test_kappa_zero_follows_the_noise() -> None:
     settings = Synthesis(method="sweep", kappa=0.0)
     made = synthesize(marginals_of(true, [("a", "b")], 1e6), DOMAIN, settings, true.rows)
     assert wrong_rows(made, true, ("a", "b")) < 20
+
+
+def test_kappa_takes_off_residuals_that_noise_explains() -> None:
+    """A triple that differs from the rows by its noise alone is left where it is at kappa 1, and followed at 0."""
+    true, rng = true_table(), np.random.default_rng(7)
+    here = count(true, ("a", "b", "d")).astype(float).ravel()
+    targets = [Target((0,), (3,), count(true, ("a",)).astype(float)), Target((0, 1, 2), (3, 4, 6), here, 20.0)]
+    noisy = replace(targets[1], wanted=here + rng.choice([-20.0, 20.0], here.size))
+    columns = [true.column(a) for a in ("a", "b", "d")]
+    moved = {
+        kappa: np.abs(
+            _residuals(columns, (3, 4, 6), [targets[0], noisy], Synthesis(method="sweep", kappa=kappa), 0, 1, Shard(0))
+        ).sum()
+        for kappa in (0.0, 0.5, 1.0)
+    }
+    assert moved[0.0] > 15 * here.size
+    assert moved[0.5] == pytest.approx(moved[0.0] / 2, rel=0.05)
+    assert moved[1.0] <= here.size  # rounding
 
 
 def test_less_noisy_marginals_win_where_two_disagree() -> None:
