@@ -72,7 +72,7 @@ def _repriced(sensitivity: int, sigma: float, old: Pricing, new: Pricing) -> flo
 
 
 def sigma_for(rho: Fraction, sensitivity: int, pricing: Pricing = "zcdp") -> float:
-    """Smallest sigma (a float, rounded up) whose exact price is at most ``rho``.
+    """A sigma whose exact price is at most ``rho``: the smallest float, or one of the next few above it.
 
     sigma = sensitivity / sqrt(2 rho), under ``gaussian`` sqrt(sensitivity^2 / (2 rho) + SMOOTHING), so never below
     1.73 counts.  Raises ValueError for rho <= 0.

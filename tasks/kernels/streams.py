@@ -16,7 +16,6 @@ from numba import njit
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MASK = (1 << 64) - 1
 _HALF = np.uint64(32)
-_LOW = np.uint64(0xFFFFFFFF)
 _ONE = np.uint64(1)
 
 
