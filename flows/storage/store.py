@@ -2,7 +2,7 @@
 
 Belongs here: where tables lie, writing and reading them, the fingerprints of private inputs, publishing
 a run, locks between processes.  Does not belong here: what a table must hold (data_contracts/tables.py
-and flows/checks.py), which step runs when (the flow).
+and flows/checks.py), which step runs when (the flow), the key itself (flows/storage/private_key.py).
 
 The private root holds every step's table, of either zone, under ``store/``, the HMAC key and the
 locks.  The released root holds published runs, one folder each, that appear whole or not at all.  A
@@ -37,13 +37,13 @@ from data_contracts.artifacts import ArtifactRef, Zone
 from flows.engines.base import StoredTable
 from flows.errors import PrivsynError, RequestError
 from flows.storage.disk import in_words, remove_parts, replacing, replacing_folder, sync
+from flows.storage.private_key import load_key
 from flows.storage.table_files import open_parquet
 from flows.storage.zones import make_private_root, roots
 from tasks.shards import cut
 
 SAFE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,80}")
 _RELEASED_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
-_KEY_BYTES = 32
 _BUFFER = 1 << 20
 
 SETTLED = 2.0
@@ -60,7 +60,8 @@ class Store:
     """The artifacts of one data set under a private and a released root, on the same file system or not."""
 
     def __init__(self, private_root: Path, released_root: Path, dataset: str = "default") -> None:
-        """Creates the roots (private: mode 0700) and the key where missing; PrivsynError when that fails.
+        """Creates the roots (private: mode 0700) and the key where missing; PrivsynError when that fails, and for a
+        root whose key is lost or changed (flows/storage/private_key.py).
 
         Raises RequestError when one root lies inside the other.
         """
@@ -72,7 +73,7 @@ class Store:
             for folder in ("store", "locks"):
                 (self.private_root / folder).mkdir(mode=0o700, exist_ok=True)
             with filelock.FileLock(self.private_root / "locks" / ".key.lock"):
-                self._key = _load_key(self.private_root / ".key")
+                self._key = load_key(self.private_root)
         with in_words(self.released_root):
             self.released_root.mkdir(parents=True, exist_ok=True)
 
@@ -328,18 +329,6 @@ def safe_name(name: str, field: str) -> str:
         cure = "Use small letters, digits, - and _, at most 81, a letter or digit first"
         raise RequestError(f"{name!r} is not a name for a file", cure, field)
     return name
-
-
-def _load_key(path: Path) -> bytes:
-    """The HMAC key, made from the system's randomness the first time; the caller holds the key's lock."""
-    if not path.exists():
-        remove_parts(path.parent)
-        with replacing(path) as temporary:
-            temporary.write_bytes(secrets.token_bytes(_KEY_BYTES))
-    key = path.read_bytes()
-    if len(key) != _KEY_BYTES:
-        raise PrivsynError(f"{path} is not a whole key", "Restore it; without it no finished step can be reused")
-    return key
 
 
 def part_files(path: Path) -> tuple[Path, ...]:

@@ -1,0 +1,83 @@
+"""A private folder whose key is lost or changed: refused before the table is opened, and nothing is charged."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from data_contracts.spec import ReleaseSpec
+from flows.errors import PrivsynError
+from flows.ledger.ledger import Ledger
+from flows.settings import Settings
+from flows.storage.private_key import CHECK, NAME
+from tests.opened import watched
+from tests.releases import few, run
+from tests.specs import people
+
+
+@pytest.fixture
+def spec(places: Path, save: Callable[..., str]) -> ReleaseSpec:
+    return few(save(people(200)), budget={"epsilon": 5.0, "delta": 1e-9})
+
+
+def restore_without_dots(private: Path) -> None:
+    """As ``cp private/* elsewhere/`` copies it."""
+    for path in private.glob(".*"):
+        path.unlink()
+
+
+def lose_both(private: Path) -> None:
+    restore_without_dots(private)
+    (private / CHECK).unlink()
+
+
+def flip_a_bit(private: Path) -> None:
+    key = (private / NAME).read_bytes()
+    (private / NAME).write_bytes(bytes([key[0] ^ 1]) + key[1:])
+
+
+@pytest.mark.parametrize(
+    "damage, words",
+    [(restore_without_dots, "is missing"), (lose_both, "is missing"), (flip_a_bit, "is not the one")],
+)
+def test_a_lost_or_changed_key_is_refused_and_charges_nothing(
+    spec: ReleaseSpec, damage: Callable[[Path], None], words: str
+) -> None:
+    run(spec)
+    private, before = Settings().private_root, Ledger(Settings().ledger).export()
+    shutil.copytree(private, private.with_name("backup"))
+    damage(private)
+    with watched(Path(spec.data)) as events:
+        for fresh in (False, True):
+            with pytest.raises(
+                PrivsynError, match=rf"the key .*\.key.*{words}.*[Rr]estore.*begin with a dot.*--out"
+            ) as e:
+                run(spec, fresh=fresh)
+            assert e.value.exit_code == 1
+        assert events() == 0, "the private table was opened"
+    assert Ledger(Settings().ledger).export() == before
+    shutil.rmtree(private)
+    private.with_name("backup").rename(private)
+    assert run(spec).drawn == ()
+
+
+def test_a_folder_of_before_gets_its_check_from_the_key_that_is_there(spec: ReleaseSpec) -> None:
+    run(spec)
+    private = Settings().private_root
+    (private / CHECK).unlink()
+    assert run(spec).drawn == ()
+    flip_a_bit(private)
+    with pytest.raises(PrivsynError, match="is not the one"):
+        run(spec)
+
+
+def test_a_folder_without_tables_and_records_gets_a_new_key(spec: ReleaseSpec) -> None:
+    private = Settings().private_root
+    private.mkdir(parents=True)
+    (private / CHECK).write_text("0" * 64)
+    assert run(spec).drawn
+    assert (private / CHECK).stat().st_mode & 0o777 == 0o600
+    assert (private / NAME).read_bytes().hex() not in (private / CHECK).read_text()
