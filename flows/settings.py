@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from flows.database_url import for_ledger, for_server
 from flows.errors import RequestError
+from flows.paths import expanded, refuse_undecodable
 
 PREFIX = "PRIVSYN_"
 
@@ -65,12 +66,19 @@ class Settings(BaseSettings):
     @property
     def released_root(self) -> Path:
         """Absolute path of the released root."""
-        return (self.released or self.out / "released").expanduser().absolute()
+        return self._root(self.released, "released")
 
     @property
     def private_root(self) -> Path:
         """Absolute path of the private root."""
-        return (self.private or self.out / "private").expanduser().absolute()
+        return self._root(self.private, "private")
+
+    def _root(self, own: Path | None, name: str) -> Path:
+        """The root's own variable, or its folder in ``out``; RequestError that names the variable."""
+        variable = PREFIX + (name if own else "out").upper()
+        root = (expanded(own, variable) if own else expanded(self.out, variable) / name).absolute()
+        refuse_undecodable(root, variable)
+        return root
 
     @property
     def server_database(self) -> str | None:

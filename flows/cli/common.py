@@ -5,21 +5,26 @@ Belongs here: what two commands would otherwise write twice.  Does not belong he
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from flows.errors import PrivsynError, RequestError
+from flows.paths import expanded, refuse_undecodable
+
+if TYPE_CHECKING:
+    from flows.settings import Settings
 
 people = Console(stderr=True, highlight=False)
 """What people watch goes to standard error; standard output is for ``--json`` and for tables that were asked for."""
@@ -54,7 +59,15 @@ def errors_for_people(*, debug: bool) -> Iterator[None]:
         raise typer.Exit(known.exit_code) from None
 
 
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""Errors that no other path would cure."""
+
+
 def _unexpected(error: Exception) -> PrivsynError:
+    named = error.filename if isinstance(error, OSError) and error.errno not in _OF_THE_DISK else None
+    if isinstance(error, OSError) and error.strerror and isinstance(named, (str, bytes, os.PathLike)):
+        problem = f"{os.fsdecode(named)[:200]} cannot be opened or written: {error.strerror}"
+        return RequestError(problem, "Check the path and its permissions")
     return PrivsynError(
         f"an unexpected {type(error).__name__} stopped the run",
         "Run again: finished steps are kept and nothing is charged twice; --debug shows the whole error, which may "
@@ -66,16 +79,23 @@ def _print_failure(since: float) -> None:
     """The whole error behind a failed step, which the release keeps in the private zone only."""
     from flows.settings import Settings  # here: `--help` needs no settings, and they load slowly
 
-    path = Settings().private_root / "failure.txt"
-    if path.is_file() and path.stat().st_mtime >= since:
-        people.print(path.read_text(encoding="utf-8"), markup=False)
+    with suppress(PrivsynError, OSError):  # the error that is being told may be that one
+        path = Settings().private_root / "failure.txt"
+        if path.is_file() and path.stat().st_mtime >= since:
+            people.print(path.read_text(encoding="utf-8"), markup=False)
 
 
 def named_path(path: str | None, field: str) -> Path | None:
-    """The path of an option; an empty one would silently mean the working folder, so it is refused."""
-    if path is not None and not path.strip():
+    """The path of an option; an empty one would silently mean the working folder, so it is refused.
+
+    So is one that is not UTF-8, before anything is made or reserved.
+    """
+    if path is None:
+        return None
+    if not path.strip():
         raise RequestError("is empty", "Name a path, or leave the option out", field)
-    return None if path is None else Path(path)
+    refuse_undecodable(path, field)
+    return Path(path)
 
 
 def write_new(path: Path, make_text: Callable[[], str], option: str) -> str:
@@ -94,13 +114,17 @@ def write_new(path: Path, make_text: Callable[[], str], option: str) -> str:
     return text
 
 
-def make_folder(out: Path) -> None:
-    """Make the folder of ``--out``; RequestError where it cannot be made."""
+def make_folder(settings: Settings) -> None:
+    """Make the folder of ``--out``; RequestError where it cannot be made, or not written for the private folder."""
+    out, private = expanded(settings.out, "--out"), settings.private_root
     try:
-        out.expanduser().mkdir(parents=True, exist_ok=True)
+        out.mkdir(parents=True, exist_ok=True)
+        place = private if private.is_dir() else out
     except OSError as error:
         problem = f"cannot make the folder {out}: {error.strerror}"
         raise RequestError(problem, "Choose a folder that can be written", "--out") from None
+    if settings.private is None and not os.access(place, os.W_OK):
+        raise RequestError(f"the folder {place} cannot be written", "Choose a folder that can be written", "--out")
 
 
 def warn_of_epsilon(epsilon: float) -> None:

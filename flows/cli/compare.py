@@ -68,7 +68,7 @@ def compare_command(
         )
         request.check()
         if folder is not None:
-            make_folder(settings.out)
+            make_folder(settings)
         compared = _compare(request, settings)
         _show(compared, round(time.monotonic() - start, 1), as_json=as_json)
         if all(r.outcome != "done" for r in compared.results.runs):

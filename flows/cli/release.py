@@ -69,7 +69,7 @@ def release_command(
         settings = Settings()  # a wrong variable is refused before anything starts
         request = override(load_spec(spec), epsilon, delta, table, seed_synthesis, engine)
         if folder is not None:
-            make_folder(settings.out)
+            make_folder(settings)
         warn_of_epsilon(request.privacy.epsilon)
         job = release_job(request, period)
         with _released_before(settings, as_json=as_json):

@@ -22,10 +22,11 @@ import numpy as np
 from data_contracts.comparison import ComparedMethod, Comparison, MethodRun
 from data_contracts.evaluation import Metric
 from data_contracts.evaluation_spec import EvaluationSpec
-from data_contracts.spec import ReleaseSpec
+from data_contracts.spec import Guarantee, ReleaseSpec
 from flows.comparison.view import markdown
 from flows.errors import RequestError
 from flows.evaluation.tables import Coded, coded, read_table
+from flows.preflight import accounted
 from flows.settings import Settings
 from flows.source import Source
 from flows.storage.disk import in_words, replacing
@@ -72,6 +73,7 @@ class CompareRequest:
         for epsilon in self.epsilons:
             if not (math.isfinite(epsilon) and 0 < epsilon <= 1e6):
                 raise RequestError(f"{epsilon:g} is not above 0 and at most 1,000,000", "Correct it", "--epsilons")
+            accounted(Guarantee(epsilon=epsilon, delta=self.spec.privacy.delta), "--epsilons", self.spec.accountant)
         for values, field_, what in ((self.methods, "--methods", "method"), (self.epsilons, "--epsilons", "epsilon")):
             if not values:
                 raise RequestError(f"names no {what}", f"Name at least one {what}", field_)

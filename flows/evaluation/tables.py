@@ -23,6 +23,7 @@ from data_contracts.certificate import Manifest
 from data_contracts.domain import Domain, code_dtype
 from data_contracts.spec import ReleaseSpec, Unit
 from flows.errors import RequestError
+from flows.paths import expanded
 from flows.settings import Settings
 from flows.source import Source
 from flows.storage.released_files import VersionError, read_manifest, synthetic_names
@@ -83,7 +84,7 @@ def open_release(release: str | Path, settings: Settings, data: str | Path | Non
             "Name the release itself",
             "RELEASE",
         )
-    where = str(Path(data).expanduser().absolute()) if data is not None else _remembered(manifest.run, settings)
+    where = str(expanded(data, "--data").absolute()) if data is not None else _remembered(manifest.run, settings)
     try:
         spec = ReleaseSpec.model_validate({**manifest.spec, "data": where})
     except ValidationError:
@@ -98,7 +99,7 @@ def open_release(release: str | Path, settings: Settings, data: str | Path | Non
 def _folder(release: str | Path, settings: Settings) -> Path:
     if not str(release).strip():
         raise RequestError("is empty", "Name a run or its folder under released/", "RELEASE")
-    path = Path(release).expanduser()
+    path = expanded(release, "RELEASE")
     if path.is_dir():
         return path.absolute()
     named = path.name == str(release) and (settings.released_root / path.name).is_dir()

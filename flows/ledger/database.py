@@ -18,6 +18,7 @@ from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.pool import NullPool
 
 from flows.errors import LedgerError, LedgerMissingError, RequestError
+from flows.paths import expanded, refuse_undecodable
 
 SCHEMA_VERSION = 1
 
@@ -235,7 +236,7 @@ class Database:
     def _in_words(self) -> Iterator[None]:
         try:
             yield
-        except (sa.exc.SQLAlchemyError, OSError, ImportError) as error:
+        except (sa.exc.SQLAlchemyError, OSError, ImportError, UnicodeDecodeError) as error:
             raise LedgerError(f"the ledger {self.name} {_what(error)}", _cure(error)) from error
 
 
@@ -264,10 +265,12 @@ def _postgres_guards(names: Sequence[str]) -> list[str]:
 def _url(address: str | Path) -> URL:
     text = str(address)
     if "://" not in text:
-        return URL.create("sqlite", database=str(Path(text).expanduser().absolute()))
+        path = expanded(text, "PRIVSYN_LEDGER").absolute()
+        refuse_undecodable(path, "PRIVSYN_LEDGER")
+        return URL.create("sqlite", database=str(path))
     try:
         url = make_url(text)
-    except sa.exc.ArgumentError:
+    except (sa.exc.ArgumentError, ValueError):  # a port that is no number
         cure = "Write postgresql://USER@HOST/DATABASE or a path"
         raise RequestError("this is not a database URL", cure, "ledger") from None
     if url.get_backend_name() == "postgresql":
@@ -310,7 +313,7 @@ _PROBLEMS = (
         "Give this user the right to write the file and its folder, or name another ledger with PRIVSYN_LEDGER",
     ),
     (
-        r"not a database|malformed|no such (column|table)|Undefined(Table|Column)",
+        r"not a database|malformed|UnicodeDecodeError|could not decode|no such (column|table)|Undefined(Table|Column)",
         "is damaged or not a ledger",
         "Restore it from a backup; do not start a new one for data that has been released before",
     ),

@@ -6,11 +6,13 @@ which its own programs back up (docs/operations.md).
 
 from __future__ import annotations
 
+import errno
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from flows.errors import LedgerError, RequestError
+from flows.errors import LedgerError, PrivsynError, RequestError
 from flows.ledger.database import Database
 from flows.ledger.ledger import Ledger
 from flows.storage.disk import in_words, replacing
@@ -30,7 +32,7 @@ def back_up(address: str, target: Path) -> int:
         )
     if target.exists():
         raise RequestError(f"{target} exists already", "Choose another name, or move the file away", "FILE")
-    with in_words(target), replacing(target) as copy:
+    with _in_words(target), replacing(target) as copy:
         with closing(sqlite3.connect(str(source.url.database))) as here, closing(sqlite3.connect(copy)) as there:
             here.backup(there)
         ledger = Ledger(copy, create=False)
@@ -41,3 +43,17 @@ def back_up(address: str, target: Path) -> int:
                 "Keep the last backup; docs/operations.md says how to recover from it",
             )
         return len(ledger.entries())
+
+
+@contextmanager
+def _in_words(target: Path) -> Iterator[None]:
+    """RequestError that names the file that was asked for where it cannot be made; a full disk is said as elsewhere."""
+    try:
+        with in_words(target):
+            yield
+    except PrivsynError as error:
+        cause = error.__cause__
+        if not isinstance(cause, OSError) or cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        cure = "Choose a folder that exists and is writable"
+        raise RequestError(f"cannot write {target}: {cause.strerror}", cure, "FILE") from None

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from data_contracts.spec import ReleaseSpec
 from flows.errors import RequestError
+from flows.paths import expanded
 from flows.spec import messages
 from flows.spec.yaml_file import Document, parse_yaml, read_yaml
 
@@ -73,7 +74,7 @@ def _engine(text: str) -> dict[str, str]:
 def _with_data(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
     if "\0" in spec.data:
         raise RequestError("holds a character that no path can have", "Correct the path", "data")
-    return spec.model_copy(update={"data": str(folder / Path(spec.data).expanduser())})
+    return spec.model_copy(update={"data": str(folder / expanded(spec.data, "data"))})
 
 
 def _validate(document: Document) -> ReleaseSpec:

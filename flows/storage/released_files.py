@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from data_contracts.certificate import Certificate, Manifest
 from data_contracts.spec import ReleaseSpec
 from flows.errors import RequestError
+from flows.paths import expanded
 from flows.settings import Settings
 from flows.storage.store import safe_name
 
@@ -47,7 +48,7 @@ def synthetic_digest(manifest: Manifest) -> str:
 
 def release_folder(release: str, settings: Settings, field: str) -> Path:
     """A release's folder, by its run's name in the released root or by its path; RequestError where there is none."""
-    path = Path(release).expanduser()
+    path = expanded(release, field)
     for folder in (settings.released_root / path, path):
         if (folder / "manifest.json").is_file():
             return folder.absolute()

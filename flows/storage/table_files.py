@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from flows.errors import RequestError
+from flows.paths import is_text
 
 DELIMITERS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 PARQUET = (".parquet", ".pq")
@@ -168,6 +169,8 @@ def _files_of_folder(folder: Path) -> tuple[Path, ...]:
 
 def _refuse_other_formats(files: Sequence[Path], where: Path) -> None:
     for file in files:
+        if not is_text(file.name):
+            raise RequestError(f"{where} holds {file.name!r}, whose name is not UTF-8 text", "Rename the file", "data")
         if not file.is_file():
             raise RequestError(f"{where} holds {file.name}, which is not a file", "Put all files in one folder", "data")
         if not is_parquet(file) and delimiter(file) is None:
