@@ -37,6 +37,14 @@ from flows.source import Source
 from flows.step import Inputs, ReleaseStep, Request, Step
 from flows.steps import ONE_WAY_MARGINALS, STEPS
 from flows.storage.disk import in_words, remove_parts
+from flows.storage.record_kinds import (
+    CounterRecord,
+    DataRecord,
+    GenerationRecord,
+    LedgerRecord,
+    RequestRecord,
+    RunRecord,
+)
 from flows.storage.records import Records, write_json
 from flows.storage.store import Store
 from tasks.privacy.accountant import Accountant, cap_accountant, rho_for
@@ -191,7 +199,7 @@ def check_request(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Jo
     job = job or release_job(spec)
     with _agreed(spec, settings, fresh=fresh, job=job) as (_, records, _):
         source = Source.open(spec.data, spec)
-        if records.load(_request_name(spec, job)) is None:
+        if records.load_as(_request_name(spec, job), RequestRecord) is None:
             source.check_rows()
 
 
@@ -208,12 +216,12 @@ def _agreed(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job) -> 
         store.remove_leftovers()
         records.remove_leftovers()
         _clear_stale_locks(settings.private_root / "prefect" / "locks" / spec.dataset)
-        ledger = Ledger(settings.ledger, create=records.load(RECORD) is None)
+        ledger = Ledger(settings.ledger, create=records.load_as(RECORD, LedgerRecord) is None)
         _check_ledger(ledger, records, spec)
         _refuse_released(ledger, spec.dataset, job.period, fresh=fresh)
-        seen = records.load(_request_name(spec, job))
+        seen = records.load_as(_request_name(spec, job), RequestRecord)
         unbegun = job.period is not None and ledger.period(spec.dataset, job.period) is None
-        if seen is None or (seen["finished"] and (fresh or unbegun)):
+        if seen is None or (seen.finished and (fresh or unbegun)):
             _ask_room(ledger, spec)
         yield store, records, ledger
 
@@ -235,14 +243,14 @@ def _data_to_finish(records: Records, begun: PeriodRow | None, current: str, she
     A run that has encoded its rows is finished from those, though the table has changed since: its noise may be drawn.
     One that has not has drawn nothing; its charges are given back, and the period is released from the table as it is.
     """
-    noted = records.load(f"data-of-{begun.run}") if begun is not None else None
-    if begun is None or noted is None or noted["fingerprint"] == current:
+    noted = records.load_as(f"data-of-{begun.run}", DataRecord) if begun is not None else None
+    if begun is None or noted is None or noted.fingerprint == current:
         return current
-    shell = shell_of(str(noted["fingerprint"]))
+    shell = shell_of(noted.fingerprint)
     if shell.run != begun.run:  # another request's: the ledger decides
         return current
     if shell.is_whole(shell.steps[0]):
-        return str(noted["fingerprint"])
+        return noted.fingerprint
     shell.give_back()
     return current
 
@@ -280,8 +288,8 @@ def _check_ledger(ledger: Ledger, records: Records, spec: ReleaseSpec) -> None:
     """
     ledger.check()
     known = ledger.summary(spec.dataset)
-    before = records.load(RECORD)
-    if before is not None and (not known or known[0].created != before["created"]):
+    before = records.load_as(RECORD, LedgerRecord)
+    if before is not None and (not known or known[0].created != before.created):
         raise LedgerError(
             f"the releases of {spec.dataset!r} in this private folder were charged to another ledger, not to "
             f"{ledger.name}",
@@ -346,20 +354,20 @@ def _generation(records: Records, keys: Mapping[str, str], steps: Sequence[Step]
     """The current generation of a request, named by the keys (at generation 0) of its first and last steps."""
     last_release = [step.name for step in steps if isinstance(step, ReleaseStep)][-1]
     record, counter = f"generation-{keys[last_release]}", f"generations-{keys[steps[0].name]}"
-    found = records.load(record) or {"generation": 0, "finished": False, "fresh": False}
-    last = int((records.load(counter) or {"last": 0})["last"])
-    killed_fresh = bool(found["fresh"]) and not found["finished"]
-    return _Generation(record, int(found["generation"]), bool(found["finished"]), killed_fresh, counter, last)
+    found = records.load_as(record, GenerationRecord) or GenerationRecord(generation=0, finished=False, fresh=False)
+    last = (records.load_as(counter, CounterRecord) or CounterRecord(last=0)).last
+    killed_fresh = found.fresh and not found.finished
+    return _Generation(record, found.generation, found.finished, killed_fresh, counter, last)
 
 
 def _run_name(records: Records, beginning: str, last_key: str) -> str:
     """The run's public name: random, so that it tells nothing of the data; kept so that a re-run finds it."""
     name = f"run-{last_key}"
-    record = records.load(name)
+    record = records.load_as(name, RunRecord)
     if record is None:
-        record = {"run": f"{beginning}-{secrets.token_hex(4)}"}
-        records.save(name, record)
-    return str(record["run"])
+        record = RunRecord(run=f"{beginning}-{secrets.token_hex(4)}")
+        records.save(name, record.model_dump())
+    return record.run
 
 
 def _write_private_note(opened: Opened, source: Source, fingerprint: str) -> None:

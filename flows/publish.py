@@ -28,6 +28,7 @@ from flows.rounds import released_tables
 from flows.settings import Settings
 from flows.shell import Shell, StepRefs
 from flows.step import MEASURE_AGAIN, Request, base_name
+from flows.storage.record_kinds import FormatsRecord
 from flows.storage.records import Records, write_json
 from flows.storage.released_files import manifest_if_readable, read_certificate, read_manifest
 from flows.storage.store import Store
@@ -140,8 +141,8 @@ def _with_added_formats(run: Opened) -> Opened:
 def added_formats(records: Records, run: str, more: Sequence[Format] = ()) -> tuple[Format, ...]:
     """The formats that were added to a run's release whatever its spec says; ``more`` are remembered with them."""
     record = f"formats-{run}"
-    kept = records.load(record) or {"formats": []}
-    formats = tuple(dict.fromkeys((*kept["formats"], *more)))
+    kept = records.load_as(record, FormatsRecord) or FormatsRecord(formats=[])
+    formats = tuple(dict.fromkeys((*kept.formats, *more)))
     if more:
         records.save(record, {"formats": list(formats)})
     return formats
@@ -258,9 +259,9 @@ def _publish_private(run: Opened, refs: Mapping[str, StepRefs]) -> None:
 def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
     """The run's certificate; made once and kept, since the data set's total grows with later runs."""
     record = f"certificate-v2-{shell.run}"
-    kept = shell.records.load(record)
+    kept = shell.records.load_as(record, Certificate)
     if kept is not None:
-        return Certificate.model_validate(kept)
+        return kept
     spec = shell.request.spec
     stages = [_stage(shell, s.name, refs) for s in shell.release_steps]
     spent = sum((total_rho(queries) for _, queries in stages), start=total_rho([]))

@@ -316,10 +316,12 @@ class Shell:
         return done
 
     def _recorded(self, step: Step) -> StepRefs | None:
-        record = self.records.load(f"step-{self.keys[step.name]}")
-        if record is None:
+        name = f"step-{self.keys[step.name]}"
+        refs = self.records.load_as(name, StepRefs)
+        if refs is None:
             return None
-        refs = StepRefs.model_validate(record)
+        if refs.tables.keys() != step.outputs.keys():
+            raise self.records.damaged(name)
         return refs if all(self.store.verify(ref) for ref in refs.tables.values()) else None
 
     def _progress(self, step: Step) -> Callable[[int, int], None]:

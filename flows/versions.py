@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from flows.formats.described import files_in
+from flows.storage.record_kinds import VersionsRecord
 from flows.storage.records import Records
 from flows.storage.released_files import manifest_if_readable
 
@@ -40,12 +41,12 @@ def made_by(records: Records, building: Path, published: Path) -> dict[str, str]
     private record or, where there is none, from that folder's manifest.
     """
     made, record = {name: file.sha256 for name, file in files_in(building).items()}, f"versions-{published.name}"
-    kept = records.load(record)
-    if kept is None or kept["files"] != made:
+    kept = records.load_as(record, VersionsRecord)
+    if kept is None or kept.files != made:
         by = _of_manifest(published, made) or versions()
-        kept = {"files": made, "versions": [list(named) for named in by.items()]}  # in their order: records sort names
-        records.save(record, kept)
-    return dict(kept["versions"])
+        kept = VersionsRecord(files=made, versions=list(by.items()))  # in their order: records sort names
+        records.save(record, kept.model_dump(mode="json"))
+    return dict(kept.versions)
 
 
 def _of_manifest(folder: Path, made: Mapping[str, str]) -> dict[str, str] | None:

@@ -177,16 +177,16 @@ def _published_keys(release: Release, settings: Settings) -> Mapping[str, str]:
     folder = settings.private_root / "runs" / name
     try:
         keys = dict(json.loads((folder / "run.json").read_text(encoding="utf-8"))["keys"])
-        record = Records(settings.private_root, dataset).load(f"step-{keys[DECODE.name]}")
+        record = Records(settings.private_root, dataset).load_as(f"step-{keys[DECODE.name]}", StepRefs)
     except (OSError, ValueError, KeyError, TypeError):
         record = None
-    if record is None or (folder / "not-private").exists():
+    if record is None or "synthetic" not in record.tables or (folder / "not-private").exists():
         raise RequestError(
             f"the private folder {settings.private_root} knows no release {name} of {dataset!r}",
             "Name its output folder with --out, or run the release again there",
             "RELEASE",
         )
-    ref = StepRefs.model_validate(record).tables["synthetic"]
+    ref = record.tables["synthetic"]
     store = Store(settings.private_root, settings.released_root, dataset)
     whole = ref.zone is Zone.RELEASED and ref.key == keys[DECODE.name] and store.verify(ref)
     kept = [store.mac(path) for path in part_files(Path(ref.path))]

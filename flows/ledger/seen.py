@@ -11,13 +11,14 @@ note may be behind the ledger (a run killed between the two): it then asks for l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from flows.errors import LedgerError
 from flows.ledger.audit import Entry
 from flows.ledger.ledger import Ledger
 from flows.ledger.periods import PeriodRow
+from flows.storage.record_kinds import LedgerRecord
 from flows.storage.records import Records
 
 RECORD = "ledger"
@@ -37,17 +38,17 @@ def note_ledger(ledger: Ledger, records: Records, dataset: str) -> None:
     records.save(RECORD, content)
 
 
-def refuse_older(ledger: Ledger, noted: Mapping[str, Any], dataset: str) -> None:
+def refuse_older(ledger: Ledger, noted: LedgerRecord, dataset: str) -> None:
     """LedgerError for a ledger without all that was noted: an older copy, or another history.
 
     ``noted``: the record; one of versions that kept no more than ``created`` says nothing here.
     """
-    whole = _has(ledger.entries(), noted.get("entries", 0), noted.get("head"))
-    if whole and _has(ledger.periods(), noted.get("periods", 0), noted.get("periods_head")):
+    whole = _has(ledger.entries(), noted.entries, noted.head)
+    if whole and _has(ledger.periods(), noted.periods, noted.periods_head):
         return
     raise LedgerError(
         f"the ledger {ledger.name} is an older copy, or another history: the releases of {dataset!r} in this private "
-        f"folder have seen entry {noted.get('entries', 0)} of it, which is not there as it was",
+        f"folder have seen entry {noted.entries} of it, which is not there as it was",
         "Restore the newest copy and look at it with `privsyn ledger verify`; nothing was read",
     )
 

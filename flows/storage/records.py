@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import BaseModel, ValidationError
 
 from data_contracts.tables import NOISY
 from flows.errors import PrivsynError
 from flows.storage.disk import in_words, remove_parts, replacing
 from flows.storage.store import safe_name
+
+Kind = TypeVar("Kind", bound=BaseModel)
 
 
 class Records:
@@ -37,17 +40,32 @@ class Records:
 
     def save(self, name: str, content: dict[str, Any]) -> None:
         """Write the record whole or not at all."""
-        write_json(self._folder / f"{safe_name(name, 'record')}.json", content)
+        write_json(self._path(name), content)
 
     def load(self, name: str) -> dict[str, Any] | None:
-        """The record; None where there is none.  PrivsynError where it is not whole JSON."""
-        path = self._folder / f"{safe_name(name, 'record')}.json"
+        """The record; None where there is none.  PrivsynError where it is not a whole JSON object."""
+        path = self._path(name)
         try:
-            return dict(json.loads(path.read_text(encoding="utf-8")))
+            content = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
-            raise PrivsynError(f"the private record {path} cannot be read", "Restore it from a backup") from error
+        except (OSError, ValueError, RecursionError) as error:
+            raise self.damaged(name) from error
+        if not isinstance(content, dict):
+            raise self.damaged(name)
+        return content
+
+    def load_as(self, name: str, kind: type[Kind]) -> Kind | None:
+        """The record as ``kind``; None where there is none.  PrivsynError where it is none of that kind."""
+        content = self.load(name)
+        try:
+            return None if content is None else kind.model_validate(content)
+        except ValidationError as error:
+            raise self.damaged(name) from error
+
+    def damaged(self, name: str) -> PrivsynError:
+        """The error for a record that is there and does not hold what a record of its kind does."""
+        return PrivsynError(f"the private record {self._path(name)} cannot be read", "Restore it from a backup")
 
     def keep_noise(self, key: str, noise: pa.Table) -> None:
         """Keep the noise of a charge (contract NOISY), with its metadata, until it is settled.
@@ -83,6 +101,9 @@ class Records:
         """Forget the noise of a settled charge; fine when there is none."""
         with in_words(self._noise_path(key)):
             self._noise_path(key).unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{safe_name(name, 'record')}.json"
 
     def _noise_path(self, key: str) -> Path:
         return self._noise / f"{safe_name(key, 'key')}.parquet"
