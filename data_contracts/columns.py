@@ -34,10 +34,30 @@ DEFAULT_BINS = 32
 INTEGER_TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+HALF_CHARACTER = "holds half a character (a lone surrogate), which no file can hold; write the whole character"
+
+
+def is_unicode(value: Any) -> bool:
+    """Whether every text in a value, its lists and its mappings, whose keys count too, can be written as UTF-8."""
+    if isinstance(value, str):
+        return value.isascii() or _SURROGATE.search(value) is None
+    if isinstance(value, dict):
+        return all(is_unicode(key) and is_unicode(inner) for key, inner in value.items())
+    return all(map(is_unicode, value)) if isinstance(value, list | tuple) else True
+
+
 class FrozenModel(BaseModel):
     """Base of every model of the spec: immutable, and unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _whole_characters(cls, value: Any) -> Any:
+        if not is_unicode(value):
+            raise ValueError(HALF_CHARACTER)
+        return value
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:

@@ -368,6 +368,8 @@ TEXTS: dict[str, str | bytes] = {
     "bell": b"dataset: a\x07b\n",
     "gzip": gzip.compress(yaml(SPEC).encode(), mtime=0),
     "surrogate": b"dataset: \xed\xa0\x80\n",
+    "half a character": yaml({**SPEC, "about": {"title": "x \ud83d"}}),
+    "half a character as a name": yaml({**SPEC, "columns": {"a\ude00": {"kind": "boolean"}}}),
     "huge number": "a: " + "9" * 10_000 + "\n",
     "too many columns": yaml({**SPEC, "columns": {f"c{i}": {"kind": "boolean"} for i in range(5_001)}}),
 }

@@ -79,6 +79,7 @@ _MUST_BE = {
     "bool_parsing": "true or false",
     "bool_type": "true or false",
     "string_type": "text (put quotation marks around it)",
+    "string_unicode": "text without half characters (lone surrogates)",
     "tuple_type": "a list, such as [1, 2, 3]",
     "finite_number": "a finite number",
     "datetime_parsing": "a date or moment, such as 2010-01-31",

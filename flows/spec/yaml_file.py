@@ -19,6 +19,7 @@ from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from data_contracts.columns import is_unicode
 from flows.errors import RequestError
 
 MAX_BYTES = 20_000_000
@@ -194,7 +195,7 @@ class _Builder:
         for key_node, value_node in node.value:
             if not isinstance(key_node, ScalarNode):
                 raise self._error(key_node, "a field name that is a list or mapping", "Write it as plain text")
-            key = key_node.value
+            key = self._text(key_node, key_node.value)
             if key == "<<" and not key_node.style:
                 raise self._error(key_node, "a merge (`<<`), which a spec cannot hold", "Write the fields out")
             here = (*path, key)
@@ -216,13 +217,23 @@ class _Builder:
                 "Put quotation marks around it if it is a code, or leave the zero out",
             )
         try:
-            return self.yaml.constructor.construct_object(node)
+            value = self.yaml.constructor.construct_object(node)
+            return self._text(node, value) if isinstance(value, str) else value
         except ValueError:
             raise self._error(
                 node,
                 f"{node.value[:40]!r}, which looks like a date or number but is none",
                 "Correct it, or put quotation marks around it if it is text",
             ) from None
+
+    def _text(self, node: ScalarNode, text: str) -> str:
+        """The text with each pair of surrogates, as JSON escapes an emoji, as the one character that it means."""
+        if is_unicode(text):
+            return text
+        whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        if not is_unicode(whole):
+            raise self._error(node, "half of a character (a lone surrogate)", "Write the whole character")
+        return whole
 
     def _error(self, node: Node, what: str, cure: str) -> RequestError:
         return RequestError(f"{self.name}, line {_line(node)} has {what}", cure)

@@ -6,10 +6,12 @@ import datetime as dt
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from data_contracts.spec import ReleaseSpec
 from flows.errors import RequestError
 from flows.spec.file import load_spec, override, parse_spec
+from flows.spec.messages import from_validation
 
 HEAD = """\
 dataset: demo
@@ -133,6 +135,51 @@ def test_paragraphs(text: str, words: list[str]) -> None:
     message = paragraph(text)
     for word in words:
         assert word in message, message
+
+
+def test_an_escaped_emoji_is_one_character() -> None:
+    spec = parse_spec(
+        HEAD
+        + 'columns: {"\\ud83d\\ude00": {kind: boolean, description: "a \\ud83d\\ude00 b"}}\n'
+        + 'about: {keywords: ["\\ud83d\\ude00"]}'
+    )
+    assert spec.columns["\U0001f600"].description == "a \U0001f600 b"
+    assert spec.about.keywords == ("\U0001f600",)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ['{"x\\ud83d": {kind: boolean}}', '{x: {kind: boolean,\n  description: "\\ude00\\ud83d"}}'],
+)
+def test_half_a_character_is_refused_by_its_line(wrong: str) -> None:
+    line = HEAD.count("\n") + 1 + wrong.count("\n")
+    assert f"line {line} has half of a character" in paragraph(HEAD + "columns: " + wrong)
+
+
+HALF = "x \ud83d"
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"data": HALF}, "data"),
+        ({"dataset": HALF}, "dataset"),
+        ({"null_values": ["", HALF]}, "null_values"),
+        ({"about": {"title": HALF}}, "about.title"),
+        ({"about": {"intended_use": HALF}}, "about.intended_use"),
+        ({"about": {"keywords": [HALF]}}, "about.keywords"),
+        ({"columns": {HALF: {"kind": "boolean"}}}, "columns"),
+        ({"columns": {"a": {"kind": "boolean", "description": HALF}}}, "columns.a.description"),
+        ({"columns": {"a": {"kind": "categorical", "values": ["x", HALF]}}}, "columns.a.values"),
+        ({"columns": {"a": {"kind": "integer", "min": 0, "max": 9, "unit": HALF}}}, "columns.a.unit"),
+    ],
+)
+def test_half_a_character_in_a_dictionary_is_refused_by_its_field(change: dict[str, object], field: str) -> None:
+    content = parse_spec(HEAD + COLUMNS).model_dump()
+    with pytest.raises(ValidationError) as caught:
+        ReleaseSpec.model_validate({**content, **change})
+    (problem,) = from_validation(caught.value)
+    assert problem.field == field and "half" in problem.text
 
 
 def test_alias_bomb() -> None:
