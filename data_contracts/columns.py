@@ -14,6 +14,7 @@ from itertools import pairwise
 from math import inf
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema
 
@@ -100,8 +101,11 @@ class _Binned(_Nullable):
         if edges is not None and len(values) < 2:
             raise ValueError("`edges` must name both ends, `min` first and `max` last")
         if not all(0 < b - a < inf for a, b in pairwise(values)):  # so that NaN, from bounds too far apart, is refused
-            raise ValueError("`edges` must be strictly ascending, `min` less than `max`, and no bin empty or endless")
+            raise ValueError(self._bad_edges(values))
         return self
+
+    def _bad_edges(self, values: tuple[float, ...]) -> str:
+        return "`edges` must be strictly ascending, `min` less than `max`, and no bin empty or endless"
 
 
 class IntegerColumn(_Binned):
@@ -129,6 +133,12 @@ class IntegerColumn(_Binned):
         if self.min < low or self.max > high:
             raise ValueError(f"`type: {self.type}` cannot hold every value from {self.min} to {self.max}")
         return self
+
+    def _bad_edges(self, values: tuple[float, ...]) -> str:
+        """Above 2^53 a float is no longer every integer: a top bin of this one integer would have no end."""
+        if self.max == 2**53 and values[-2] == values[-1]:
+            return f"`max` ({self.max}) is too large for a bin of its own; write at most {2**53 - 1}, or fewer bins"
+        return super()._bad_edges(values)
 
     def edge_values(self) -> tuple[float, ...]:
         """Edges such that bin i holds the integers in [edge_i, edge_{i+1}); the last edge is max + 1."""
@@ -163,7 +173,25 @@ class NumberColumn(_Binned):
             raise ValueError(f"`min` ({self.min}) must be less than `max` ({self.max})")
         if self.edges is not None and (self.edges[:1] != (self.min,) or self.edges[-1:] != (self.max,)):
             raise ValueError("`edges` must start at `min` and end at `max`")
+        low, high = self.storable_bounds()
+        if not -inf < low < high < inf:
+            raise ValueError(
+                f"`type: {self.type}` cannot hold two numbers from {self.min} to {self.max}, or not numbers as large; "
+                "correct the bounds or write `type: float64`"
+            )
         return self
+
+    def storable_bounds(self) -> tuple[float, float]:
+        """The bounds, moved inwards to values that ``type`` holds exactly; infinite beyond what it holds."""
+        if self.type == "float64":
+            return self.min, self.max
+        with np.errstate(over="ignore"):
+            low, high = np.float32(self.min), np.float32(self.max)
+        if np.isfinite(low) and float(low) < self.min:  # as float64: numpy would compare them as float32
+            low = np.nextafter(low, np.float32(inf))
+        if np.isfinite(high) and float(high) > self.max:
+            high = np.nextafter(high, np.float32(-inf))
+        return float(low), float(high)
 
     def edge_values(self) -> tuple[float, ...]:
         """Bin edges, ascending; bins are closed below and open above, the last closed."""

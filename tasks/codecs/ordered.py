@@ -195,7 +195,7 @@ class NumberCodec(OrderedCodec):
         values = low + (high - low) * rng.random(len(low))
         if self._column.decimals is not None:
             values = self._rounded(low, high, values, 10.0**self._column.decimals, rng)
-        return pa.array(np.clip(values, *self._storable_bounds()).astype(self._column.type))
+        return pa.array(np.clip(values, *self._column.storable_bounds()).astype(self._column.type))
 
     def _rounded(
         self, low: Floats, high: Floats, values: Floats, per_unit: float, rng: np.random.Generator
@@ -211,19 +211,10 @@ class NumberCodec(OrderedCodec):
         steps = _steps_inside(low, high, self._bounds()[1], np.floor(first), np.floor(last) + 1, value, rng)
         return np.where(small, value(steps), values)
 
-    def _storable_bounds(self) -> tuple[float, float]:
-        """The bounds, moved inwards to values that the storage type holds exactly."""
-        low, high = (np.dtype(self._column.type).type(v) for v in self._bounds())
-        if low < self._column.min:
-            low = np.nextafter(low, np.inf, dtype=low.dtype)
-        if high > self._column.max:
-            high = np.nextafter(high, -np.inf, dtype=high.dtype)
-        return float(low), float(high)
-
     def ranges(self) -> dict[str, ValueRange]:
         """Type and bounds."""
         type_ = pa.float32() if self._column.type == "float32" else pa.float64()
-        return {self.attribute: ValueRange(type_, self._nullable, *self._storable_bounds())}
+        return {self.attribute: ValueRange(type_, self._nullable, *self._column.storable_bounds())}
 
 
 class DatetimeCodec(OrderedCodec):

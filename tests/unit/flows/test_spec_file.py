@@ -107,6 +107,24 @@ def test_shared_values_by_anchor() -> None:
             ["columns.t.max", "time zone"],
         ),
         (HEAD + "columns: {t: {kind: number, min: -1.0e308, max: 1.0e308}}", ["columns.t", "`edges`"]),
+        (
+            HEAD + "columns: {t: {kind: number, type: float32, min: 1.0e39, max: 2.0e39}}",
+            ["columns.t", "`type: float32` cannot hold", "float64"],
+        ),
+        (HEAD + "columns: {t: {kind: number, type: float32, min: 0, max: 1.0e39}}", ["columns.t", "cannot hold"]),
+        (HEAD + "columns: {t: {kind: number, type: float32, min: -1.0e39, max: 0}}", ["columns.t", "cannot hold"]),
+        (
+            HEAD + "columns: {t: {kind: number, type: float32, min: 1600000001, max: 1600000100}}",
+            ["columns.t", "cannot hold", "from 1600000001.0 to 1600000100.0"],
+        ),
+        (
+            HEAD + "columns: {t: {kind: number, type: float32, min: 1600000001, max: 1600000200}}",
+            ["columns.t", "cannot hold"],
+        ),
+        (
+            HEAD + "columns: {t: {kind: integer, min: 9007199254740991, max: 9007199254740992}}",
+            ["columns.t", "`max` (9007199254740992) is too large", "Write at most 9007199254740991"],
+        ),
         (HEAD + "columns: {c: {kind: categorical, values: [a, 1]}}", ["columns.c.values", "one type"]),
         (HEAD + "columns: {c: {kind: categorical, values: [a, a]}}", ["columns.c.values", "'a' twice"]),
         (HEAD + "columns: {c: {kind: categorical, values: [2010-01-01]}}", ["columns.c.values[0]", "quotation marks"]),

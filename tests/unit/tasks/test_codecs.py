@@ -91,6 +91,19 @@ def test_float32_never_leaves_the_bounds() -> None:
     assert np.float64(back.to_numpy().max()) <= 0.3
 
 
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(0.1, 0.3), (1_600_000_001, 1_600_000_300), (1 / 3, 2 / 3), (-0.3, -0.1), (-3.4e38, 3.4e38), (1e-45, 1e-44)],
+)
+def test_float32_bounds_are_inside_and_not_one(low: float, high: float) -> None:
+    made = codec({"kind": "number", "min": low, "max": high, "bins": 1, "type": "float32"})
+    least, most = made.ranges()["x"].low, made.ranges()["x"].high
+    assert low <= least < most <= high
+    assert [float(np.float32(v)) for v in (least, most)] == [least, most]
+    back = made.decode(np.zeros(2_000, dtype=np.int64), RNG)["x"].to_pylist()
+    assert least <= min(back) and max(back) <= most
+
+
 def test_moments_of_every_source_type() -> None:
     column = {"kind": "datetime", "min": "2010-01-01", "max": "2020-01-01", "bins": 10, "nullable": True}
     text = pa.array(["2015-06-01", "2015-06-01T12:00:00", "1999-01-01", "nonsense", None])
