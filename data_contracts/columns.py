@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from itertools import pairwise
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import chain, pairwise
 from math import inf
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, field_validator, model_validator
@@ -48,10 +50,40 @@ def is_unicode(value: Any) -> bool:
     return all(map(is_unicode, value)) if isinstance(value, list | tuple) else True
 
 
+@cache
+def _numeric(model: type[BaseModel]) -> frozenset[str]:
+    """The fields that hold numbers, or lists or mappings of them, and no booleans."""
+    found = {name: set(_types(field.annotation)) for name, field in model.model_fields.items()}
+    return frozenset(name for name, parts in found.items() if parts & {int, float} and bool not in parts)
+
+
+def _types(annotation: Any) -> Iterator[Any]:
+    """The types that an annotation is made of; choices of a ``Literal`` are none."""
+    parts = () if get_origin(annotation) is Literal else get_args(annotation)
+    yield from chain.from_iterable(map(_types, parts)) if parts else (annotation,)
+
+
+def _booleans_as_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return [_booleans_as_text(item) for item in value]
+    return {k: _booleans_as_text(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
 class FrozenModel(BaseModel):
     """Base of every model of the spec: immutable, and unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_boolean_is_a_number(cls, content: Any) -> Any:
+        """In a number's place the text `true`, which is refused there as any text is: true would become 1."""
+        if not isinstance(content, Mapping):
+            return content
+        numeric = _numeric(cls)
+        return {name: _booleans_as_text(value) if name in numeric else value for name, value in content.items()}
 
     @field_validator("*", mode="after")
     @classmethod
@@ -176,7 +208,7 @@ class NumberColumn(_Binned):
         low, high = self.storable_bounds()
         if not -inf < low < high < inf:
             raise ValueError(
-                f"`type: {self.type}` cannot hold two numbers from {self.min} to {self.max}, or not numbers as large; "
+                f"`type: {self.type}` cannot hold the numbers from {self.min} to {self.max}; "
                 "correct the bounds or write `type: float64`"
             )
         return self

@@ -130,6 +130,8 @@ WRONG: dict[str, list[Any]] = {
         10**30,
         Raw("0x" + "f" * 9_000),
         "1,5",
+        True,
+        False,
         Raw("007"),
     ],
     "number": [
@@ -141,6 +143,7 @@ WRONG: dict[str, list[Any]] = {
         -float("inf"),
         Raw("0x" + "f" * 9_000),
         "1,5",
+        True,
         Raw("01.5"),
     ],
     "moment": [
@@ -202,6 +205,8 @@ def wrong_bounds(chance: random.Random) -> Iterator[Bad]:
         "unit.records_per_person": [0, -1, 10**5],
         "columns.age.bins": [0, -4, 10**6],
         "columns.state.values": [[], ["a", "a"], ["a", 1], [2**60], [None], [["a"]], [float("nan")]],
+        "columns.age.edges": [[0, True, 99]],
+        "columns.pay.edges": [[0.5, True, 9.5]],
         "synthesis.rows": [-1, 2**31, "all", 2.5],
         "synthesis.seed": [-1, 2**63],
         "split.one_way": [0, 1, 0.31, -0.3],
