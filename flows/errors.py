@@ -8,6 +8,12 @@ fields of the spec, nothing read from rows.
 from __future__ import annotations
 
 
+def sentence(text: str) -> str:
+    """The text with one mark at its end: a full stop, or its own question mark."""
+    text = text.rstrip(". ")
+    return text if text.endswith("?") else f"{text}."
+
+
 class PrivsynError(Exception):
     """Base of every error that is meant for people; ``exit_code`` is the command's exit status."""
 
@@ -19,8 +25,8 @@ class PrivsynError(Exception):
 
     def paragraph(self) -> str:
         """``field: problem. Cure.`` as one paragraph: what is not printable in a name is shown as a mark."""
-        head = f"{self.field}: {self.problem}" if self.field else self.problem
-        text = f"{head}. {self.cure}." if self.cure else f"{head}."
+        head = sentence(f"{self.field}: {self.problem}" if self.field else self.problem)
+        text = f"{head} {sentence(self.cure)}" if self.cure else head
         return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 

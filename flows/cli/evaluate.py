@@ -42,7 +42,13 @@ def evaluate_command(
         list[str] | None, typer.Option(metavar="COLUMN", help="Column that a model predicts; can be repeated.")
     ] = None,
     settings_file: Annotated[
-        str | None, typer.Option("--settings", metavar="FILE", help="YAML with queries, groups, hierarchies ...")
+        str | None,
+        typer.Option(
+            "--settings",
+            metavar="FILE",
+            help="YAML with any of the fields seed, labels, range_queries, nist_schemas, nist_queries, k, groups, "
+            "income, pie, mgd (which has hierarchies), model_rows, attack_rows.",
+        ),
     ] = None,
     epsilon_report: Annotated[
         float | None,

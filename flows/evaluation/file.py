@@ -17,7 +17,7 @@ from data_contracts.evaluation_spec import EvaluationSpec, IncomeColumns
 from data_contracts.mgd_spec import MgdSpec
 from flows.errors import RequestError
 from flows.evaluation.tables import coded, mgd_columns
-from flows.spec.messages import dotted, suggestion
+from flows.spec.messages import dotted, model_at, suggestion, wrong_value
 from flows.spec.yaml_file import Document, read_yaml
 from tasks.codecs import EncodingPlan
 from tasks.codecs.base import Codec
@@ -45,18 +45,39 @@ def load_evaluation_spec(path: Path | None, labels: Sequence[str] = ()) -> Evalu
 
 def _in_words(error: ValidationError, document: Document) -> RequestError:
     first = error.errors(include_url=False)[0]
-    place = tuple(p for p in first["loc"] if p not in ("tuple[str, ...]", "literal['auto']"))
+    place = _place(first["loc"])
     line = next((document.lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in document.lines), None)
     where = dotted(place) + (f" (line {line})" if line else "")
     if first["type"] == "extra_forbidden":
-        known = list(EvaluationSpec.model_fields)
+        known = list(model_at(EvaluationSpec, place).model_fields)
+        inside = "the evaluation's settings" if len(place) == 1 else f"`{dotted(place[:-1])}`"
         return RequestError(
-            "is not a field of the evaluation's settings",
+            f"is not a field of {inside}",
             suggestion(str(place[-1]), known) or f"Known are {', '.join(known)}",
             where,
         )
-    message = str(first["msg"]).removeprefix("Value error, ")
-    return RequestError(message[:1].lower() + message[1:], "Correct it, or leave it out for its default", where)
+    if first["type"] == "missing":
+        return RequestError("is missing", f"Add it, or leave out `{dotted(place[:-1])}`", where)
+    if first["type"] == "value_error":
+        message = str(first["msg"]).removeprefix("Value error, ")
+        return RequestError(message[:1].lower() + message[1:], "Correct it, or leave it out for its default", where)
+    problem = wrong_value(first, where, _rule(first["type"], place))
+    return RequestError(problem.text, f"{problem.cure}, or leave it out for its default", where)
+
+
+def _place(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """The place as the author knows it: without pydantic's names of the types that a field may have."""
+    parts = loc[:-1] if "weights" in loc[:-2] and loc[-1] == "float" else loc
+    return tuple(p for p in parts if not str(p).startswith(("tuple[", "literal[", "dict[", "list[")))
+
+
+def _rule(type_: str, place: tuple[int | str, ...]) -> str:
+    """What a value must be that may be of several types; empty for the others."""
+    if place == ("labels",):
+        return "`auto` or a list of columns, such as [sex, region]"
+    if place[:2] == ("mgd", "hierarchies") and len(place) > 2:
+        return "a list of labels, or named groups of labels"
+    return "a number or `infinite`" if "weights" in place[:-1] and type_.startswith("float") else ""
 
 
 def check_settings(spec: EvaluationSpec, encoding: EncodingPlan) -> None:

@@ -9,16 +9,15 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from data_contracts import columns as kinds_module
-from data_contracts.publication import About
-from data_contracts.spec import Compression, Consistency, Guarantee, ReleaseSpec, Selection, Split, Synthesis, Unit
-from flows.errors import RequestError
+from data_contracts.spec import ReleaseSpec
+from flows.errors import RequestError, sentence
 
 KINDS: dict[str, type[BaseModel]] = {
     "integer": kinds_module.IntegerColumn,
@@ -27,17 +26,6 @@ KINDS: dict[str, type[BaseModel]] = {
     "categorical": kinds_module.CategoricalColumn,
     "boolean": kinds_module.BooleanColumn,
     "drop": kinds_module.DropColumn,
-}
-_SECTIONS: dict[str, type[BaseModel]] = {
-    "unit": Unit,
-    "privacy": Guarantee,
-    "budget": Guarantee,
-    "split": Split,
-    "compression": Compression,
-    "selection": Selection,
-    "consistency": Consistency,
-    "synthesis": Synthesis,
-    "about": About,
 }
 _SYNONYMS = {
     "int": "integer",
@@ -87,7 +75,12 @@ _MUST_BE = {
     "datetime_from_date_parsing": "a date or moment, such as 2010-01-31",
     "date_from_datetime_parsing": "a day, such as 2026-11-21",
 }
+_PATTERNS: dict[tuple[str | int, ...], str] = {
+    ("dataset",): "1 to 48 small letters, digits, - and _, starting with a letter or digit",
+    ("engine", "address"): "tcp://, tls://, ws:// or wss:// and a host with its port, such as tls://scheduler:8786",
+}
 _BOUNDS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
+_LENGTHS = {"min_length": "at least", "max_length": "at most"}
 _BRANCHES = {"bool", "int", "float", "str"}
 SHOWN = 3
 """Problems that one message lists; it counts the rest."""
@@ -108,7 +101,7 @@ def request_error(problems: Sequence[Problem]) -> RequestError:
     sentences = [first.cure, *(part for p in others for part in (f"Also {p.field}: {p.text}", p.cure))]
     if len(problems) > SHOWN:
         sentences.append(f"And {len(problems) - SHOWN} more after these")
-    return RequestError(first.text, ". ".join(t.rstrip(". ") for t in sentences if t), first.field)
+    return RequestError(first.text, " ".join(sentence(t) for t in sentences if t), first.field)
 
 
 def from_validation(error: ValidationError, lines: Mapping[tuple[str | int, ...], int] | None = None) -> list[Problem]:
@@ -116,9 +109,14 @@ def from_validation(error: ValidationError, lines: Mapping[tuple[str | int, ...]
     seen: dict[tuple[str | int, ...], Problem] = {}
     for entry in error.errors(include_url=False):
         place = _place(entry["loc"])
-        if place not in seen:
+        if place not in seen and not _counts_right_items_only(entry):
             seen[place] = _problem(entry, place, _where(place, lines or {}))
     return list(seen.values())
+
+
+def _counts_right_items_only(entry: Any) -> bool:
+    """Whether a list is called too short only for its wrong items, which have problems of their own."""
+    return entry["type"] == "too_short" and len(entry["input"]) >= entry["ctx"]["min_length"]
 
 
 def todo(place: tuple[str | int, ...], line: int | None) -> Problem:
@@ -170,9 +168,11 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict | BaseModel):
         return "a mapping"
     if isinstance(value, list | tuple):
-        return "a list"
+        return "a list" if value else "an empty list"
     if value is None:
         return "empty (null)"
+    if value == "":
+        return "empty text"
     return f"`{_short(value)}`"
 
 
@@ -199,10 +199,25 @@ def _where(place: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], i
     return dotted(place) + (f" (line {line})" if line else "")
 
 
-def _model_at(place: Sequence[str | int], kind: str | None = None) -> type[BaseModel]:
-    if place and place[0] == "columns" and kind in KINDS:
-        return KINDS[kind]
-    return _SECTIONS.get(str(place[0]), ReleaseSpec) if len(place) > 1 else ReleaseSpec
+def model_at(root: type[BaseModel], place: Sequence[str | int]) -> type[BaseModel]:
+    """The model, inside ``root``, whose field stands last in ``place``; of several kinds of a column, none."""
+    model = root
+    for part in place[:-1]:
+        field = model.model_fields.get(str(part))
+        inner = [] if field is None else list(_models(field.annotation))
+        model = inner[0] if len(inner) == 1 else model
+    return model
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
+
+
+def _model_of(place: Sequence[str | int], kind: str | None = None) -> type[BaseModel]:
+    return KINDS[kind] if kind in KINDS and place[0] == "columns" else model_at(ReleaseSpec, place)
 
 
 def _problem(entry: Any, place: tuple[str | int, ...], where: str) -> Problem:
@@ -223,14 +238,21 @@ def _problem(entry: Any, place: tuple[str | int, ...], where: str) -> Problem:
     if type_ == "value_error":
         text, _, cure = str(entry["msg"]).removeprefix("Value error, ").rstrip(".").partition("; ")
         return Problem(where, text, cure[:1].upper() + cure[1:])
-    if type_.endswith("_type") and type_.startswith(("model", "dict")):
+    return wrong_value(entry, where, _special_rule(type_, place))
+
+
+def wrong_value(entry: Any, where: str, rule: str = "") -> Problem:
+    """The problem of one value, from pydantic's entry; ``rule``: what it must be, where that is known better."""
+    type_, value, context = entry["type"], entry.get("input"), entry.get("ctx", {})
+    if not rule and type_.endswith("_type") and type_.startswith(("model", "dict")):
         return Problem(
             where,
             f"is {_shown(value)}, but must be a mapping of fields",
             "Write `{field: value, ...}` or indented `field: value` lines",
         )
-    rule = _rule(type_, context, entry["msg"], place)
-    return Problem(where, f"is {_shown(value)}, but must be {rule}", "Correct the value")
+    return Problem(
+        where, f"is {_shown(value)}, but must be {rule or _rule(type_, context, entry['msg'])}", "Correct the value"
+    )
 
 
 def _whole_spec(message: str) -> Problem:
@@ -239,16 +261,23 @@ def _whole_spec(message: str) -> Problem:
     return Problem(where, text, "") if text and " " not in where else Problem("the spec", message, "")
 
 
-def _rule(type_: str, context: Mapping[str, Any], message: str, place: tuple[str | int, ...]) -> str:
+def _special_rule(type_: str, place: tuple[str | int, ...]) -> str:
+    """What the value at a place of the spec must be, where more is known than its type; else empty."""
     if place[0] == "columns" and place[2:3] == ("values",) and isinstance(place[-1], int):
         return "text, a number, true or false (put quotation marks around dates and other text)"
     if place == ("synthesis", "rows"):
         return "`auto` or a whole number"
-    if place == ("dataset",) and type_ == "string_pattern_mismatch":
-        return "1 to 48 small letters, digits, - and _, starting with a letter or digit"
+    return _PATTERNS.get(place, "") if type_ == "string_pattern_mismatch" else ""
+
+
+def _rule(type_: str, context: Mapping[str, Any], message: str) -> str:
     bounds = [f"{words} {context[key]:g}" for key, words in _BOUNDS.items() if key in context]
     if bounds:
         return bounds[0]
+    lengths = [f"{words} {context[key]:,}" for key, words in _LENGTHS.items() if key in context]
+    if lengths:
+        what, many = ("text", "character") if type_.startswith("string") else ("a list", "item")
+        return f"{what} of {lengths[0]} {many}{'' if lengths[0] == 'at least 1' else 's'}"
     if type_ == "literal_error":
         return f"one of {context['expected']}".replace(" or ", ", ")
     return _MUST_BE.get(type_, "right: " + message[:1].lower() + message[1:])
@@ -258,13 +287,13 @@ def _missing_cure(place: tuple[str | int, ...], kind: str | None) -> str:
     if len(place) == 1 and place[0] in _CURES:
         return _CURES[str(place[0])]
     name = str(place[-1])
-    field = _model_at(place, kind).model_fields.get(name)
+    field = _model_of(place, kind).model_fields.get(name)
     meaning = f": {field.description.rstrip('.')}" if field is not None and field.description else ""
     return f"Add `{name}`{meaning}"
 
 
 def _unknown_field(place: tuple[str | int, ...], where: str, kind: str | None) -> Problem:
-    name, known = str(place[-1]), list(_model_at(place, kind).model_fields)
+    name, known = str(place[-1]), list(_model_of(place, kind).model_fields)
     inside = f"a column of kind {kind}" if kind else ("the spec" if len(place) == 1 else f"`{place[0]}`")
     return Problem(
         where, f"is not a field of {inside}", f"{suggestion(name, known)} Its fields are {', '.join(known)}".strip()

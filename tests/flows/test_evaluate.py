@@ -246,7 +246,7 @@ def test_wrong_requests_are_2_name_the_field_and_leave_nothing(
     ("text", "words"),
     [
         ("range_query: 3", ["range_query", "Did you mean `range_queries`?"]),
-        ("range_queries: many", ["range_queries (line 1)", "integer"]),
+        ("range_queries: many", ["range_queries (line 1)", "whole number"]),
         ("groups: [weight]", ["groups", "'weight'"]),
         ("pie: {place: region, time: weight, kind: age}", ["pie.time", "'weight'"]),
         ("income: {place: age, sex: happy, wage: region}", ["income.wage", "numeric"]),

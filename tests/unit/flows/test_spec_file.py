@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from data_contracts.spec import ReleaseSpec
 from flows.errors import RequestError
@@ -141,6 +143,22 @@ def test_shared_values_by_anchor() -> None:
             HEAD.replace("{records_per_person: 1}", "{person_id: pid, max_records: 2}") + COLUMNS,
             ["unit.person_id", "'pid'"],
         ),
+        (
+            HEAD + "columns: {c: {kind: categorical, values: []}}",
+            ["is an empty list, but must be a list of at least 1"],
+        ),
+        (
+            HEAD + COLUMNS + "about: {title: " + "x" * 201 + "}",
+            ["about.title", "must be text of at most 200 characters"],
+        ),
+        (HEAD.replace("table.csv", "''") + COLUMNS, ["data (line 2): is empty text, but must be text of at least 1"]),
+        (
+            HEAD + COLUMNS + "engine: {kind: dask, address: x}",
+            ["engine.address (line 7): is `x`, but must be tcp://", "tls://scheduler:8786"],
+        ),
+        (HEAD + COLUMNS + "engine: {adress: x}", ["Did you mean `address`? Its fields are kind, address, workers."]),
+        (HEAD + COLUMNS + "adaptive: {turns: 1}", ["`adaptive`. Its fields are rounds, share, scores, triples."]),
+        (HEAD + COLUMNS + "about: {titel: x}", ["`about`. Did you mean `title`? Its fields are title,"]),
         ("a: !!python/name:os.system x", ["line 1", "tag"]),
         ("<<: {a: 1}", ["merge"]),
         ("%YAML 1.1\n---\na: no", ["old YAML"]),
@@ -174,6 +192,40 @@ def test_half_a_character_is_refused_by_its_line(wrong: str) -> None:
     assert f"line {line} has half of a character" in paragraph(HEAD + "columns: " + wrong)
 
 
+def numeric_fields(model: type[BaseModel]) -> Iterator[tuple[str, object]]:
+    """The dotted places of every number in a section of the spec, with a mapping that puts true there."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from ((f"{name}.{place}", {name: true}) for place, true in numeric_fields(field.annotation))
+        elif re.search(r"\b(int|float)\b", str(field.annotation)):
+            yield name, {name: True}
+
+
+NUMERIC = dict(numeric_fields(ReleaseSpec))
+
+
+def test_every_number_of_the_spec_is_tried() -> None:
+    assert len(NUMERIC) >= 29
+    assert {"unit.records_per_person", "privacy.epsilon", "synthesis.rows", "adaptive.share", "engine.workers"} < set(
+        NUMERIC
+    )
+
+
+@pytest.mark.parametrize("place", NUMERIC)
+def test_true_is_no_number(place: str) -> None:
+    content = {**parse_spec(HEAD + COLUMNS).model_dump(exclude_defaults=True), **NUMERIC[place]}
+    with pytest.raises(ValidationError) as caught:
+        ReleaseSpec.model_validate(content)
+    (problem,) = (p for p in from_validation(caught.value) if p.field == place)
+    assert problem.text.startswith("is `true`, but must be ") and "number" in problem.text
+
+
+def test_flags_and_categories_may_be_true() -> None:
+    spec = parse_spec(HEAD + "columns: {a: {kind: categorical, values: [true, false], nullable: true}}")
+    assert spec.columns["a"].values == (True, False)
+    assert all(type(v) is bool for v in spec.columns["a"].values)
+
+
 HALF = "x \ud83d"
 
 
@@ -198,6 +250,12 @@ def test_half_a_character_in_a_dictionary_is_refused_by_its_field(change: dict[s
         ReleaseSpec.model_validate({**content, **change})
     (problem,) = from_validation(caught.value)
     assert problem.field == field and "half" in problem.text
+
+
+@pytest.mark.parametrize("values", ["[~]", "[[a]]", "[{a: 1}]"])
+def test_a_list_of_one_wrong_item_has_one_problem(values: str) -> None:
+    message = paragraph(HEAD + f"columns: {{c: {{kind: categorical, values: {values}}}}}")
+    assert "columns.c.values[0]" in message and "Also" not in message and "tuple" not in message
 
 
 def test_alias_bomb() -> None:
