@@ -22,6 +22,9 @@ from data_contracts.publication import About, Format, checked_formats
 
 MAX_COLUMNS = 5_000
 
+DATASET = r"^[a-z0-9][a-z0-9_-]{0,47}$"
+"""What the ledger may call a data set."""
+
 SHARD_ROWS = 2_000_000
 """Rows of a shard of the synthetic table at most, unless the spec says otherwise; figures: docs/operations.md."""
 
@@ -272,7 +275,7 @@ class ReleaseSpec(FrozenModel):
     """Everything a release depends on, except the private table itself."""
 
     dataset: str = Field(
-        pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$",
+        pattern=DATASET,
         description="The ledger's name for the private data set: small letters, digits, - and _, at most 48.",
     )
     data: str = Field(min_length=1, description="CSV or Parquet: a file, or a folder of files with the same columns.")

@@ -235,7 +235,7 @@ def _bound(value: Any, kind: str | None) -> Scalar | None:
     except (TypeError, ValueError, OverflowError):
         return None
     if kind == "integer":
-        return int(value) if number.is_integer() else None
+        return (value if isinstance(value, int) else int(number)) if number.is_integer() else None
     return number if math.isfinite(number) else None
 
 

@@ -18,9 +18,12 @@ from typing import Any
 import pyarrow as pa
 
 from data_contracts.columns import INTEGER_TYPES
+from data_contracts.spec import DATASET
+from flows.errors import RequestError
 from flows.source import readable
 from flows.spec.dictionaries import Dictionary, Facts, Scalar, read_dictionary
 from flows.spec.file import todos
+from flows.spec.messages import DATASET_RULE
 from flows.spec.yaml_file import parse_yaml
 from flows.storage.table_files import Layout, read_layout
 
@@ -36,7 +39,7 @@ def draft(data: Path, dictionary: Path | None = None, dataset: str | None = None
 
     ``dictionary``: a JSON file of public facts; ``dataset``: the ledger's name, by default made from the
     file name; ``folder``: where the spec will be saved, so that ``data`` can be written relative to it.
-    Raises RequestError if the table's structure or the dictionary cannot be read.
+    Raises RequestError if the table's structure or the dictionary cannot be read, or ``dataset`` is no such name.
     """
     data = Path(data)
     layout = read_layout(data, _Everything())
@@ -56,6 +59,13 @@ def open_todos(text: str) -> int:
     return len(list(todos(parse_yaml(text, "the draft").content)))
 
 
+def _checked(dataset: str) -> str:
+    """A data set's name that was given; RequestError unless the spec may hold it."""
+    if re.fullmatch(DATASET, dataset) is None:
+        raise RequestError(f"is {dataset[:60]!r}, but must be {DATASET_RULE}", "Choose another name", "--dataset")
+    return dataset
+
+
 class _Everything:
     """Contains every name: a draft may show all column names of the header."""
 
@@ -70,7 +80,7 @@ class _Everything:
 
 
 def _head(data: Path, table: str, dataset: str | None, folder: Path | None, known: Dictionary | None) -> list[str]:
-    name = dataset if dataset is not None else re.sub(r"[^a-z0-9_-]+", "_", table.lower()).strip("_-")[:63]
+    name = re.sub(r"[^a-z0-9_-]+", "_", table.lower()).strip("_-")[:48] if dataset is None else _checked(dataset)
     path = data.absolute()
     inside = folder is not None and path.is_relative_to(folder.absolute())
     place = str(path.relative_to(folder.absolute()) if folder is not None and inside else path)

@@ -75,8 +75,9 @@ _MUST_BE = {
     "datetime_from_date_parsing": "a date or moment, such as 2010-01-31",
     "date_from_datetime_parsing": "a day, such as 2026-11-21",
 }
+DATASET_RULE = "1 to 48 small letters, digits, - and _, starting with a letter or digit"
 _PATTERNS: dict[tuple[str | int, ...], str] = {
-    ("dataset",): "1 to 48 small letters, digits, - and _, starting with a letter or digit",
+    ("dataset",): DATASET_RULE,
     ("engine", "address"): "tcp://, tls://, ws:// or wss:// and a host with its port, such as tls://scheduler:8786",
 }
 _BOUNDS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}

@@ -198,3 +198,22 @@ def test_the_three_forms_are_listed(tmp_path: Path) -> None:
         load(tmp_path, {"something": "else"})
     with pytest.raises(RequestError, match="there is no file"):
         read_dictionary(tmp_path / "none.json", "table")
+
+
+@pytest.mark.parametrize(
+    ("bound", "read"),
+    [
+        ("5.0", 5),
+        ("5", 5),
+        ("1e3", 1000),
+        ("5.5", None),
+        ("x", None),
+        ("1e999", None),
+        (2**60 + 1, 2**60 + 1),
+        (5.0, 5),
+    ],
+)
+def test_an_integers_bound_may_be_written_as_text(tmp_path: Path, bound: object, read: int | None) -> None:
+    field = {"name": "a", "type": "integer", "constraints": {"minimum": bound}}
+    found = load(tmp_path, {"fields": [field]}).columns["a"].min
+    assert found == read and type(found) is type(read)

@@ -224,3 +224,16 @@ def test_shared_data_sets(name: str) -> None:
     for column, entry in described.items():
         if entry.get("bounds_from", "").startswith("observed"):
             assert columns[column]["min"] == "TODO", column
+
+
+@pytest.mark.parametrize("stem", ["x" * 48, "x" * 49, "a" * 47 + "_b", "A B", "_x_", "2020", "true"])
+def test_the_name_that_a_draft_makes_is_one_that_the_spec_allows(tmp_path: Path, stem: str) -> None:
+    text = draft(table(tmp_path / f"{stem}.parquet", a=[True]))
+    assert parse_spec(fill(text)).dataset
+
+
+@pytest.mark.parametrize("name", ["A B", "x" * 49, "", "_x", "a\n", "x\ud83d"])
+def test_a_name_that_the_spec_would_refuse_is_refused_by_the_draft(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RequestError, match=r"^--dataset: is .*, but must be 1 to 48 small letters") as caught:
+        draft(table(tmp_path / "t.parquet", a=[True]), dataset=name)
+    assert caught.value.exit_code == 2
