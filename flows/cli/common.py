@@ -8,7 +8,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -41,10 +43,11 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the whole error. It m
 
 @contextmanager
 def errors_for_people(*, debug: bool) -> Iterator[None]:
-    """Turn errors into one paragraph and an exit code: 2 request, 3 budget, 1 anything else."""
+    """Turn errors into one paragraph and an exit code: 2 request, 3 budget, 1 anything else; SIGTERM is a Ctrl-C."""
     started = time.time()
     try:
-        yield
+        with _sigterm_interrupts():
+            yield
     except typer.Exit:
         raise
     except KeyboardInterrupt:
@@ -61,6 +64,19 @@ def errors_for_people(*, debug: bool) -> Iterator[None]:
 
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Errors that no other path would cure."""
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """SIGTERM ends the block as Ctrl-C does, so that what it started is stopped; only the main thread can say so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _unexpected(error: Exception) -> PrivsynError:

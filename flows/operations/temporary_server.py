@@ -1,7 +1,7 @@
 """Prefect's own temporary server, begun before what takes seconds to load.
 
-Belongs here: starting it early.  Does not belong here: the server that stays (server.py), what a run does with it
-(flows/release.py).
+Belongs here: starting it early.  Does not belong here: how its process is started
+(release_server.py), the server that stays (server.py), what a run does with it (flows/release.py).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def temporary_server_starting() -> Iterator[None]:
     if determine_server_type() != ServerType.EPHEMERAL:
         yield
         return
-    from prefect.server.api.server import SubprocessASGIServer
+    from flows.operations.release_server import ReleaseServer
 
-    starting = Thread(target=_start, args=(SubprocessASGIServer(),), name="start-server", daemon=True)
+    starting = Thread(target=_start, args=(ReleaseServer(),), name="start-server", daemon=True)
     starting.start()
     yield
     starting.join()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -238,6 +240,23 @@ def test_an_interrupted_run_is_1_and_says_how_to_go_on(spec: Path, monkeypatch: 
     result = privsyn("release", spec)
     assert result.exit_code == 1
     assert "Run the same command again" in shown(result)
+
+
+def test_sigterm_ends_a_run_as_an_interrupt_does(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(request: object, fresh: bool) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+
+    monkeypatch.setattr(cli.release, "_run_release", stop)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        result = privsyn("release", spec)
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert result.exit_code == 1
+    assert "stopped. Run the same command again" in shown(result)
 
 
 def test_a_failing_step_is_1(direct: None, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ class Fake:
 def begin(monkeypatch: pytest.MonkeyPatch, fake: Fake, url: str | None) -> None:
     from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_ALLOW_EPHEMERAL_MODE, temporary_settings
 
-    monkeypatch.setattr("prefect.server.api.server.SubprocessASGIServer", fake)
+    monkeypatch.setattr("flows.operations.release_server.ReleaseServer", fake)
     with (
         temporary_settings({PREFECT_API_URL: url, PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: True}),
         temporary_server_starting(),
