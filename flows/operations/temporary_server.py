@@ -1,6 +1,6 @@
-"""Prefect's own temporary server, begun before what takes seconds to load.
+"""The Prefect server of a run: its own temporary one, begun before what takes seconds to load, or the one named.
 
-Belongs here: starting it early.  Does not belong here: how its process is started
+Belongs here: starting it early, asking whether it is there.  Does not belong here: how its process is started
 (release_server.py), the server that stays (server.py), what a run does with it (flows/release.py).
 """
 
@@ -11,20 +11,29 @@ from contextlib import contextmanager, suppress
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from flows.errors import RequestError
+
 if TYPE_CHECKING:
     from prefect.server.api.server import SubprocessASGIServer
+
+PATIENCE = 5.0
+"""Seconds in which a server that is named has to answer."""
 
 
 @contextmanager
 def temporary_server_starting() -> Iterator[None]:
     """Start the server that a flow would start for itself, load other things in the block, and wait for it at the end.
 
-    Does nothing where PREFECT_API_URL names a server.  A server that does not come up is no error here: the flow tries
-    again and says what is wrong.  An interrupt does not wait for it; Prefect stops its server when the process ends.
+    Where PREFECT_API_URL names a server, RequestError if none answers there.  A temporary one that does not come up is
+    no error here: the flow tries again and says what is wrong.  An interrupt does not wait for it; Prefect stops its
+    server when the process ends.
     """
     from prefect.client.base import ServerType, determine_server_type
 
-    if determine_server_type() != ServerType.EPHEMERAL:
+    kind = determine_server_type()
+    if kind == ServerType.SERVER:
+        _check_named()
+    if kind != ServerType.EPHEMERAL:
         yield
         return
     from flows.operations.release_server import ReleaseServer
@@ -38,3 +47,22 @@ def temporary_server_starting() -> Iterator[None]:
 def _start(server: SubprocessASGIServer) -> None:
     with suppress(Exception):
         server.start()
+
+
+def _check_named() -> None:
+    """RequestError where no Prefect server answers at PREFECT_API_URL, asked once, with Prefect's own settings."""
+    from prefect.client.orchestration import get_client
+    from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+    try:
+        with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
+            client = get_client(httpx_settings={"timeout": PATIENCE}, sync_client=True)
+            problem = client.api_healthcheck()
+    except Exception as error:  # what is no address at all
+        problem = error
+    if problem is not None:
+        raise RequestError(
+            f"no Prefect server answers at {PREFECT_API_URL.value()!r}",
+            "Correct the address, start that server (`make server`), or unset the variable for a temporary one",
+            "PREFECT_API_URL",
+        )

@@ -259,6 +259,18 @@ def test_sigterm_ends_a_run_as_an_interrupt_does(spec: Path, monkeypatch: pytest
     assert "stopped. Run the same command again" in shown(result)
 
 
+def test_a_named_server_that_does_not_answer_is_2_and_nothing_is_reserved(spec: Path) -> None:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
+        result = privsyn("release", spec)
+    assert result.exit_code == 2, result.output
+    assert "PREFECT_API_URL: no Prefect server answers at 'http://127.0.0.1:9/api'. Correct the address" in shown(
+        result
+    )
+    assert spent() == 0
+
+
 def test_a_failing_step_is_1(direct: None, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise ValueError("CANARY-VALUE")

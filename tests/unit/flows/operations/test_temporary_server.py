@@ -1,11 +1,16 @@
-"""The temporary server is begun early, waited for, and left alone where another server is named."""
+"""The temporary server is begun early and waited for; one that is named is asked whether it is there."""
 
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from flows.errors import RequestError
+from flows.operations import temporary_server
 from flows.operations.temporary_server import temporary_server_starting
 
 
@@ -46,7 +51,64 @@ def test_it_starts_while_other_things_load_and_is_waited_for(
     assert fake.started
 
 
-def test_where_a_server_is_named_none_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+class Health(BaseHTTPRequestHandler):
+    """Answers as the server's class says: 200 where Prefect's server would, another number where it is not one."""
+
+    def do_GET(self) -> None:
+        self.send_response(self.server.status if self.path == "/api/health" else 404)  # type: ignore[attr-defined]
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def listening() -> Iterator[HTTPServer]:
+    """A web server that answers every look at Prefect's health with its ``status``."""
+    server = HTTPServer(("127.0.0.1", 0), Health)
+    server.status = 200  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_where_a_server_is_named_none_is_started(monkeypatch: pytest.MonkeyPatch, listening: HTTPServer) -> None:
     fake = Fake()
-    begin(monkeypatch, fake, "http://127.0.0.1:4200/api")
+    begin(monkeypatch, fake, f"http://127.0.0.1:{listening.server_port}/api")
     assert not fake.started
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/api", "garbage", "ftp://127.0.0.1/api"])
+def test_a_named_server_that_is_not_there_is_said_at_once(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    fake = Fake()
+    with pytest.raises(RequestError, match="unset the variable") as error:
+        begin(monkeypatch, fake, url)
+    assert error.value.paragraph().startswith(f"PREFECT_API_URL: no Prefect server answers at {url!r}. Correct")
+    assert not fake.loaded.is_set()  # nothing of the block was run
+
+
+@pytest.mark.parametrize("status", [404, 503])
+def test_what_is_no_prefect_server_is_none_and_asked_once(
+    monkeypatch: pytest.MonkeyPatch, listening: HTTPServer, status: int
+) -> None:
+    listening.status = status  # type: ignore[attr-defined]
+    start = time.monotonic()
+    with pytest.raises(RequestError, match="no Prefect server answers"):
+        begin(monkeypatch, Fake(), f"http://127.0.0.1:{listening.server_port}/api")
+    assert time.monotonic() - start < 30  # Prefect's own five tries take a minute
+
+
+def test_a_named_server_that_is_silent_is_waited_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch, listening: HTTPServer
+) -> None:
+    free = threading.Event()
+    monkeypatch.setattr(Health, "do_GET", lambda _: free.wait(60))
+    monkeypatch.setattr(temporary_server, "PATIENCE", 0.2)
+    try:
+        with pytest.raises(RequestError, match="no Prefect server answers"):
+            begin(monkeypatch, Fake(), f"http://127.0.0.1:{listening.server_port}/api")
+    finally:
+        free.set()
