@@ -126,14 +126,14 @@ def _run_period(request: ReleaseSpec, period: str) -> ReleaseSummary:
 def _watched() -> Iterator[None]:
     """Show the progress of a release, and load what it needs while Prefect's server starts."""
     people.print("Starting Prefect ...", style="dim")
-    from flows.operations.temporary_server import temporary_server_starting
+    from flows.operations.temporary_server import server_loss_in_words, temporary_server_starting
 
     with temporary_server_starting():
         from flows.checks import prepare
         from flows.release import reporting
 
         Thread(target=prepare, name="load-checks").start()  # seconds that pass anyway
-    with _progress_bars() as report, reporting(report):
+    with server_loss_in_words(), _progress_bars() as report, reporting(report):
         yield
 
 

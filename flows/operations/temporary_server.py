@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from flows.errors import RequestError
+from flows.errors import PrivsynError, RequestError
 
 if TYPE_CHECKING:
     from prefect.server.api.server import SubprocessASGIServer
@@ -66,3 +66,17 @@ def _check_named() -> None:
             "Correct the address, start that server (`make server`), or unset the variable for a temporary one",
             "PREFECT_API_URL",
         )
+
+
+@contextmanager
+def server_loss_in_words() -> Iterator[None]:
+    """PrivsynError instead of the error of a connection, should the server stop answering while the block runs."""
+    import httpx
+
+    try:
+        yield
+    except httpx.TransportError:
+        raise PrivsynError(
+            "Prefect's server stopped answering during the run",
+            "Run the same command again: finished steps are kept, nothing is charged twice",
+        ) from None

@@ -7,11 +7,12 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import httpx
 import pytest
 
-from flows.errors import RequestError
+from flows.errors import PrivsynError, RequestError
 from flows.operations import temporary_server
-from flows.operations.temporary_server import temporary_server_starting
+from flows.operations.temporary_server import server_loss_in_words, temporary_server_starting
 
 
 class Fake:
@@ -112,3 +113,11 @@ def test_a_named_server_that_is_silent_is_waited_for_a_moment(
             begin(monkeypatch, Fake(), f"http://127.0.0.1:{listening.server_port}/api")
     finally:
         free.set()
+
+
+@pytest.mark.parametrize("error", [httpx.ConnectError("refused"), httpx.ReadError("cut off")])
+def test_a_server_that_is_lost_during_the_run_is_said_in_words(error: Exception) -> None:
+    with pytest.raises(PrivsynError, match="server stopped answering") as said, server_loss_in_words():
+        raise error
+    assert said.value.exit_code == 1
+    assert "finished steps are kept" in said.value.paragraph()
