@@ -106,7 +106,7 @@ class LaplaceQuery:
 
 
 def laplace_scale(epsilon: Fraction, sensitivity: int) -> float:
-    """A scale whose exact price is at most ``epsilon``: the smallest float, or the next; ValueError for epsilon <= 0."""
+    """A scale whose exact price is at most ``epsilon``: the smallest float, or the next.  ValueError: epsilon <= 0."""
     if epsilon <= 0:
         raise ValueError(f"epsilon must be positive, not {epsilon}")
     scale = sensitivity / float(epsilon)
