@@ -49,6 +49,7 @@ def load_key(root: Path) -> bytes:
         raise PrivsynError(f"{path} is not a whole key", "Restore it; without it no finished step can be reused")
     mark = hmac.new(key, b"key-check", hashlib.sha256).hexdigest().encode()
     if not check.exists():
+        remove_parts(root)  # of a run that was killed here
         with replacing(check) as temporary:
             temporary.write_bytes(mark + b"\n")
     elif not hmac.compare_digest(check.read_bytes().strip(), mark):
