@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, field_v
 from pydantic_core import CoreSchema
 
 from data_contracts.form import Schema, explain
+from data_contracts.unicode import is_unicode
 
 MAX_CODES = 1_000_000
 """Most codes one column may have; keeps a typing error in the spec from asking for gigabytes."""
@@ -37,17 +38,7 @@ DEFAULT_BINS = 32
 INTEGER_TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 HALF_CHARACTER = "holds half a character (a lone surrogate), which no file can hold; write the whole character"
-
-
-def is_unicode(value: Any) -> bool:
-    """Whether every text in a value, its lists and its mappings, whose keys count too, can be written as UTF-8."""
-    if isinstance(value, str):
-        return value.isascii() or _SURROGATE.search(value) is None
-    if isinstance(value, dict):
-        return all(is_unicode(key) and is_unicode(inner) for key, inner in value.items())
-    return all(map(is_unicode, value)) if isinstance(value, list | tuple) else True
 
 
 @cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from data_contracts.unicode import is_unicode
 from flows.errors import RequestError
 
 
@@ -21,15 +22,9 @@ def expanded(path: str | Path, field: str) -> Path:
 
 
 def refuse_undecodable(path: str | Path, field: str) -> None:
-    """RequestError that names ``field`` for a path that is not UTF-8, which tables, records and ledger cannot name."""
-    if not is_text(str(path)):
+    """RequestError that names ``field`` for a path that is not UTF-8, which tables, records and ledger cannot name.
+
+    Bytes of a name that are not UTF-8 stand in it as lone surrogates.
+    """
+    if not is_unicode(str(path)):
         raise RequestError(f"{str(path)[:200]!r} is not UTF-8 text", "Rename the file or folder", field)
-
-
-def is_text(name: str) -> bool:
-    """Whether a name is UTF-8: bytes of a name that are not are kept as lone surrogates."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

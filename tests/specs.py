@@ -21,6 +21,23 @@ COLUMNS: dict[str, Any] = {
 }
 
 
+PEOPLE_YAML = """\
+dataset: people
+data: people.parquet
+unit: {records_per_person: 1}
+privacy: {epsilon: 1, delta: 1.0e-9}
+budget: {epsilon: 2, delta: 1.0e-9}
+columns:
+  age: {kind: integer, min: 18, max: 89, bins: 24, nullable: true}
+  income: {kind: drop}
+  region: {kind: categorical, values: [north, south, east], unlisted: other}
+  happy: {kind: boolean}
+  seen: {kind: drop}
+  caseid: {kind: drop}
+"""
+"""A spec's file for `people`, with few columns and a small cap, as commands read it."""
+
+
 def make_spec(columns: dict[str, Any] | None = None, **changes: Any) -> ReleaseSpec:
     """A valid spec; keyword arguments replace top-level fields."""
     content: dict[str, Any] = {

@@ -5,7 +5,6 @@ Belongs here: what two commands would otherwise write twice.  Does not belong he
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import signal
@@ -24,6 +23,7 @@ from rich.text import Text
 
 from flows.errors import PrivsynError, RequestError
 from flows.paths import expanded, refuse_undecodable
+from flows.storage.disk import OF_THE_DISK
 
 if TYPE_CHECKING:
     from flows.settings import Settings
@@ -62,10 +62,6 @@ def errors_for_people(*, debug: bool) -> Iterator[None]:
         raise typer.Exit(known.exit_code) from None
 
 
-_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-"""Errors that no other path would cure."""
-
-
 @contextmanager
 def _sigterm_interrupts() -> Iterator[None]:
     """SIGTERM ends the block as Ctrl-C does, so that what it started is stopped; only the main thread can say so."""
@@ -80,7 +76,7 @@ def _sigterm_interrupts() -> Iterator[None]:
 
 
 def _unexpected(error: Exception) -> PrivsynError:
-    named = error.filename if isinstance(error, OSError) and error.errno not in _OF_THE_DISK else None
+    named = error.filename if isinstance(error, OSError) and error.errno not in OF_THE_DISK else None
     if isinstance(error, OSError) and error.strerror and isinstance(named, (str, bytes, os.PathLike)):
         problem = f"{os.fsdecode(named)[:200]} cannot be opened or written: {error.strerror}"
         return RequestError(problem, "Check the path and its permissions")

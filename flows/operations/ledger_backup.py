@@ -6,7 +6,6 @@ which its own programs back up (docs/operations.md).
 
 from __future__ import annotations
 
-import errno
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -15,7 +14,7 @@ from pathlib import Path
 from flows.errors import LedgerError, PrivsynError, RequestError
 from flows.ledger.database import Database
 from flows.ledger.ledger import Ledger
-from flows.storage.disk import in_words, replacing
+from flows.storage.disk import OF_THE_DISK, in_words, replacing
 
 
 def back_up(address: str, target: Path) -> int:
@@ -53,7 +52,7 @@ def _in_words(target: Path) -> Iterator[None]:
             yield
     except PrivsynError as error:
         cause = error.__cause__
-        if not isinstance(cause, OSError) or cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        if not isinstance(cause, OSError) or cause.errno in OF_THE_DISK:
             raise
         cure = "Choose a folder that exists and is writable"
         raise RequestError(f"cannot write {target}: {cause.strerror}", cure, "FILE") from None

@@ -19,7 +19,7 @@ from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from data_contracts.columns import is_unicode
+from data_contracts.unicode import is_unicode
 from flows.errors import RequestError
 
 MAX_BYTES = 20_000_000

@@ -16,6 +16,9 @@ from pathlib import Path
 
 from flows.errors import PrivsynError
 
+OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""Errors that no other path would cure."""
+
 _CURES = {
     errno.ENOSPC: "Free some space and run again: finished steps are kept",
     errno.EDQUOT: "Free some space and run again: finished steps are kept",

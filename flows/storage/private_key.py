@@ -40,7 +40,6 @@ def load_key(root: Path) -> bytes:
         if _is_filled(root):
             problem = f"the key {path}, with which the tables and records of this folder were made, is missing"
             raise PrivsynError(f"{problem}; nothing was read, nothing was spent", _CURE)
-        remove_parts(root)
         check.unlink(missing_ok=True)  # of a key that nothing was made with
         with replacing(path) as temporary:
             temporary.write_bytes(secrets.token_bytes(_BYTES))

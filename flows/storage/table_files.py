@@ -18,8 +18,8 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from data_contracts.unicode import is_unicode
 from flows.errors import RequestError
-from flows.paths import is_text
 
 DELIMITERS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 PARQUET = (".parquet", ".pq")
@@ -169,7 +169,7 @@ def _files_of_folder(folder: Path) -> tuple[Path, ...]:
 
 def _refuse_other_formats(files: Sequence[Path], where: Path) -> None:
     for file in files:
-        if not is_text(file.name):
+        if not is_unicode(file.name):
             raise RequestError(f"{where} holds {file.name!r}, whose name is not UTF-8 text", "Rename the file", "data")
         if not file.is_file():
             raise RequestError(f"{where} holds {file.name}, which is not a file", "Put all files in one folder", "data")

@@ -30,25 +30,11 @@ from flows.settings import Settings
 from flows.spec.file import load_spec
 from tasks.privacy.accountant import rho_for
 from tests.commands import privsyn
-from tests.specs import people
+from tests.specs import PEOPLE_YAML, people
 
 Save = Callable[..., str]
 JSON_KEYS = {"run", "released", "private", "rows", "epsilon", "delta", "rho", "seconds"}
-SPEC = """\
-dataset: people
-data: people.parquet
-unit: {records_per_person: 1}
-privacy: {epsilon: 1, delta: 1.0e-9}
-budget: {epsilon: 2, delta: 1.0e-9}
-synthesis: {iterations: 2}
-columns:
-  age: {kind: integer, min: 18, max: 89, bins: 24, nullable: true}
-  income: {kind: drop}
-  region: {kind: categorical, values: [north, south, east], unlisted: other}
-  happy: {kind: boolean}
-  seen: {kind: drop}
-  caseid: {kind: drop}
-"""
+SPEC = PEOPLE_YAML.replace("columns:", "synthesis: {iterations: 2}\ncolumns:")
 
 
 @pytest.fixture

@@ -16,29 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.specs import people
-
-SPEC = """\
-dataset: people
-data: people.parquet
-unit: {records_per_person: 1}
-privacy: {epsilon: 1, delta: 1.0e-9}
-budget: {epsilon: 2, delta: 1.0e-9}
-columns:
-  age: {kind: integer, min: 18, max: 89, bins: 24, nullable: true}
-  income: {kind: drop}
-  region: {kind: categorical, values: [north, south, east], unlisted: other}
-  happy: {kind: boolean}
-  seen: {kind: drop}
-  caseid: {kind: drop}
-"""
+from tests.specs import PEOPLE_YAML, people
 
 
 @contextmanager
 def begun(folder: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
     """A release in a process group of its own, once its first step runs; and its server, killed afterwards."""
     pq.write_table(pa.table(people(300)), folder / "people.parquet")
-    (folder / "people.yaml").write_text(SPEC, encoding="utf-8")
+    (folder / "people.yaml").write_text(PEOPLE_YAML, encoding="utf-8")
     kept = {n: v for n, v in os.environ.items() if not n.startswith(("PRIVSYN_", "PREFECT_"))}
     environment = {**kept, "HOME": str(folder), "PRIVSYN_OUT": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)}
     run = subprocess.Popen(

@@ -32,7 +32,7 @@ from tasks.methods.base import LaplaceQuery, Made, Method, PipelineSettings, Tas
 from tasks.methods.registry import METHODS
 from tasks.privacy.noise import SeededNoise
 from tests.commands import privsyn
-from tests.specs import make_spec, people
+from tests.specs import PEOPLE_YAML, make_spec, people
 
 Save = Callable[..., str]
 
@@ -322,27 +322,11 @@ def test_a_wrong_request_is_refused_before_anything_is_read(changes: dict[str, A
     assert words in refusal.value.problem
 
 
-SPEC = """\
-dataset: people
-data: people.parquet
-unit: {records_per_person: 1}
-privacy: {epsilon: 1, delta: 1.0e-9}
-budget: {epsilon: 2, delta: 1.0e-9}
-columns:
-  age: {kind: integer, min: 18, max: 89, bins: 24, nullable: true}
-  income: {kind: drop}
-  region: {kind: categorical, values: [north, south, east], unlisted: other}
-  happy: {kind: boolean}
-  seen: {kind: drop}
-  caseid: {kind: drop}
-"""
-
-
 @pytest.fixture
 def yaml(places: Path, save: Save) -> Path:
     save(people(300))
     path = places / "people.yaml"
-    path.write_text(SPEC, encoding="utf-8")
+    path.write_text(PEOPLE_YAML, encoding="utf-8")
     return path
 
 
