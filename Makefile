@@ -36,7 +36,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.demo
 	@mkdir -p demo
 	@$(BIN)/python examples/make_gss.py demo/gss.parquet
-	PRIVSYN_LEDGER=demo/ledger.sqlite $(BIN)/privsyn release examples/gss.yaml --data demo/gss.parquet --out demo
+	PRIVSYN_LEDGER=demo/ledger.sqlite $(BIN)/privsyn release examples/gss.yaml --data demo/gss.parquet --out demo --prefect
 	$(BIN)/privsyn evaluate $$(ls -td demo/released/gss-???????? | head -n 1) --out demo
 
 lint: $(VENV)/.dev
@@ -85,5 +85,5 @@ deploy: $(VENV)/.demo
 	@$(BIN)/privsyn deploy
 
 clean:
-	rm -rf $(VENV) $(PEERS) demo build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

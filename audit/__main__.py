@@ -1,7 +1,4 @@
-"""``python -m audit``: the audit from the command line.
-
-Belongs here: nothing but the start.  Does not belong here: everything else; multiprocessing cannot find it here.
-"""
+"""``python -m audit``: the audit from the command line."""
 
 import sys
 

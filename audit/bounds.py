@@ -1,8 +1,5 @@
 """From evidence to a lower bound on epsilon: what many runs prove about the promise.
 
-Belongs here: choosing the best test on some of the runs, and what its error rates on the others prove.
-Does not belong here: making the runs (audit/lockstep.py).
-
 Two figures, each with a stated confidence, both by Clopper and Pearson's exact intervals of the two error rates:
 
 - **epsilon**: an (epsilon, delta)-private release has P(T | one table) <= exp(epsilon) P(T | the other) + delta for

@@ -1,9 +1,5 @@
 """A release's noisy looks, in memory, at two neighbouring tables at once: what each look tells about the canary.
 
-Belongs here: running the steps of flows/steps.py up to the last look on a table without and a table with the canary,
-with the same noisy answers for both, and the evidence in them.  Does not belong here: the bounds that follow from many
-runs (audit/bounds.py), planted faults (audit/mutants.py).
-
 The attacker is the strongest there is: they know both tables and the code, and ask only which of the two was released.
 Skipped, because it is not under test: files, contracts, ledger, Prefect, and all that follows the last look.
 """
@@ -11,33 +7,34 @@ Skipped, because it is not under test: files, contracts, ledger, Prefect, and al
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from data_contracts.artifacts import Kind
-from data_contracts.domain import Clique
-from data_contracts.receipts import Query
-from data_contracts.spec import ReleaseSpec
-from flows.step import Inputs, ReleaseStep, Request, Step, Wide
-from flows.steps import STEPS
-from tasks import noisy
-from tasks.codecs import EncodingPlan, plan
-from tasks.compress_domain import Recode
-from tasks.noisy import Answers
-from tasks.privacy.noise import NoiseSource, OpenDPNoise
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.mechanisms.common_steps import ENCODE
+from privsyn.mechanisms.privsyn import STEPS
+from privsyn.mechanisms.registry import steps_of
+from privsyn.run.inputs import Inputs, PrivateAccess
+from privsyn.run.request import Request
+from privsyn.run.step import ReleaseStep, Step, Wide, release_steps, step_of
+from privsyn.tasks import noisy
+from privsyn.tasks.compress_domain import Recode
+from privsyn.tasks.noisy import Answers
+from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
 
 Tables = dict[str, pa.Table]
 Questions = list[tuple[Clique, int]]
 
-ENCODE = STEPS[0]
 _LAST = max(number for number, step in enumerate(STEPS) if isinstance(step, ReleaseStep))
-UP_TO_THE_LAST_LOOK = STEPS[1 : _LAST + 1]
-LOOKS = tuple(step.name for step in UP_TO_THE_LAST_LOOK if isinstance(step, ReleaseStep))
+UP_TO_THE_LAST_LOOK = tuple(step.name for step in STEPS[1 : _LAST + 1])
+LOOKS = tuple(step.name for step in release_steps(STEPS))
 
 
 @dataclass
@@ -67,10 +64,11 @@ class Release:
     def __init__(self, spec: ReleaseSpec, pair: tuple[pa.Table, pa.Table], noise: NoiseSource | None = None) -> None:
         self.spec, self.noise = spec, noise or OpenDPNoise()
         order = tuple(spec.released_columns)
-        plain = Request(spec, order, pair[0].to_batches)
-        shares = self.shares({look: plain.stage_rho(look) / plain.total_rho() for look in LOOKS})
-        self.requests = [_Request(spec, order, t.to_batches, threads=1, shares=shares) for t in pair]
-        self.encoded = [_made(ENCODE, request, _Inputs({})) for request in self.requests]
+        self.request = Request(spec, order, threads=1)
+        steps = steps_of(self.request)
+        shares = self.shares({look: step_of(release_steps(steps), look).share(self.request) for look in LOOKS})
+        self.steps = tuple(_with_share(step, shares) for step in steps if step.name in UP_TO_THE_LAST_LOOK)
+        self.encoded = [_made(ENCODE, self.request, Inputs({}, PrivateAccess(t.to_batches))) for t in pair]
         self.after_the_first_look: dict[str, list[Questions]] = {}
 
     def shares(self, declared: Mapping[str, Fraction]) -> Mapping[str, Fraction]:
@@ -88,7 +86,7 @@ class Release:
     def run(self, canary: bool) -> Transcript:
         """One release of the table with the ``canary`` or of the one without, as far as its last look."""
         run = _Run(self, canary)
-        for step in UP_TO_THE_LAST_LOOK:
+        for step in self.steps:
             if isinstance(step, ReleaseStep):
                 run.look(step)
             else:
@@ -119,16 +117,16 @@ class _Run:
     def plain(self, step: Step) -> None:
         """A transform runs on both sides, post-processing once, and sees public tables only."""
         if step.kind is Kind.TRANSFORM:
-            for side, request in zip(self.private, self.release.requests, strict=True):
-                side.add(_made(step, request, self.public.joined(side)))
+            for side in self.private:
+                side.add(_made(step, self.release.request, self.public.joined(side)))
         else:
-            self.public.add(_made(step, self.release.requests[0], self.public))
+            self.public.add(_made(step, self.release.request, self.public))
             self.chain.append(step)
 
     def look(self, step: ReleaseStep) -> None:
         """Ask, count on both sides, add noise to the counts of the table that is released."""
-        request = self.release.requests[0]
-        queries = [query.under(request.pricing) for query in step.plan(request, self.public)]
+        request = self.release.request
+        queries = [query.under(request.pricing) for query in step.plan(request, self.public, step.rho(request))]
         self.found.asked[step.name] = _questions(queries)
         self.found.evidence[f"{step.name} asked"] = self._tell(step) if self.release.tells else 0.0
         exact = [self._exact(step, queries, side) for side in (0, 1)]
@@ -146,7 +144,7 @@ class _Run:
         return noisy.draws_for(queries, lambda asked: [self.release.draw(sigma, cells) for sigma, cells in asked])
 
     def _exact(self, step: ReleaseStep, queries: list[Query], side: int) -> Answers:
-        request, inputs = self.release.requests[side], self.public.joined(self.private[side])
+        request, inputs = self.release.request, self.public.joined(self.private[side])
         return list(step.exact(request, inputs, step.read_rows(request, inputs), queries))
 
     def _tell(self, step: ReleaseStep) -> float:
@@ -161,24 +159,21 @@ class _Run:
 
     def _would_ask(self, step: ReleaseStep, instead: Tables) -> Questions:
         """The questions of ``step``, had the look before it been answered so."""
-        request, inputs = self.release.requests[0], self.public.joined(_Inputs(instead))
+        request, inputs = self.release.request, self.public.joined(_Inputs(instead))
         for earlier in self.chain:
             inputs.add(_made(earlier, request, inputs))
-        return _questions(step.plan(request, inputs))
+        return _questions(step.plan(request, inputs, step.rho(request)))
 
 
-class _Request(Request):
-    """A request that makes its encoding once."""
-
-    @cached_property
-    def encoding(self) -> EncodingPlan:
-        return plan(self.spec, self.column_order)
+def _with_share(step: Step, shares: Mapping[str, Fraction]) -> Step:
+    return replace(step, share=lambda request: shares[step.name]) if isinstance(step, ReleaseStep) else step
 
 
 class _Inputs(Inputs):
     """Tables in memory, each parsed once."""
 
     def __init__(self, tables: Mapping[str, pa.Table]) -> None:
+        super().__init__({})
         self.tables, self.parsed = dict(tables), dict[str, Recode]()
 
     def add(self, tables: Mapping[str, pa.Table]) -> None:

@@ -1,8 +1,4 @@
-"""Three planted faults that the audit must find: bugs of the kind that trusted code has shipped.
-
-Belongs here: each fault, as little changed from the release as it takes.  Does not belong here: the release itself;
-nothing outside the audit and its tests imports this module, and no package ships it.
-"""
+"""Three planted faults that the audit must find: bugs of the kind that trusted code has shipped."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.lockstep import Release
-from tasks.noisy import Answers
+from privsyn.tasks.noisy import Answers
 
 SELECTION = "indif_scores"
 ONE_WAYS = "one_way_marginals"

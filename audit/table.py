@@ -1,8 +1,4 @@
-"""The audit as a table: many runs of the release and of the planted faults, against the claim.
-
-Belongs here: many runs on all cores, and the printed table.  Does not belong here: what is run (audit/lockstep.py,
-audit/worst_case.py), what it proves (audit/bounds.py).
-"""
+"""The audit as a table: many runs of the release and of the planted faults, against the claim."""
 
 from __future__ import annotations
 
@@ -20,8 +16,8 @@ from audit.bounds import CONFIDENCE, Bound, Evidence, epsilon_bound, merged, mu_
 from audit.lockstep import Release, evidence
 from audit.mutants import MUTANTS
 from audit.worst_case import DELTA, EPSILONS, audited_spec, worst_pair
-from data_contracts.spec import ReleaseSpec
-from tasks.privacy.accountant import rho_for
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.tasks.privacy.accountant import rho_for
 
 RELEASES: dict[str, type[Release]] = {"the release": Release, **MUTANTS}
 CHUNK = 250

@@ -1,8 +1,5 @@
 """The worst case that is audited: a small table, a canary that every look sees, and a spec that spends it all.
 
-Belongs here: the audited spec and pairs of neighbouring tables.  Does not belong here: running releases
-(audit/lockstep.py).
-
 The canary falls into a cell of every marginal that no low-count rule removes, so it moves every answer by the full
 sensitivity and the release's whole budget is at stake.  The table is one at which it also changes which marginals are
 chosen: two columns depend on each other just as much as it takes to be selected.
@@ -17,8 +14,8 @@ import pyarrow as pa
 
 from audit.lockstep import LOOKS
 from audit.mutants import UnNoisedSelection
-from data_contracts.spec import ReleaseSpec
-from tasks.privacy.noise import SeededNoise
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.tasks.privacy.noise import SeededNoise
 
 DELTA = 0.05
 """Large on purpose: what happens with probability 1e-9 is not seen in thousands of runs."""

@@ -1,8 +1,7 @@
 """Accuracy of settings on public tables: ``python -m benchmarks.accuracy [--seeds N]``.
 
-Belongs here: the settings and tables compared, and the figures in docs/algorithm.md.  Does not belong here: speed
-(bench.py), the L1 errors (tasks/metrics/), methods against each other (results.py).  The tables are public and the
-noise is seeded: nothing here is a release.  Runs are in memory, by the method that gives a release's rows.
+The tables are public and the noise is seeded: nothing here is a release. Runs are in memory, by the method that gives
+a release's rows.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.tables import FOLDER, available, table_spec
-from data_contracts.spec import ReleaseSpec
-from flows.evaluation.tables import Coded, coded
-from flows.source import Source
-from flows.spec.file import load_spec
-from tasks.codecs import plan
-from tasks.methods.base import PipelineSettings, Task
-from tasks.methods.pipeline import Variant, run_pipeline
-from tasks.metrics.marginal_distance import all_cliques, mean_l1, random_cliques
-from tasks.privacy.noise import SeededNoise
+from privsyn.comparison import variants
+from privsyn.comparison.method import MethodSettings, Trial
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.evaluation.coded_tables import Coded, coded
+from privsyn.source.open_source import open_source
+from privsyn.spec.spec_file import load_spec
+from privsyn.tasks.codecs import plan
+from privsyn.tasks.metrics.marginal_distance import all_cliques, mean_l1, random_cliques
+from privsyn.tasks.privacy.noise import SeededNoise
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "algorithm.md"
@@ -43,42 +42,47 @@ HIGH = {"privacy": {"epsilon": 5.0, "delta": 1e-9}}
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
     "preset paper": {"preset": "paper"},
-    "split 0.1/0.1/0.8 (paper)": {"split": {"one_way": 0.1, "selection": 0.1, "measurement": 0.8}},
-    "split 0.3/0.05/0.65": {"split": {"one_way": 0.3, "selection": 0.05, "measurement": 0.65}},
-    "split 0.2/0.02/0.78": {"split": {"one_way": 0.2, "selection": 0.02, "measurement": 0.78}},
-    "one-ways equal (paper)": {"split": {"one_ways": "equal"}},
-    "scores indif (paper)": {"selection": {"scores": "indif"}},
-    "choice dense_marg (paper)": {"selection": {"choice": "dense_marg"}},
-    "cliques (paper)": {"selection": {"combine_cliques": True}},
-    "one-ways once (paper)": {"split": {"again": False}},
-    "no low-count rule": {"compression": {"enabled": False}},
-    "rare values dropped (paper)": {"compression": {"filter": True}},
-    "rare intervals combined with each other": {"compression": {"neighbours": False}},
-    "firm 1 (paper)": {"consistency": {"firm": 1.0}},
-    "no shrinking (paper)": {"consistency": {"shrink": False}},
-    "1 further round": {"adaptive": {"rounds": 1}},
-    "2 further rounds": {"adaptive": {"rounds": 2}},
-    "1 further round, with triples": {"adaptive": {"rounds": 1, "triples": True}},
-    "no oversampling": {"synthesis": {"oversample": 1}},
-    "kappa 0.1": {"synthesis": {"kappa": 0.1}},
-    "gum": {"synthesis": {"method": "gum"}},
-    "gum, duplicate_share 0.5 (paper)": {"synthesis": {"method": "gum", "duplicate_share": 0.5}},
+    "split 0.1/0.1/0.8 (paper)": {"mechanism": {"split": {"one_way": 0.1, "selection": 0.1, "measurement": 0.8}}},
+    "split 0.3/0.05/0.65": {"mechanism": {"split": {"one_way": 0.3, "selection": 0.05, "measurement": 0.65}}},
+    "split 0.2/0.02/0.78": {"mechanism": {"split": {"one_way": 0.2, "selection": 0.02, "measurement": 0.78}}},
+    "one-ways equal (paper)": {"mechanism": {"split": {"one_ways": "equal"}}},
+    "scores indif (paper)": {"mechanism": {"selection": {"scores": "indif"}}},
+    "criterion dense_marg (paper)": {"mechanism": {"selection": {"criterion": "dense_marg"}}},
+    "cliques (paper)": {"mechanism": {"selection": {"combine_cliques": True}}},
+    "one-ways once (paper)": {"mechanism": {"split": {"remeasure_one_ways": False}}},
+    "no low-count rule": {"mechanism": {"compression": {"enabled": False}}},
+    "rare values dropped (paper)": {"mechanism": {"compression": {"filter": True}}},
+    "rare intervals combined with each other": {"mechanism": {"compression": {"neighbours": False}}},
+    "one-way weight 1 (paper)": {"mechanism": {"consistency": {"one_way_weight": 1.0}}},
+    "no shrinking (paper)": {"mechanism": {"consistency": {"shrink": False}}},
+    "1 further round": {"mechanism": {"name": "adaptive", "rounds": 1}},
+    "2 further rounds": {"mechanism": {"name": "adaptive", "rounds": 2}},
+    "1 further round, with triples": {"mechanism": {"name": "adaptive", "rounds": 1, "triples": True}},
+    "no oversampling": {"mechanism": {"synthesis": {"oversample": 1}}},
+    "gum": {"mechanism": {"synthesis": {"method": "gum"}}},
+    "gum, duplicate_share 0.5 (paper)": {"mechanism": {"synthesis": {"method": "gum", "duplicate_share": 0.5}}},
     "accountant tight": {"accountant": "tight"},
     "accountant paper": {"accountant": "paper"},
     "epsilon 0.2": LOW,
-    "epsilon 0.2, split 0.1/0.1/0.8": {**LOW, "split": {"one_way": 0.1, "selection": 0.1, "measurement": 0.8}},
-    "epsilon 0.2, choice dense_marg": {**LOW, "selection": {"choice": "dense_marg"}},
-    "epsilon 0.2, one-ways once": {**LOW, "split": {"again": False}},
-    "epsilon 0.2, rare values dropped": {**LOW, "compression": {"filter": True}},
-    "epsilon 0.2, no shrinking": {**LOW, "consistency": {"shrink": False}},
-    "epsilon 0.2, no oversampling": {**LOW, "synthesis": {"oversample": 1}},
-    "epsilon 0.2, 1 further round": {**LOW, "adaptive": {"rounds": 1}},
-    "epsilon 0.2, gum": {**LOW, "synthesis": {"method": "gum"}},
+    "epsilon 0.2, split 0.1/0.1/0.8": {
+        **LOW,
+        "mechanism": {"split": {"one_way": 0.1, "selection": 0.1, "measurement": 0.8}},
+    },
+    "epsilon 0.2, criterion dense_marg": {**LOW, "mechanism": {"selection": {"criterion": "dense_marg"}}},
+    "epsilon 0.2, one-ways once": {**LOW, "mechanism": {"split": {"remeasure_one_ways": False}}},
+    "epsilon 0.2, rare values dropped": {**LOW, "mechanism": {"compression": {"filter": True}}},
+    "epsilon 0.2, no shrinking": {**LOW, "mechanism": {"consistency": {"shrink": False}}},
+    "epsilon 0.2, no oversampling": {**LOW, "mechanism": {"synthesis": {"oversample": 1}}},
+    "epsilon 0.2, 1 further round": {**LOW, "mechanism": {"name": "adaptive", "rounds": 1}},
+    "epsilon 0.2, gum": {**LOW, "mechanism": {"synthesis": {"method": "gum"}}},
     "epsilon 0.2, preset paper": {**LOW, "preset": "paper"},
     "epsilon 5": HIGH,
-    "epsilon 5, 1 further round": {**HIGH, "adaptive": {"rounds": 1}},
-    "epsilon 5, 1 further round, with triples": {**HIGH, "adaptive": {"rounds": 1, "triples": True}},
-    "epsilon 5, gum": {**HIGH, "synthesis": {"method": "gum"}},
+    "epsilon 5, 1 further round": {**HIGH, "mechanism": {"name": "adaptive", "rounds": 1}},
+    "epsilon 5, 1 further round, with triples": {
+        **HIGH,
+        "mechanism": {"name": "adaptive", "rounds": 1, "triples": True},
+    },
+    "epsilon 5, gum": {**HIGH, "mechanism": {"synthesis": {"method": "gum"}}},
     "epsilon 5, preset paper": {**HIGH, "preset": "paper"},
 }
 RANDOM_TRIPLES = 100
@@ -104,7 +108,7 @@ def base_spec(name: str) -> ReleaseSpec:
 def rows_of(name: str) -> Coded:
     """The table's rows in codes."""
     spec = base_spec(name)
-    return coded(Source.open(spec.data, spec).batches(), plan(spec))
+    return coded(open_source(spec.data, spec).batches(), plan(spec))
 
 
 def errors(name: str, changes: Mapping[str, Any], seeds: int) -> np.ndarray:
@@ -116,11 +120,11 @@ def errors(name: str, changes: Mapping[str, Any], seeds: int) -> np.ndarray:
     workloads = [all_cliques(domain, 1), all_cliques(domain, 2), random_cliques(domain, 3, RANDOM_TRIPLES, 0)]
     found = []
     for seed in range(seeds):
-        task = Task(
+        trial = Trial(
             rows.fine, encoding.groups, spec.privacy.epsilon, spec.privacy.delta, records, SeededNoise(seed), seed,
-            settings=PipelineSettings.of(spec), in_order=encoding.in_order,
+            settings=MethodSettings.of(spec), in_order=encoding.in_order,
         )  # fmt: skip
-        made = run_pipeline(task, Variant())
+        made = variants.default(trial)
         found.append([mean_l1(rows.bins, made.table, cliques) for cliques in workloads])
     return np.array(found)
 

@@ -1,8 +1,5 @@
 """Speed as ratios measured in one run: ``python -m benchmarks.bench [--quick]``.
 
-Belongs here: what is timed against what, and the table in benchmarks/README.md.  Does not belong here:
-the generator (census_like.py), the yardstick (numpy_gum.py), accuracy.
-
 Each pair of figures comes from the same process, minutes apart at most; the ratio is what counts.
 """
 
@@ -21,12 +18,12 @@ import numpy as np
 
 from benchmarks import earth_mover, numpy_gum, whole_release
 from benchmarks.census_like import ATTRIBUTES, ROWS, census_like
-from data_contracts.domain import Clique
-from data_contracts.spec import Synthesis
-from tasks.kernels.counting import CodeTable, count, count_all, thread_count
-from tasks.marginals import Marginal
-from tasks.metrics.pairs import pair_figures
-from tasks.synthesize import synthesize
+from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.tasks.kernels.counting import CodeTable, count, count_all, thread_count
+from privsyn.tasks.marginals import Marginal
+from privsyn.tasks.metrics.pairs import pair_figures
+from privsyn.tasks.synthesize import synthesize
 
 README = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"

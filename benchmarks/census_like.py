@@ -1,7 +1,5 @@
 """A made-up table of codes with the size and correlation of a census extract.
 
-Belongs here: the generator, with a fixed seed.  Does not belong here: timing, noise, any real data.
-
 Every attribute depends on one earlier attribute (a random tree) and on one of 12 household types; its
 code is a noisy monotone image of both, pushed through a skewed one-way distribution.
 """
@@ -10,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from data_contracts.domain import Domain, code_dtype
-from tasks.kernels.counting import CodeTable
+from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.tasks.kernels.counting import CodeTable
 
 ROWS, ATTRIBUTES, SMALLEST, LARGEST = 662_000, 97, 2, 248
 _TYPES = 12

@@ -1,9 +1,5 @@
 """PrivSyn Flows against its peers on public tables: ``python -m benchmarks.compare`` (``make compare``).
 
-Belongs here: what is compared with what, in which order.  Does not belong here: the tables and metrics
-(compare_tables.py), the peers (peers.py), the store (compare_store.py), the page (compare_page.py), the comparison of
-PrivSyn's own variants (results.py).
-
 The tables are public and the noise of our methods is seeded: nothing here is a release.  All methods get the same
 training rows in codes of the same public bins (tables.py) and give back rows of such codes.  Runs are kept as they
 end; a comparison that was interrupted goes on where it was.
@@ -30,9 +26,9 @@ from benchmarks.compare_store import Run, Store
 from benchmarks.compare_tables import Given, figures, given, real_figures
 from benchmarks.peers import PEERS, PeerError
 from benchmarks.tables import available
-from flows.steps import STEPS
-from tasks.kernels.counting import CodeTable
-from tasks.methods.registry import METHODS
+from privsyn.comparison.methods import METHODS
+from privsyn.mechanisms.privsyn import STEPS
+from privsyn.tasks.kernels.counting import CodeTable
 
 HERE = Path(__file__).parent
 STORE = HERE / "compare.jsonl"
@@ -109,7 +105,7 @@ def run_job(job: Job) -> Run:
 
 
 def _peer(job: Job, table: Given, blank: Run) -> Run:
-    made, used = PEERS[job.method].run(table.task(job.epsilon, job.seed))
+    made, used = PEERS[job.method].run(table.trial(job.epsilon, job.seed))
     found = figures(table, made.table)
     return replace(blank, figures=found, wall=used.wall, cpu=used.cpu, peak_mb=used.peak_mb)
 
@@ -118,11 +114,11 @@ def _ours(job: Job, table: Given, blank: Run) -> Run:
     """A run of this project's own method, compiled by a run on few rows before its time is taken."""
     method = METHODS[job.method]
     few = CodeTable(table.train.domain, tuple(c[:WARM_UP_ROWS].copy() for c in table.train.columns))
-    method.run(table.task(job.epsilon, job.seed, few))
-    task = table.task(job.epsilon, job.seed)
+    method.run(table.trial(job.epsilon, job.seed, few))
+    trial = table.trial(job.epsilon, job.seed)
     _forget_peak()
     wall, cpu = time.perf_counter(), time.process_time()
-    made = method.run(task)
+    made = method.run(trial)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     peak = _peak_mb()
     return replace(blank, figures=figures(table, made.table), wall=wall, cpu=cpu, peak_mb=peak)

@@ -1,8 +1,4 @@
-"""The comparison with the peers as Markdown, between the markers in docs/results.md.
-
-Belongs here: the tables, from the stored runs.  Does not belong here: running (compare.py), the store
-(compare_store.py), what is said about the peers' settings (by hand, above the markers).
-"""
+"""The comparison with the peers as Markdown, between the markers in docs/results.md."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.compare_store import Run, stopped
 from benchmarks.peers import LIMITS, PEERS
-from tasks.methods.registry import METHODS
+from privsyn.comparison.methods import METHODS
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 BEGIN, END = "<!-- compare: begin -->", "<!-- compare: end -->"

@@ -1,7 +1,6 @@
 """The store of a comparison: one JSON line a run, added as runs end, so that an interrupted comparison goes on.
 
-Belongs here: what is kept of a run, reading and adding, and which runs a stopped one makes needless.  Does not belong
-here: running (compare.py), the table on the page (compare_page.py).  Only public tables are compared this way.
+Only public tables are compared this way.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The tables of the comparison as every method gets them, and the metrics of what the methods make.
-
-Belongs here: split, workloads, the figures of a synthetic table, SDNist's demographic score.  Does not belong here:
-which columns and bins (tables.py), the metrics themselves (tasks/metrics/), running methods (compare.py).
-"""
+"""The tables of the comparison as every method gets them, and the metrics of what the methods make."""
 
 from __future__ import annotations
 
@@ -15,15 +11,15 @@ from numpy.typing import NDArray
 
 from benchmarks.accuracy import rows_of
 from benchmarks.tables import LABELS, table_spec
-from data_contracts.domain import Clique, Domain, code_dtype
-from tasks.codecs import plan
-from tasks.kernels.counting import CodeTable
-from tasks.methods.base import PipelineSettings, Task
-from tasks.metrics.classification import majority_error, split, svm_error
-from tasks.metrics.k_marginal import k_marginal_score
-from tasks.metrics.marginal_distance import all_cliques, mean_l1, random_cliques
-from tasks.metrics.range_queries import RangeQuery, privsyn_queries, range_query_error
-from tasks.privacy.noise import SeededNoise
+from privsyn.comparison.method import MethodSettings, Trial
+from privsyn.data_contracts.domain import Clique, Domain, code_dtype
+from privsyn.tasks.codecs import plan
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.classification import majority_error, split, svm_error
+from privsyn.tasks.metrics.k_marginal import k_marginal_score
+from privsyn.tasks.metrics.marginal_distance import all_cliques, mean_l1, random_cliques
+from privsyn.tasks.metrics.range_queries import RangeQuery, privsyn_queries, range_query_error
+from privsyn.tasks.privacy.noise import SeededNoise
 
 DELTA = 1e-9
 HOLDOUT_SHARE, SPLIT_SEED = 0.2, 0
@@ -45,15 +41,15 @@ class Given:
     pairs: list[Clique]
     triples: list[Clique]
     queries: tuple[RangeQuery, ...]
-    settings: PipelineSettings = field(default_factory=PipelineSettings)
+    settings: MethodSettings = field(default_factory=MethodSettings)
     in_order: Mapping[str, int] = field(default_factory=dict)
 
-    def task(self, epsilon: float, seed: int, rows: CodeTable | None = None) -> Task:
-        """The task of every method; ``rows`` in place of the training rows, for a warm-up."""
+    def trial(self, epsilon: float, seed: int, rows: CodeTable | None = None) -> Trial:
+        """The trial of every method; ``rows`` in place of the training rows, for a warm-up."""
         domain = self.train.domain
         bins = {a: np.arange(n, dtype=np.int32) for a, n in zip(domain.attributes, domain.sizes, strict=True)}
         noise = SeededNoise(seed)
-        return Task(
+        return Trial(
             rows or self.train,
             bins,
             epsilon,
@@ -72,7 +68,7 @@ def given(name: str) -> Given:
     """The table by the public rule, split by a public seed; SUBSET has no hold-out."""
     source = "national2019" if name == SUBSET else name
     spec, rows = table_spec(source), rows_of(source).bins
-    settings, in_order = PipelineSettings.of(spec), plan(spec).in_order
+    settings, in_order = MethodSettings.of(spec), plan(spec).in_order
     train, holdout = (only(rows, DEMOGRAPHIC), None) if name == SUBSET else split(rows, HOLDOUT_SHARE, SPLIT_SEED)
     triples = random_cliques(train.domain, 3, TRIPLES, 0)
     queries = privsyn_queries(train.domain)

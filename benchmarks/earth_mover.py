@@ -1,9 +1,4 @@
-"""Time and memory of the earth mover cost on a marginal of 580,464 cells: `python -m benchmarks.earth_mover`.
-
-Belongs here: a made-up marginal of month x neighborhood x incident type (12 x 278 x 174, mostly empty, as in the MGD
-paper's section 5.3), two tables drawn from it, and the measurement, one process a case.  Does not belong here: any
-real data.
-"""
+"""Time and memory of the earth mover cost on a marginal of 580,464 cells: `python -m benchmarks.earth_mover`."""
 
 from __future__ import annotations
 
@@ -16,8 +11,8 @@ from math import inf
 import numpy as np
 
 from benchmarks.memory import memory_mb
-from tasks.metrics.earth_mover import Axis, aemc
-from tasks.metrics.generalization import default_hierarchy
+from privsyn.tasks.metrics.earth_mover import Axis, aemc
+from privsyn.tasks.metrics.generalization import default_hierarchy
 
 SHAPE = (12, 278, 174)
 RECORDS = 1_000_000

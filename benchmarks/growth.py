@@ -1,8 +1,5 @@
 """How time and memory grow with rows, columns and marginals: ``python -m benchmarks.growth [--quick]``.
 
-Belongs here: the sizes, one process a release, the fitted exponents, the plot and the tables of benchmarks/README.md.
-Does not belong here: ratios against a yardstick (bench.py), releases as a user starts them (whole_release.py).
-
 A release here is all steps with release noise, contract checks, files and ledger, without Prefect.  Its time is that of
 the CPU in all threads, which depends less than wall time on what else the computer does.  Its memory is the process's
 own peak less what it took before the release began: imports, the contract checks and the kernels.
@@ -28,11 +25,12 @@ from benchmarks.census_like import census_like
 from benchmarks.memory import memory_mb
 from benchmarks.tables import FOLDER, table_spec
 from benchmarks.whole_release import census_spec
-from data_contracts.spec import ReleaseSpec, Synthesis
-from flows.direct import release_directly
-from flows.settings import Settings
-from tasks.kernels.counting import CodeTable
-from tasks.synthesize import synthesize
+from privsyn.api import release_in_process
+from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.settings import Settings
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.synthesize import synthesize
 
 README = Path(__file__).with_name("README.md")
 PICTURE = README.parents[1] / "docs" / "img" / "growth.png"
@@ -60,7 +58,7 @@ def released(spec: ReleaseSpec, folder: Path) -> tuple[float, float, int, int]:
     """Wall and CPU seconds of a release into ``folder``, its rows, and the marginals it measured."""
     settings = Settings(out=folder / "out", ledger=str(folder / "ledger.sqlite"))
     start, used = time.perf_counter(), time.process_time()
-    summary = release_directly(spec, settings)
+    summary = release_in_process(spec, settings)
     seconds, cpu = time.perf_counter() - start, time.process_time() - used
     receipts = Path(summary.released) / "marginals" / "measured_receipts.parquet"
     return seconds, cpu, summary.rows, pq.ParquetFile(receipts).metadata.num_rows

@@ -1,7 +1,6 @@
 """The memory of this very process.
 
-Belongs here: reading it from the system.  Does not belong here: the memory of a command (whole_release.py).  The usual
-figure (``ru_maxrss``) also counts the process that started this one; these do not.
+The usual figure (``ru_maxrss``) also counts the process that started this one; these do not.
 """
 
 from __future__ import annotations

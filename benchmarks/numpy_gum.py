@@ -1,8 +1,4 @@
-"""GUM in plain numpy, as one would first write it: the yardstick for tasks/synthesize.py.
-
-Belongs here: one visit of one marginal, vectorised.  Does not belong here: anything that
-a release uses.
-"""
+"""GUM in plain numpy, as one would first write it: the yardstick for tasks/synthesize.py."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """The peers as methods: each runs in a process, and an environment, of its own.
 
-Belongs here: the peers' names and sources, where their environments lie, and the hand-over of codes.  Does not belong
-here: the calls of their packages (peers_worker.py), limits (peers_limits.py), metrics (compare.py).
-
 A peer gets the training rows in codes of the public bins with the public number of codes of each column, epsilon,
 delta and a seed, and gives rows of such codes back.  Its environment is ``.venv-peers/NAME`` (``make peers``).
 """
@@ -20,9 +17,9 @@ import numpy as np
 
 from benchmarks.peers_limits import Limits, Watched, watch
 from benchmarks.peers_worker import NOT_INSTALLED
-from data_contracts.domain import Domain, code_dtype
-from tasks.kernels.counting import CodeTable
-from tasks.methods.base import Made, Method, Task
+from privsyn.comparison.method import Method, MethodResult, Trial
+from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.tasks.kernels.counting import CodeTable
 
 HERE = Path(__file__).parent
 ENVIRONMENTS = HERE.parent / ".venv-peers"
@@ -73,7 +70,7 @@ class Peer:
         found = sorted(self.python.parents[1].glob(f"lib/python*/site-packages/{name}-*.dist-info"))
         return found[-1].name.removesuffix(".dist-info").rpartition("-")[2] if found else ""
 
-    def run(self, task: Task, limits: Limits = LIMITS) -> tuple[Made, Used]:
+    def run(self, trial: Trial, limits: Limits = LIMITS) -> tuple[MethodResult, Used]:
         """Make a table.
 
         ImportError: not installed; TimeoutError, MemoryError: stopped at a limit, the message says what it had used;
@@ -83,15 +80,15 @@ class Peer:
             raise ImportError(f"{self.name} is not installed: call `make peers`")
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            _write(task, folder)
+            _write(trial, folder)
             command = [str(self.python), str(HERE / "peers_worker.py"), self.name, str(folder)]
             environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": "", "PRIVSYN_CORE_DATA_ROOT": str(folder)}
             watched = watch(command, limits, environment, folder / "log")
             self._check(watched)
             spent = json.loads((folder / "made.json").read_text(encoding="utf-8"))
             with np.load(folder / "made.npz") as made:
-                table = self._table(made["codes"], task.bins)
-        return Made(table), Used(spent["wall"], spent["cpu"], watched.peak_mb)
+                table = self._table(made["codes"], trial.bins)
+        return MethodResult(table), Used(spent["wall"], spent["cpu"], watched.peak_mb)
 
     def _check(self, watched: Watched) -> None:
         used = f"{watched.wall:.0f} s, {watched.cpu:.0f} CPU s, {watched.peak_mb:.0f} MB"
@@ -116,16 +113,16 @@ class Peer:
 
     def method(self) -> Method:
         """The peer as an entry of a registry of methods."""
-        run: Callable[[Task], Made] = lambda task: self.run(task)[0]  # noqa: E731
+        run: Callable[[Trial], MethodResult] = lambda trial: self.run(trial)[0]  # noqa: E731
         return Method(self.name, self.title, self.description, f"{self.package} {self.version}".strip(), run)
 
 
-def _write(task: Task, folder: Path) -> None:
+def _write(trial: Trial, folder: Path) -> None:
     """The training rows in codes of the public bins, and the request, for the worker."""
-    rows = task.to_bins(task.rows)
+    rows = trial.to_bins(trial.rows)
     codes = np.stack([c.astype(np.int32) for c in rows.columns], axis=1)
     np.savez(folder / "real.npz", codes=codes, sizes=np.array(rows.domain.sizes, np.int64))
-    request = {"epsilon": task.epsilon, "delta": task.delta, "seed": task.seed}
+    request = {"epsilon": trial.epsilon, "delta": trial.delta, "seed": trial.seed}
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
 
 

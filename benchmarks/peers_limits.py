@@ -1,7 +1,6 @@
 """A child process under limits: so much time, so much memory, then it is stopped.
 
-Belongs here: starting, watching and stopping one child with everything it started, and what it used.  Does not belong
-here: what the child does (peers_worker.py), which limits a comparison has (compare.py).  Needs Linux's /proc.
+Needs Linux's /proc.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """One run of one peer, in the peer's own environment: ``python peers_worker.py PEER FOLDER``.
 
-Belongs here: the call of each package, with the settings that docs/results.md names.  Does not belong here: anything
-of this project (the packages' pins conflict with it, so nothing of it is installed here), limits, metrics.
-
 FOLDER holds ``request.json`` (epsilon, delta, seed) and ``real.npz`` (codes: int32, rows x columns; sizes: the public
 number of codes of each column).  It gets ``made.npz`` (codes) and ``made.json`` (wall and CPU seconds of the peer's
 own work, imports left out).  Exit code 3: the peer is not installed.

@@ -1,8 +1,7 @@
 """The paper's comparisons on UCI Adult: ``python -m benchmarks.results [--seeds N]``, or ``make results``.
 
-Belongs here: which methods are compared, the shapes of the paper's Figures 5 and 6 as checks, and the generated part of
-docs/results.md with its pictures.  Does not belong here: the comparison itself (flows/comparison/compare.py).  The
-table is public and the noise is seeded: nothing here is a release, and what it says of the real rows may be shown.
+The table is public and the noise is seeded: nothing here is a release, and what it says of the real rows may be
+shown.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from pathlib import Path
 from scipy.stats import t
 
 from benchmarks.accuracy import TABLES
-from data_contracts.comparison import Comparison, MethodRun
-from data_contracts.evaluation_spec import EvaluationSpec
-from flows.comparison.compare import CompareRequest, run_all
-from flows.comparison.plot import picture
-from flows.comparison.view import SECONDS, markdown_methods, markdown_table
-from flows.spec.file import load_spec, override
-from tasks.methods.registry import METHODS
+from privsyn.comparison.compare_methods import CompareRequest, run_all
+from privsyn.comparison.methods import METHODS
+from privsyn.comparison.plot import picture
+from privsyn.comparison.result_tables import SECONDS, markdown_methods, markdown_table
+from privsyn.data_contracts.comparison_results import Comparison, MethodRun
+from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.spec.spec_file import load_spec, override
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "results.md"

@@ -1,8 +1,5 @@
 """Releases of tables larger than memory: ``python -m benchmarks.scale [--rows N] [--engine dask] [--out ROWS]``.
 
-Belongs here: the generator of the table, chunk by chunk, and CPU time and peak memory of every step of one release.
-Does not belong here: growth over several sizes (growth.py), accuracy of shards (shards.py).
-
 The table lies in a temporary folder and is deleted afterwards, as is all that the release writes (about four times the
 table's own size).  Time is CPU time in all threads and, with Dask, all workers; memory is this process's own peak in
 the step, imports included, and that of its largest child.
@@ -17,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,14 +25,15 @@ import pyarrow.parquet as pq
 from benchmarks.census_like import census_like
 from benchmarks.memory import memory_mb
 from benchmarks.whole_release import census_spec
-from data_contracts.spec import ReleaseSpec
-from flows.preflight import open_run
-from flows.publish import publish
-from flows.settings import Settings
-from flows.shell import StepRefs
-from flows.step import Step
-from flows.wiring import release_steps
-from tasks.kernels.counting import CodeTable
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.mechanisms.release_job import release_job
+from privsyn.publish.folder import publish
+from privsyn.run.execute import StepRefs
+from privsyn.run.open_run import open_run
+from privsyn.run.runner import run_steps
+from privsyn.run.step import Step
+from privsyn.settings import Settings
+from privsyn.tasks.kernels.counting import CodeTable
 
 ROWS, COLUMNS, CHUNK = 100_000_000, 20, 1_000_000
 OUT_ROWS = 1_000_000
@@ -86,15 +84,15 @@ def release_costs(spec: ReleaseSpec, folder: Path) -> list[Cost]:
     """What each step of a release of ``spec`` costs; everything before the first step counts as ``preflight``."""
     found: list[Cost] = []
     settings = Settings(out=folder / "out", ledger=str(folder / "ledger.sqlite"))
-    opening = open_run(spec, settings, fresh=False, report=lambda step, done, total: None)
+    opening = open_run(spec, settings, fresh=False, report=lambda step, done, total: None, job=release_job(spec))
     with measured("preflight", found):
         run = opening.__enter__()
 
-    def step(step: Step, *inputs: StepRefs) -> StepRefs:
+    def execute(step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
         with measured(step.name, found):
-            return run.shell.execute(step, {refs.step: refs for refs in inputs})
+            return run.shell.execute(step, inputs)
 
-    refs = release_steps(step)
+    refs = run_steps(run.shell.steps, execute)
     with measured("publish", found):
         publish(run, refs)
     opening.__exit__(None, None, None)
@@ -138,9 +136,8 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = Path(name)
-        made = write_table(folder, arguments.rows)
-        content = {**json.loads(made.model_dump_json(exclude_defaults=True))}
-        content["synthesis"] = {"rows": arguments.out or "auto"}
+        made = write_table(folder, arguments.rows).with_rows(rows=arguments.out or "auto")
+        content = json.loads(made.model_dump_json(exclude_defaults=True))
         content |= {"engine": {"kind": arguments.engine}} if arguments.engine != "local" else {}
         (folder / "spec.json").write_text(json.dumps(content), encoding="utf-8")
         command = [sys.executable, "-m", "benchmarks.scale", "--one", str(folder / "spec.json")]

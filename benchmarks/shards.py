@@ -1,8 +1,5 @@
 """What shards cost in accuracy: ``python -m benchmarks.shards [--rows N] [--shards 1 2 5 10 ...]``.
 
-Belongs here: one release's consistent marginals, synthesized at once and in shards, against these marginals and against
-the private table.  Does not belong here: memory and time of whole releases (scale.py).
-
 The release is real (epsilon 1), so the marginals hold noise; distances are L1 between shares, 0 to 2.
 """
 
@@ -20,14 +17,14 @@ import pyarrow.parquet as pq
 
 from benchmarks.census_like import census_like
 from benchmarks.whole_release import census_spec
-from data_contracts.domain import Domain
-from data_contracts.spec import Synthesis
-from flows.direct import release_directly
-from flows.settings import Settings
-from tasks import append_attributes, compress_domain, marginals, shards, synthesize
-from tasks.compress_domain import Recode
-from tasks.kernels.counting import CodeTable, count_all
-from tasks.marginals import Marginal
+from privsyn.api import release_in_process
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.settings import Settings
+from privsyn.tasks import append_attributes, compress_domain, marginals, shards, synthesize
+from privsyn.tasks.compress_domain import Recode
+from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.marginals import Marginal
 
 ROWS, COLUMNS, SHARDS = 1_000_000, 20, (1, 2, 5, 10, 20, 50, 100)
 
@@ -36,8 +33,8 @@ def released(table: CodeTable, folder: Path) -> tuple[Recode, list[Marginal]]:
     """The recoding and the consistent marginals of a release of the table."""
     pq.write_table(table.to_arrow(), folder / "table.parquet")
     spec = census_spec(table.domain, str(folder / "table.parquet"))
-    spec = spec.model_copy(update={"synthesis": Synthesis(rows=1_000)})
-    summary = release_directly(spec, Settings(out=folder / "out", ledger=str(folder / "ledger.sqlite")))
+    spec = spec.with_rows(rows=1_000)
+    summary = release_in_process(spec, Settings(out=folder / "out", ledger=str(folder / "ledger.sqlite")))
     place = Path(summary.released) / "marginals"
     recode = compress_domain.recode_from_table(pq.read_table(place / "recode.parquet"))
     domain = compress_domain.coarse_domain(recode)

@@ -1,7 +1,7 @@
 """The public tables that accuracy is measured on: one spec each, by one rule, from the table's own dictionary.
 
-Belongs here: which tables, and the rule.  Does not belong here: methods, metrics.  The tables lie beside the project
-where they are present (NAME.parquet with NAME.json: kind, bounds and values of every column); nothing needs them.
+The tables lie beside the project where they are present (NAME.parquet with NAME.json: kind, bounds and values of
+every column); nothing needs them.
 
 The rule: a categorical column with at most MAX_VALUES listed values keeps them (numbers and text alike as listed); one
 with more is dropped.  A numeric column has its listed bounds and BINS bins, or one bin a value if it has at most 64
@@ -15,7 +15,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from data_contracts.spec import ReleaseSpec
+from privsyn.data_contracts.release_spec import ReleaseSpec
 
 FOLDER = Path(__file__).parents[2] / "shared" / "data"
 MAX_VALUES = 300

@@ -1,8 +1,4 @@
-"""Whole releases, timed from outside as a user starts them: ``python -m benchmarks.whole_release [--quick]``.
-
-Belongs here: making the inputs, starting ``privsyn release``, its wall time and peak memory.  Does not
-belong here: the kernels against their yardsticks (bench.py).
-"""
+"""Whole releases, timed from outside as a user starts them: ``python -m benchmarks.whole_release [--quick]``."""
 
 from __future__ import annotations
 
@@ -19,11 +15,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from benchmarks.census_like import ATTRIBUTES, ROWS, census_domain, census_like
-from data_contracts.domain import Domain, code_dtype
-from data_contracts.spec import ReleaseSpec
-from flows.direct import release_directly
-from flows.settings import Settings
-from flows.spec.file import load_spec, override
+from privsyn.api import release_in_process
+from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.settings import Settings
+from privsyn.spec.spec_file import load_spec, override
 
 ADULT_SPEC = Path(__file__).parents[1] / "examples" / "adult.yaml"
 ADULT_DATA = Path(__file__).parents[2] / "shared" / "data" / "adult.parquet"
@@ -39,7 +35,7 @@ with open(sys.argv[1], "w") as file:
 sys.exit(os.waitstatus_to_exitcode(status))
 """
 """Starts a command and waits: the system counts a child's peak memory from the size of the process that starts it, so
-that one must be small.  This one takes about 10 MB.  A release's Prefect server counts only where it is the larger."""
+that one must be small.  This one takes about 10 MB."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,17 @@ def timed_command(arguments: list[str], folder: Path) -> Run:
     """Run ``privsyn`` with an own ledger and output folder under ``folder``; RuntimeError if it fails."""
     environment = {**os.environ, "PRIVSYN_LEDGER": str(folder / "ledger.sqlite"), "PRIVSYN_OUT": str(folder / "out")}
     figures = folder / "figures.json"
-    command = [sys.executable, "-S", "-c", LAUNCHER, str(figures), sys.executable, "-m", "flows.cli", *arguments]
+    command = [
+        sys.executable,
+        "-S",
+        "-c",
+        LAUNCHER,
+        str(figures),
+        sys.executable,
+        "-m",
+        "privsyn.flows.cli",
+        *arguments,
+    ]
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, env=environment, check=False)
     if done.returncode != 0:
         raise RuntimeError(done.stderr)
@@ -103,7 +109,7 @@ def warm_seconds(repeats: int = 5) -> tuple[float, float]:
         with tempfile.TemporaryDirectory() as name:
             settings = Settings(out=Path(name) / "out", ledger=str(Path(name) / "ledger.sqlite"))
             start, used = time.perf_counter(), time.process_time()
-            release_directly(spec, settings)
+            release_in_process(spec, settings)
             found.append((time.perf_counter() - start, time.process_time() - used))
     return min(wall for wall, _ in found[1:]), min(cpu for _, cpu in found[1:])
 

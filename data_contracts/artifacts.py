@@ -1,8 +1,4 @@
-"""References to artifacts: what steps hand each other instead of tables.
-
-Belongs here: zones, kinds of step and the small reference that Prefect may store and show.
-Does not belong here: reading and writing files (flows/storage/store.py).
-"""
+"""References to artifacts: what steps hand each other instead of tables."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The certificate and the manifest: what a release says of itself.
 
-Belongs here: the frozen models of both files, versioned.  Does not belong here: building them
-(flows/publish.py).  No path, no time, no exact count: everything in them is public.
+No path, no time, no exact count: everything in them is public.
 """
 
 from __future__ import annotations

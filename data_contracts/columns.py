@@ -1,9 +1,7 @@
 """The columns of a release spec: what is publicly known about each column of the private table.
 
-Belongs here: one frozen pydantic model a kind of column, its defaults and its own validation.
-Does not belong here: reading data (flows/source.py) and turning values into codes (tasks/codecs/).
-Every bound, value and bin comes from these models and never from the data: a domain read from the
-private table is itself a function of the private table.
+Every bound, value and bin comes from these models and never from the data: a domain read from the private table is
+itself a function of the private table.
 """
 
 from __future__ import annotations
@@ -20,8 +18,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema
 
-from data_contracts.form import Schema, explain
-from data_contracts.unicode import is_unicode
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.form import Schema, explain
+from privsyn.data_contracts.unicode import is_unicode
 
 MAX_CODES = 1_000_000
 """Most codes one column may have; keeps a typing error in the spec from asking for gigabytes."""
@@ -30,7 +29,7 @@ MAX_TEXT = 10_000
 """Most characters of a category's text."""
 
 MAX_EXACT_INTEGERS = 64
-"""An integer column with at most this many values gets one bin a value unless the spec says more."""
+"""An integer column with at most this many values gets one bin per value unless the spec says more."""
 
 DEFAULT_BINS = 32
 """Bins of a numeric column whose spec names neither ``bins`` nor ``edges``."""
@@ -38,18 +37,15 @@ DEFAULT_BINS = 32
 INTEGER_TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
-HALF_CHARACTER = "holds half a character (a lone surrogate), which no file can hold; write the whole character"
-
-
 @cache
 def _numeric(model: type[BaseModel]) -> frozenset[str]:
     """The fields that hold numbers, or lists or mappings of them, and no booleans."""
-    found = {name: set(_types(field.annotation)) for name, field in model.model_fields.items()}
-    return frozenset(name for name, parts in found.items() if parts & {int, float} and bool not in parts)
+    parts_of = {name: set(_types(field.annotation)) for name, field in model.model_fields.items()}
+    return frozenset(name for name, parts in parts_of.items() if parts & {int, float} and bool not in parts)
 
 
 def _types(annotation: Any) -> Iterator[Any]:
-    """The types that an annotation is made of; choices of a ``Literal`` are none."""
+    """The types that an annotation is made of; choices of a ``Literal`` are not types."""
     parts = () if get_origin(annotation) is Literal else get_args(annotation)
     yield from chain.from_iterable(map(_types, parts)) if parts else (annotation,)
 
@@ -70,7 +66,7 @@ class FrozenModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _no_boolean_is_a_number(cls, content: Any) -> Any:
-        """In a number's place the text `true`, which is refused there as any text is: true would become 1."""
+        """Turn a boolean in a number's place into text, which is refused there: otherwise true would become 1."""
         if not isinstance(content, Mapping):
             return content
         numeric = _numeric(cls)
@@ -80,7 +76,9 @@ class FrozenModel(BaseModel):
     @classmethod
     def _whole_characters(cls, value: Any) -> Any:
         if not is_unicode(value):
-            raise ValueError(HALF_CHARACTER)
+            raise FieldError(
+                "holds half a character (a lone surrogate), which no file can hold", "Write the whole character"
+            )
         return value
 
     @classmethod
@@ -119,16 +117,16 @@ class _Binned(_Nullable):
     def _check_edges(self) -> _Binned:
         edges = getattr(self, "edges", None)
         if edges is not None and self.bins is not None:
-            raise ValueError("give either `bins` or `edges`, not both")
+            raise FieldError("give either `bins` or `edges`, not both")
         values = self.edge_values()
         if edges is not None and len(values) < 2:
-            raise ValueError("`edges` must name both ends, `min` first and `max` last")
+            raise FieldError("`edges` must name both ends, `min` first and `max` last")
         if not all(0 < b - a < inf for a, b in pairwise(values)):  # so that NaN, from bounds too far apart, is refused
-            raise ValueError(self._bad_edges(values))
+            raise self._bad_edges(values)
         return self
 
-    def _bad_edges(self, values: tuple[float, ...]) -> str:
-        return "`edges` must be strictly ascending, `min` less than `max`, and no bin empty or endless"
+    def _bad_edges(self, values: tuple[float, ...]) -> FieldError:
+        return FieldError("`edges` must be strictly ascending, `min` less than `max`, and no bin empty or endless")
 
 
 class IntegerColumn(_Binned):
@@ -148,19 +146,21 @@ class IntegerColumn(_Binned):
     @model_validator(mode="after")
     def _check_bounds(self) -> IntegerColumn:
         if self.min > self.max:
-            raise ValueError(f"`min` ({self.min}) is greater than `max` ({self.max}); swap them")
+            raise FieldError(f"`min` ({self.min}) is greater than `max` ({self.max})", "Swap them")
         if self.edges is not None and (self.edges[:1] != (self.min,) or self.edges[-1:] != (self.max,)):
-            raise ValueError("`edges` must start at `min` and end at `max`")
+            raise FieldError("`edges` must start at `min` and end at `max`")
         bits = int(self.type.lstrip("uint"))
         low, high = (0, 2**bits - 1) if self.type.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
         if self.min < low or self.max > high:
-            raise ValueError(f"`type: {self.type}` cannot hold every value from {self.min} to {self.max}")
+            raise FieldError(f"`type: {self.type}` cannot hold every value from {self.min} to {self.max}")
         return self
 
-    def _bad_edges(self, values: tuple[float, ...]) -> str:
+    def _bad_edges(self, values: tuple[float, ...]) -> FieldError:
         """Above 2^53 a float is no longer every integer: a top bin of this one integer would have no end."""
         if self.max == 2**53 and values[-2] == values[-1]:
-            return f"`max` ({self.max}) is too large for a bin of its own; write at most {2**53 - 1}, or fewer bins"
+            return FieldError(
+                f"`max` ({self.max}) is too large for a bin of its own", f"Write at most {2**53 - 1}, or fewer bins"
+            )
         return super()._bad_edges(values)
 
     def edge_values(self) -> tuple[float, ...]:
@@ -193,14 +193,14 @@ class NumberColumn(_Binned):
     @model_validator(mode="after")
     def _check_bounds(self) -> NumberColumn:
         if not self.min < self.max:
-            raise ValueError(f"`min` ({self.min}) must be less than `max` ({self.max})")
+            raise FieldError(f"`min` ({self.min}) must be less than `max` ({self.max})")
         if self.edges is not None and (self.edges[:1] != (self.min,) or self.edges[-1:] != (self.max,)):
-            raise ValueError("`edges` must start at `min` and end at `max`")
+            raise FieldError("`edges` must start at `min` and end at `max`")
         low, high = self.storable_bounds()
         if not -inf < low < high < inf:
-            raise ValueError(
-                f"`type: {self.type}` cannot hold the numbers from {self.min} to {self.max}; "
-                "correct the bounds or write `type: float64`"
+            raise FieldError(
+                f"`type: {self.type}` cannot hold the numbers from {self.min} to {self.max}",
+                "Correct the bounds or write `type: float64`",
             )
         return self
 
@@ -247,20 +247,22 @@ class DatetimeColumn(_Binned):
         if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
             return dt.datetime(value.year, value.month, value.day)
         if not isinstance(value, dt.datetime) and not (isinstance(value, str) and _DATE.match(value)):
-            raise ValueError("write a date or moment such as 2010-01-31 or 2010-01-31 08:30:00; a number is neither")
+            raise FieldError(
+                "is not a date or moment", "Write one such as 2010-01-31 or 2010-01-31 08:30:00; a number is neither"
+            )
         return value
 
     @field_validator("min", "max", mode="after")
     @classmethod
     def _without_zone(cls, value: dt.datetime) -> dt.datetime:
         if value.tzinfo is not None:
-            raise ValueError("it must be without a time zone; convert it to the data's own zone")
+            raise FieldError("must be without a time zone", "Convert it to the data's own zone")
         return value
 
     @model_validator(mode="after")
     def _check_bounds(self) -> DatetimeColumn:
         if not self.min < self.max:
-            raise ValueError(f"`min` ({self.min}) must be before `max` ({self.max})")
+            raise FieldError(f"`min` ({self.min}) must be before `max` ({self.max})")
         return self
 
     def edge_values(self) -> tuple[float, ...]:
@@ -298,22 +300,24 @@ class CategoricalColumn(_Nullable):
     def _check_values(cls, values: tuple[CategoryValue, ...]) -> tuple[CategoryValue, ...]:
         kinds = {type(v) for v in values}
         if len(kinds) > 1 and kinds != {int, float}:
-            raise ValueError("`values` must all be of one type; put quotation marks around those meant as text")
+            raise FieldError("`values` must all be of one type", "Put quotation marks around those meant as text")
         if any(isinstance(v, str) and len(v) > MAX_TEXT for v in values):
-            raise ValueError(f"texts in `values` have at most {MAX_TEXT:,} characters; shorten or drop the longer ones")
+            raise FieldError(
+                f"texts in `values` have at most {MAX_TEXT:,} characters", "Shorten or drop the longer ones"
+            )
         if any(type(v) is int and abs(v) > 2**53 for v in values):
-            raise ValueError("numbers in `values` must lie within 2**53 of zero; put quotation marks around codes")
+            raise FieldError("numbers in `values` must lie within 2**53 of zero", "Put quotation marks around codes")
         if kinds == {int, float}:
             values = tuple(float(v) for v in values)
         if len(set(values)) != len(values):
             twice = next(v for i, v in enumerate(values) if v in values[:i])
-            raise ValueError(f"`values` names {twice!r} twice; remove one")
+            raise FieldError(f"`values` names {twice!r} twice", "Remove one")
         return values
 
     @model_validator(mode="after")
     def _check_other(self) -> CategoricalColumn:
         if self.unlisted == "other" and not isinstance(self.values[0], str):
-            raise ValueError("`unlisted: other` needs text values; use `unlisted: null`")
+            raise FieldError("`unlisted: other` needs text values", "Use `unlisted: null`")
         return self
 
     @property

@@ -1,8 +1,4 @@
-"""The domain: which attributes there are and how many codes each has.
-
-Belongs here: sizes, shapes and flat cell indices.  Does not belong here: where the codes come from
-(tasks/codecs/) and any count.
-"""
+"""The domain: which attributes there are and how many codes each has."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ class Domain:
     sizes: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        """Refuse mismatched lengths, repeated names and empty domains (ValueError)."""
+        """Raises ValueError for mismatched lengths, repeated names, and attributes without codes."""
         if len(self.attributes) != len(self.sizes):
             raise ValueError("attributes and sizes differ in length")
         if len(set(self.attributes)) != len(self.attributes):
@@ -40,11 +36,11 @@ class Domain:
         return cls(tuple(sizes), tuple(int(s) for s in sizes.values()))
 
     def size(self, attribute: str) -> int:
-        """Number of codes of ``attribute``; KeyError if unknown."""
+        """Number of codes of ``attribute``; raises KeyError if unknown."""
         return self._size_of[attribute]  # type: ignore[attr-defined]
 
     def index(self, attribute: str) -> int:
-        """Position of ``attribute``; KeyError if unknown."""
+        """Position of ``attribute``; raises KeyError if unknown."""
         return self._index_of[attribute]  # type: ignore[attr-defined]
 
     def shape(self, clique: Iterable[str]) -> tuple[int, ...]:

@@ -1,8 +1,6 @@
-"""What an evaluation is asked for: which label, which groups, how many queries.
+"""The settings of an evaluation: which label, which groups, how many queries.
 
-Belongs here: fields, defaults and validation that needs nothing but the settings themselves.  Does not belong here:
-results (evaluation.py), the metrics (tasks/metrics/).  No default looks at data: ``auto`` choices follow from the
-public spec.
+No default looks at data: ``auto`` choices follow from the public spec.
 """
 
 from __future__ import annotations
@@ -10,10 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, field_validator
 
-from data_contracts.columns import FrozenModel
-from data_contracts.mgd_spec import MgdSpec
+from privsyn.data_contracts.columns import FrozenModel
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.mgd_spec import MgdSpec
 
 
 class IncomeColumns(FrozenModel):
@@ -29,7 +28,8 @@ class IncomeColumns(FrozenModel):
 
 
 class PieColumns(FrozenModel):
-    """The three columns of NIST 2020's pie-chart metric (sprint 1): one pie a place and time, its slices the kinds."""
+    """The three columns of NIST 2020's pie-chart metric (sprint 1): one pie per place and time, its slices the
+    kinds."""
 
     place: str = Field(description="Column of the places (the challenge: neighborhood).")
     time: str = Field(description="Column of the times (the challenge: month).")
@@ -37,7 +37,7 @@ class PieColumns(FrozenModel):
 
 
 class EvaluationSpec(FrozenModel):
-    """Everything an evaluation may be told; all of it has defaults."""
+    """All settings of an evaluation; each has a default."""
 
     seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the random queries, schemas and subsamples.")
     labels: tuple[str, ...] | Literal["auto"] = Field(
@@ -64,11 +64,8 @@ class EvaluationSpec(FrozenModel):
 
     @field_validator("labels", "groups")
     @classmethod
-    def _each_once(
-        cls, columns: tuple[str, ...] | Literal["auto"], info: ValidationInfo
-    ) -> tuple[str, ...] | Literal["auto"]:
+    def _each_once(cls, columns: tuple[str, ...] | Literal["auto"]) -> tuple[str, ...] | Literal["auto"]:
         repeated = [c for c, times in Counter(columns if isinstance(columns, tuple) else ()).items() if times > 1]
         if repeated:
-            option = " (--label on the command line)" if info.field_name == "labels" else ""
-            raise ValueError(f"names the column {repeated[0]!r} more than once{option}")
+            raise FieldError(f"names the column {repeated[0]!r} more than once")
         return columns

@@ -1,7 +1,4 @@
-"""How the spec shows itself in a run form: limits in words, and fields that are left to the preset.
-
-Belongs here: what is said of a field in the JSON schema that a form is made from.  Does not belong here: the fields,
-their limits and defaults (spec.py, columns.py); whoever makes the form.
+"""How a run form shows the spec: limits in words, fields that are left to the preset, and one object for a choice.
 
 A form shows titles, descriptions, choices and defaults, seldom limits, and sends every default that it shows.  So
 limits are said in words too; and a field whose default depends on the preset is shown empty, with its values in words,
@@ -11,7 +8,7 @@ or the form would overrule the preset without anyone having asked for it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 Schema = dict[str, Any]
@@ -37,8 +34,13 @@ def explain(fields: Mapping[str, Schema]) -> None:
 
 
 def leave_to_preset(field: Schema, default: Any, preset: str, value: Any) -> None:
-    """Show a property empty, in place: left so, the preset decides.  ``value``: what ``preset`` says instead."""
+    """Show a property empty, in place; if it stays empty, the preset decides.
+
+    ``value``: what ``preset`` says instead of ``default``, which may be the same.
+    """
     field.pop("default", None)
+    if "anyOf" in field:  # a constant that stands first is shown, and sent
+        field["anyOf"].sort(key=lambda each: "const" in each)
     if field.get("type") == "boolean":  # a switch cannot be empty; a list of two can
         field["enum"] = [True, False]
         del field["type"]
@@ -46,6 +48,37 @@ def leave_to_preset(field: Schema, default: Any, preset: str, value: Any) -> Non
         _say(field, f"Empty: {_written(default)}.")
     else:
         _say(field, f"Empty: {_written(default)}; with the preset `{preset}`, {_written(value)}.")
+
+
+def one_object(field: Schema, resolve: Callable[[Schema], Schema]) -> None:
+    """Show a choice of models that have ``name`` for discriminator as one object with all their properties, in place.
+
+    Prefect's form takes an object for that of several which has most of its properties, whatever their values say, so
+    models that share properties cannot stand beside each other in it.  Here the name is a list to choose from, and each
+    property says which models have it.  ``if`` and ``else``, which the form passes over, keep each model's own rules
+    for everything that reads the whole schema.  ``resolve``: a schema for a reference to it.  The models' properties
+    show no default (``leave_to_preset``).
+    """
+    choices = {resolve(each)["properties"]["name"]["const"]: each for each in field.pop("oneOf")}
+    first = next(iter(choices))
+    for gone in ("default", "discriminator"):
+        field.pop(gone, None)
+    name: Schema = {"type": "string", "enum": list(choices), "title": "Name"}
+    properties: Schema = {}
+    for choice, each in choices.items():
+        for part, inner in resolve(each)["properties"].items():
+            properties.setdefault(part, dict(inner))
+        _say(name, f"{_written(choice)}: {resolve(each)['properties']['name'].get('description', '')}")
+    _say(name, f"Empty: {_written(first)}.")
+    for part, inner in properties.items():
+        having = [choice for choice, each in choices.items() if part in resolve(each)["properties"]]
+        if len(having) < len(choices):
+            inner["description"] = f"{' and '.join(map(_written, having))}: {inner.get('description', '')}"
+    rules: Schema = choices[first]
+    for other in list(choices)[1:]:
+        named = {"properties": {"name": {"const": other}}, "required": ["name"]}
+        rules = {"if": named, "then": choices[other], "else": rules}
+    field |= {"type": "object", "properties": {**properties, "name": name}, "additionalProperties": False, **rules}
 
 
 def limits_in_words(field: Mapping[str, Any]) -> str:

@@ -1,9 +1,4 @@
-"""MGD's configuration: generalization hierarchies and target marginals (MGD paper, section 4.3).
-
-Belongs here: what a person may configure, and the checks that need nothing but the configuration itself.  Does not
-belong here: checks against a table's columns (tasks/metrics/generalization.py and mgd.py), distances and costs
-(tasks/metrics/).
-"""
+"""MGD's configuration: generalization hierarchies and target marginals (MGD paper, section 4.3)."""
 
 from __future__ import annotations
 
@@ -12,24 +7,22 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import TypeAliasType
 
-from data_contracts.columns import FrozenModel
-
-INFINITE = "infinite"
-"""The attribute weight that forbids moves between different values; a word, because JSON has no infinity."""
+from privsyn.data_contracts.columns import FrozenModel
+from privsyn.data_contracts.field_error import FieldError
 
 Tree = TypeAliasType("Tree", "dict[str, Tree] | list[str]")
 """A generalization hierarchy below its root: a list of leaf labels, or named groups that hold trees themselves."""
 
 
 def tree_depth(tree: Tree) -> int:
-    """Level of the leaves, 1 for a plain list; ValueError if leaves lie at several depths or a group is empty."""
+    """Level of the leaves, 1 for a plain list; FieldError if leaves lie at several depths or a group is empty."""
     if not tree:
-        raise ValueError("a hierarchy has an empty group; give it labels or leave it out")
+        raise FieldError("a hierarchy has an empty group", "Give it labels or leave it out")
     if isinstance(tree, list):
         return 1
     depths = {tree_depth(child) for child in tree.values()}
     if len(depths) > 1:
-        raise ValueError("all leaves of a hierarchy must lie at the same depth; nest every label equally deep")
+        raise FieldError("all leaves of a hierarchy must lie at the same depth", "Nest every label equally deep")
     return 1 + depths.pop()
 
 
@@ -81,23 +74,25 @@ class TargetMarginal(FrozenModel):
     @model_validator(mode="after")
     def _check(self) -> TargetMarginal:
         if len(set(self.attributes)) != len(self.attributes):
-            raise ValueError("`attributes` names a column twice; name each once")
+            raise FieldError("`attributes` names a column twice", "Name each once")
         for field in ("levels", "weights"):
             for name in getattr(self, field):
                 if name not in self.attributes:
-                    raise ValueError(f"`{field}` names {name!r}, which is not in `attributes`; add it there or drop it")
+                    raise FieldError(
+                        f"`{field}` names {name!r}, which is not in `attributes`", "Add it there or drop it"
+                    )
         if any(level < 0 for level in self.levels.values()):
-            raise ValueError("`levels` must be 0 (the root) or more")
+            raise FieldError("`levels` must be 0 (the root) or more")
         if self.weights:
             self._check_weights()
         return self
 
     def _check_weights(self) -> None:
         if set(self.weights) != set(self.attributes):
-            raise ValueError("`weights` must name every column of the marginal, or none")
+            raise FieldError("`weights` must name every column of the marginal, or none")
         finite = [w for w in self.weights.values() if not isinstance(w, str)]
         if any(not 0 <= w <= 1 for w in finite) or (finite and abs(sum(finite) - 1) > 1e-9):
-            raise ValueError("`weights` that are not `infinite` must lie in 0 to 1 and add up to 1")
+            raise FieldError("`weights` that are not `infinite` must lie in 0 to 1 and add up to 1")
 
 
 class MgdSpec(FrozenModel):
@@ -136,14 +131,14 @@ class MgdSpec(FrozenModel):
         for name, tree in self.hierarchies.items():
             try:
                 tree_depth(tree)
-            except ValueError as error:
-                raise ValueError(f"`hierarchies` of {name!r}: {error}") from None
+            except FieldError as error:
+                raise FieldError(f"`hierarchies` of {name!r}: {error.problem}", error.cure) from None
             leaves = tree_leaves(tree)
             if len(set(leaves)) != len(leaves):
-                raise ValueError(f"`hierarchies` of {name!r}: a label stands twice; name each once")
+                raise FieldError(f"`hierarchies` of {name!r}: a label stands twice", "Name each once")
         for name, sizes in self.bins_of_bins.items():
             if name in self.hierarchies:
-                raise ValueError(f"{name!r} stands in `hierarchies` and in `bins_of_bins`; give one of them")
+                raise FieldError(f"{name!r} stands in `hierarchies` and in `bins_of_bins`", "Give one of them")
             if any(size < 2 for size in sizes):
-                raise ValueError(f"`bins_of_bins` of {name!r}: every number must be 2 or more")
+                raise FieldError(f"`bins_of_bins` of {name!r}: every number must be 2 or more")
         return self

@@ -1,7 +1,6 @@
-"""What a publisher says of a release, and in which formats it is given away: public text, no part of the request.
+"""What a publisher says of a release, and in which formats it is given away: public text, not part of the request.
 
-Belongs here: the spec's fields that reach nothing but the released folder's words and file formats.  Does not belong
-here: anything that changes a table, its noise or its cost.  Changing one of these re-runs only the publishing.
+Changing one of these re-runs only the publishing.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from data_contracts.columns import FrozenModel
+from privsyn.data_contracts.columns import FrozenModel
+from privsyn.data_contracts.field_error import FieldError
 
 Format = Literal["parquet", "csv"]
 
@@ -63,40 +63,40 @@ class About(FrozenModel):
     @classmethod
     def _web(cls, value: str) -> str:
         if value and not _WEB.fullmatch(value):
-            raise ValueError("no web address; write one that begins with https:// or http://")
+            raise FieldError("is not a web address", "Write one that begins with https:// or http://")
         return value
 
     @field_validator("contact")
     @classmethod
     def _reachable(cls, value: str) -> str:
         if value and not (_WEB.fullmatch(value) or _MAIL.fullmatch(value)):
-            raise ValueError("neither a mail nor a web address; write name@example.org or https://example.org")
+            raise FieldError("is neither a mail nor a web address", "Write name@example.org or https://example.org")
         return value
 
     @field_validator("licence")
     @classmethod
     def _licence(cls, value: str) -> str:
         if value and not (_WEB.fullmatch(value) or _SPDX.fullmatch(value)):
-            raise ValueError("neither an SPDX identifier nor a web address; write, for example, CC-BY-4.0")
+            raise FieldError("is neither an SPDX identifier nor a web address", "Write, for example, CC-BY-4.0")
         return value
 
     @field_validator("keywords")
     @classmethod
     def _short(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if any(not word.strip() or len(word) > 100 for word in value):
-            raise ValueError("a keyword is empty or longer than 100 characters; shorten or drop it")
+            raise FieldError("a keyword is empty or longer than 100 characters", "Shorten or drop it")
         return value
 
     @field_validator("published", mode="before")
     @classmethod
     def _day(cls, value: object) -> object:
         if isinstance(value, dt.datetime) or not isinstance(value, dt.date | str | None):
-            raise ValueError("no day; write one such as 2026-11-21")
+            raise FieldError("is not a day", "Write one such as 2026-11-21")
         return value
 
 
 def checked_formats(formats: tuple[Format, ...]) -> tuple[Format, ...]:
-    """Each format once, Parquet first; ValueError where Parquet is not among them."""
+    """Each format once, Parquet first; FieldError where Parquet is not among them."""
     if "parquet" not in formats:
-        raise ValueError("`parquet` is missing; add it, since the other files are made from it")
+        raise FieldError("`parquet` is missing", "Add it, since the other files are made from it")
     return ("parquet", *(f for f in dict.fromkeys(formats) if f != "parquet"))

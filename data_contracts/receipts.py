@@ -1,8 +1,4 @@
-"""Queries and receipts: what a release step asks of the private rows and what that costs, exactly.
-
-Belongs here: the description of a noisy query and its exact price.  Does not belong here: drawing
-noise (tasks/privacy/noise.py), the composition to (epsilon, delta) (tasks/privacy/accountant.py).
-"""
+"""Queries and receipts: what a release step asks of the private rows and what that costs, exactly."""
 
 from __future__ import annotations
 
@@ -14,14 +10,14 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final, Literal
 
-from data_contracts.domain import Clique
+from privsyn.data_contracts.domain import Clique
 
 Pricing = Literal["zcdp", "gaussian"]
 """What a price rho = sensitivity^2 / (2 variance) is proved for, and hence which variance it counts.
 
-``zcdp``: sigma^2; rho-zCDP (Canonne, Kamath and Steinke 2020, Theorem 14; the paper's Theorem 3).  ``gaussian``:
-sigma^2 - SMOOTHING; sqrt(2 rho)-Gaussian DP but for tasks.privacy.gaussian_dp.LEAKED (docs/privacy.md), and so rho-zCDP
-all the more: the second price of the same noise is the higher one.
+``zcdp``: sigma^2; rho-zCDP (Canonne, Kamath and Steinke 2020, Theorem 14; the paper's Theorem 3). ``gaussian``:
+sigma^2 - SMOOTHING; sqrt(2 rho)-Gaussian DP but for privsyn.tasks.privacy.gaussian_dp.LEAKED (docs/privacy.md), and so
+rho-zCDP all the more: the second price of the same noise is the higher one.
 """
 
 SMOOTHING: Final = 3
@@ -45,7 +41,7 @@ class Query:
 
     @property
     def rho(self) -> Fraction:
-        """Exact price of the noise actually drawn; ValueError where the pricing has none for so small a sigma."""
+        """Exact price of the noise actually drawn; raises ValueError if the sigma is too small for the pricing."""
         return _price(self.sensitivity, self.sigma, self.pricing)
 
     def under(self, pricing: Pricing) -> Query:

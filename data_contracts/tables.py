@@ -1,10 +1,7 @@
-"""One contract object a table: its Arrow schema and the expectations that hold on it.
-
-Belongs here: what a table must look like, as data.  Does not belong here: running the expectations
-(flows/checks.py), reading or writing (flows/storage/store.py), making the tables (tasks/).
+"""One contract object per table: its Arrow schema and the expectations that hold on it.
 
 Two forms of contract.  A *long* table (noisy counts, receipts, scores, cliques ...) has a fixed Arrow
-schema and is checked row by row.  A *wide* table (code rows, synthetic rows) has one column an
+schema and is checked row by row.  A *wide* table (code rows, synthetic rows) has one column per
 attribute; it may be large, so it is checked through its *profile*: one small row per column and row
 group (smallest, largest, nulls, values outside the domain), made by :func:`profile_codes` and
 :func:`profile_values`.  The expectations then run on the profile, whatever the table's size.
@@ -19,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from data_contracts.artifacts import Zone
-from data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.artifacts import Zone
+from privsyn.data_contracts.domain import Domain, code_dtype
 
 
 @dataclass(frozen=True)
@@ -40,12 +37,12 @@ def _not_null(*columns: str) -> list[Expectation]:
 
 
 def _at_least(column: str, least: float, *, strict: bool = False) -> Expectation:
-    """No value below ``least``: said of the smallest one, which takes half the time of saying it of every one."""
+    """No value is below ``least``: the smallest one is checked, which takes half the time of checking every one."""
     return _expect("expect_column_min_to_be_between", column=column, min_value=least, strict_min=strict)
 
 
 def _all_true(column: str) -> Expectation:
-    """No value is false: said of the smallest one, as in :func:`_at_least`; nulls are told apart by another one."""
+    """No value is false: the smallest one is checked, as in :func:`_at_least`; another expectation covers nulls."""
     return _at_least(column, True)
 
 
@@ -97,7 +94,7 @@ def _wide(name: str, zone: Zone) -> TableContract:
 
 
 ENCODED_ROWS = _wide("encoded_rows", Zone.PRIVATE)
-"""Private rows as fine codes: one unsigned column an attribute, codes 0 .. size - 1."""
+"""Private rows as fine codes: one unsigned column per attribute, codes 0 .. size - 1."""
 
 RECODED_ROWS = _wide("recoded_rows", Zone.PRIVATE)
 """Private rows as coarse codes; the code ``size`` (one past the end) marks a filtered value."""
@@ -136,7 +133,7 @@ RECEIPTS = _long(
     _at_least("sensitivity", 1),
     _at_least("sigma", 0, strict=True),
 )
-"""One line a query: what was asked, the noise that was drawn, and its exact price (a fraction, as text)."""
+"""One line per query: what was asked, the noise that was drawn, and its exact price (a fraction, as text)."""
 
 RECODE = _long(
     "recode",
@@ -203,7 +200,7 @@ MARGINALS = _long(
     _expect("expect_column_values_to_be_unique", column="clique"),
     _at_least("sigma", 0),
 )
-"""Consistent marginals, one a row, counts in row-major order: first the one-way of every attribute in
+"""Consistent marginals, one per row, counts in row-major order: first the one-way of every attribute in
 domain order, then the measured cliques.  ``sigma`` is the noise that each cell was measured with."""
 
 SYNTHETIC_CODES = _wide("synthetic_codes", Zone.RELEASED)
@@ -211,16 +208,6 @@ SYNTHETIC_CODES = _wide("synthetic_codes", Zone.RELEASED)
 
 SYNTHETIC = _wide("synthetic", Zone.RELEASED)
 """Synthetic rows in the source's column order, names and types."""
-
-STAGES = _long(
-    "stages",
-    Zone.RELEASED,
-    [("stage", pa.string()), ("queries", pa.int64()), ("within_budget", pa.bool_()), ("budget_used", pa.bool_())],
-    _all_true("within_budget"),
-    _all_true("budget_used"),
-)
-"""What the shell checks before a release step may look: its receipts cost at most the stage's exact budget
-and, if it asks anything, no less than all of it but for rounding."""
 
 
 def code_schema(domain: Domain, *, padded: bool = False) -> pa.Schema:

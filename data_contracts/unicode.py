@@ -1,7 +1,6 @@
-"""Whether text can be written at all: half characters (lone surrogates) are in no file.
+"""Whether text can be written at all: no file can hold half characters (lone surrogates).
 
-Belongs here: that check, for the models of a spec and for names of files alike.  Does not belong here: what is said
-where it fails.  Nothing heavy is loaded: every command checks its paths.
+This module loads nothing heavy, because every command checks its paths with it.
 """
 
 from __future__ import annotations

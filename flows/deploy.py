@@ -1,22 +1,18 @@
-"""The bridge from a spec file to a deployment's parameters.
-
-Belongs here: the build step that deployments/prefect.yaml names, so that one YAML file serves the command
-line and the deployment.  Does not belong here: anything a run needs.
-"""
+"""The bridge from a spec file to a deployment's parameters."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from flows.spec.file import load_spec
+from privsyn.spec.spec_file import load_spec
 
 
 def read_spec(path: str) -> dict[str, Any]:
     """Prefect build step: ``{"spec": ...}``, the release spec in the file ``path`` as JSON.
 
-    ``data`` becomes absolute.  Fields at their defaults are left out: the run form fills them in, and the
-    columns, which it shows as JSON, stay short.  Raises RequestError where the spec is wrong.
+    ``data`` becomes absolute.  Fields at their defaults are left out: the run form fills them in, and the columns,
+    which it shows as JSON, stay short.  Raises RequestError if the spec is wrong.
     """
     spec = load_spec(Path(path))
     return {"spec": spec.model_dump(mode="json", exclude_defaults=spec.preset == "default")}

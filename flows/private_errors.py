@@ -1,8 +1,4 @@
-"""Errors that leave a flow: words for people only, the rest kept in the private zone.
-
-Belongs here: cutting an error's chain before Prefect writes it to its database.  Does not belong here: the errors
-themselves (flows/errors.py).
-"""
+"""Errors that leave a flow: they hold words for people only, and the private zone keeps the rest."""
 
 from __future__ import annotations
 
@@ -10,21 +6,23 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from flows.errors import PrivsynError
-from flows.settings import Settings
-from flows.storage.disk import replacing
+from privsyn.errors import PrivsynError
+from privsyn.flows.form_vocabulary import FORM
+from privsyn.settings import Settings
+from privsyn.storage.disk import replacing
 
 
 @contextmanager
 def words_only(what: str) -> Iterator[None]:
-    """Let only errors meant for people out, without the errors behind them; ``what`` stopped is named.
+    """Let only errors for people out of the block, in the run form's words; ``what`` is the name of the work.
 
-    Prefect logs the whole chain of an error to its database, and the text of, say, a parser's error may quote
-    a row.  The chain is kept in the private zone instead, as ``failure.txt``.
+    The errors behind them are left out: Prefect logs the whole chain of an error to its database, and the text of, say,
+    a parser's error may quote a row.  The chain is kept in the private zone instead, as ``failure.txt``.
     """
     try:
         yield
     except PrivsynError as error:
+        error.vocabulary = FORM
         if error.__cause__ is not None:
             _keep_privately(error)
         raise error from None

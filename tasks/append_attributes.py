@@ -1,9 +1,6 @@
-"""Append attributes: those in at most one marginal are drawn after synthesis (paper, section 5.3).
+"""Step *append attributes* (postprocess): attributes in at most one marginal are drawn after synthesis.
 
-Belongs here: which attributes are left out of synthesis, what it gets instead, and drawing them afterwards.
-Does not belong here: synthesis itself (tasks/synthesize.py).
-
-Post-processing of released counts: costs no budget.
+Paper: section 5.3.  Post-processing of released counts costs no budget.
 """
 
 from __future__ import annotations
@@ -12,13 +9,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from data_contracts.domain import Clique, Domain
-from tasks.kernels.counting import CodeTable
-from tasks.kernels.streams import stream
-from tasks.marginals import Marginal, one_ways
-from tasks.synthesis.conditional import draw_given
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.kernels.streams import stream
+from privsyn.tasks.marginals import Marginal, one_ways
+from privsyn.tasks.synthesis.conditional import draw_attribute
 
 _APPEND = 100  # purpose of the random streams; no other step's
 
@@ -36,10 +31,11 @@ def split_appended(cliques: Sequence[Clique], domain: Domain) -> tuple[list[Cliq
 
     An attribute in exactly one clique of two or more attributes is drawn given the clique's others; the
     second item is that clique, less its attributes that are drawn later.  An attribute in none comes
-    with None.  Where all attributes of a clique are in no other, the first stays in the core, as does
+    with None in that place.  Where all attributes of a clique are in no other, the first stays in the core, as does
     the first attribute of a domain without any other core attribute.
     The core cliques are what the appended attributes leave of the given ones: a clique of three or more
-    keeps the joint of its core attributes.  Single attributes and repetitions are left out.
+    keeps the joint of its core attributes.  Single attributes and
+    repetitions are left out.
     """
     larger = [domain.ordered(clique) for clique in cliques if len(clique) > 1]
     degree = Counter(a for clique in larger for a in clique)
@@ -69,17 +65,17 @@ def core_marginals(marginals: Sequence[Marginal], domain: Domain) -> Core:
     kept = [Marginal((a,), ones[a]) for a in core.attributes]
     holding = _by_attribute(marginals)
     as_they_stand = {frozenset(m.attributes): m for m in reversed(marginals)}  # most cliques are marginals themselves
-    found = ((clique, as_they_stand.get(frozenset(clique))) for clique in cliques)
-    return Core([*kept, *(m if m and m.attributes == c else _on(c, holding) for c, m in found)], core)
+    measured = ((clique, as_they_stand.get(frozenset(clique))) for clique in cliques)
+    return Core([*kept, *(m if m and m.attributes == c else _on(c, holding) for c, m in measured)], core)
 
 
 def append_attributes(core: CodeTable, marginals: Sequence[Marginal], domain: Domain, seed: int) -> CodeTable:
     """Draw the attributes that ``core`` lacks; returns all attributes of ``domain``, in its order.
 
-    core: rows over ``core_marginals(marginals, domain).domain`` (ValueError otherwise); marginals: all
-    marginals, the one-way of every attribute among them.  Within the rows that share the conditioning
-    attributes' values, the new codes have exactly the conditional shares, up to rounding, in random
-    order.  Values that the marginal has never seen fall back on the one-way.
+    core: rows over ``core_marginals(marginals, domain).domain``; marginals: all marginals, the one-way of every
+    attribute among them. Over other attributes, raises ValueError. Within the rows that share the conditioning
+    attributes' values, the new codes have exactly the conditional shares, up to rounding, in random order. Where the
+    marginal has no counts for the conditioning values, the one-way decides.
     """
     _, appended = split_appended([m.attributes for m in marginals], domain)
     drawn = {attribute for attribute, _ in appended}
@@ -89,14 +85,9 @@ def append_attributes(core: CodeTable, marginals: Sequence[Marginal], domain: Do
     holding = _by_attribute(marginals)
     columns = dict(zip(core.domain.attributes, core.columns, strict=True))
     for attribute, clique in appended:
-        given = tuple(a for a in clique or () if a != attribute)
-        joint = ones[attribute][None, :]
-        if clique is not None:
-            counts = _on(clique, holding).counts
-            joint = np.moveaxis(counts, clique.index(attribute), -1).reshape(-1, domain.size(attribute))
-        known = CodeTable(Domain.of({a: domain.size(a) for a in given}), tuple(columns[a] for a in given))
+        given = None if clique is None else _on(clique, holding)
         address = stream(seed, _APPEND, domain.index(attribute))
-        columns[attribute] = draw_given(known, core.rows, joint, ones[attribute], address)
+        columns[attribute] = draw_attribute(attribute, given, columns, core.rows, ones[attribute], address)
     return CodeTable(domain, tuple(columns[a] for a in domain.attributes))
 
 
@@ -114,6 +105,6 @@ def _on(clique: Clique, holding: Mapping[str, Sequence[Marginal]]) -> Marginal:
     """The smallest marginal that covers ``clique``, summed down to it, with the axes in the clique's order."""
     fewest = min((holding[a] for a in clique), key=len)
     covering = [m for m in fewest if set(clique) <= set(m.attributes)]
-    found = min(covering, key=lambda m: len(m.attributes)).project(clique)
-    order = [found.attributes.index(a) for a in clique]
-    return Marginal(clique, found.counts.transpose(order), found.sigma)
+    smallest = min(covering, key=lambda m: len(m.attributes)).project(clique)
+    order = [smallest.attributes.index(a) for a in clique]
+    return Marginal(clique, smallest.counts.transpose(order), smallest.sigma)

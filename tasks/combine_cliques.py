@@ -1,7 +1,5 @@
 """Step *combine cliques* (postprocess): merge selected pairs into small multi-way marginals.
 
-Belongs here: finding cliques in the graph of selected pairs, the overlap rule, and the weight of each marginal.
-Does not belong here: choosing pairs (select_pairs.py) and splitting the budget by the weights (measure_marginals.py).
 Paper: section 4.2, Algorithm 2.
 """
 
@@ -15,37 +13,38 @@ from itertools import combinations
 import networkx as nx
 import pyarrow as pa
 
-from data_contracts.domain import Clique, Domain
-from data_contracts.spec import Selection
-from data_contracts.tables import CLIQUES
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.mechanism_options import Selection
+from privsyn.data_contracts.tables import CLIQUES
+from privsyn.tasks.estimation.budget_shares import size_weight
 
 MAX_CLIQUES_A_SIZE = 20_000
-"""Cliques kept a size while enumerating.  Algorithm 2 looks at all cliques, of which a dense graph has
+"""Cliques kept per size while enumerating.  Algorithm 2 looks at all cliques, of which a dense graph has
 exponentially many; above this number only those with the highest scores are extended (a public limit)."""
 
 
 def combine_cliques(pairs: Mapping[tuple[str, str], float], domain: Domain, gamma: int) -> list[Clique]:
     """Algorithm 2: cliques taken by descending size, then the selected pairs that no taken clique holds.
 
-    ``pairs`` maps each selected pair to its noisy score; among cliques of one size those with the larger
-    summed score come first (the paper leaves the order open).  A clique is taken if it has at least 3
-    attributes, at most ``gamma`` cells, and at most 2 attributes in common with those already taken.
-    Where no pair was selected, all single attributes are returned, so that the third stage's budget
-    sharpens the one-ways, :func:`weigh`, instead of lying idle (the paper is silent; at small budgets this is best).
+    ``pairs`` maps each selected pair to its noisy score; among cliques of one size those with the larger summed score
+    come first (the paper leaves the order open). A clique is taken if it has at least 3 attributes, at most ``gamma``
+    cells, and at most 2 attributes in common with those already taken. Where no pair was selected, all single
+    attributes are returned, so that the third stage's budget measures the one-ways a second time (:func:`weigh`)
+    instead of lying idle (the paper is silent; at small budgets this is best).
     """
-    seen: set[str] = set()
+    covered: set[str] = set()
     taken: list[Clique] = []
     for clique in _by_size(pairs, domain, gamma):
-        if len(seen.intersection(clique)) <= 2:
+        if len(covered.intersection(clique)) <= 2:
             taken.append(clique)
-            seen.update(clique)
+            covered.update(clique)
     inside = {pair for clique in taken for pair in combinations(clique, 2)}
     rest = [domain.ordered(pair) for pair in pairs if domain.ordered(pair) not in inside]
     return taken + rest or [(a,) for a in domain.attributes]
 
 
-LEAST_AGAIN = 1e-3
-"""One-ways are measured again only for at least this share of the third stage's budget."""
+LEAST_REMEASURED = 1e-3
+"""One-ways are measured a second time only for at least this share of the third stage's budget."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +64,11 @@ def _by_size(pairs: Mapping[tuple[str, str], float], domain: Domain, gamma: int)
         graph.add_edge(domain.index(a), domain.index(b), score=score)
     later = {a: sum(1 << b for b in graph[a] if b > a) for a in graph}
     level = [_Growing((a,), 0.0, domain.sizes[a], later[a]) for a in graph]
-    found: list[list[Clique]] = []
+    by_size: list[list[Clique]] = []
     while level := _extend(level, graph, later, domain, gamma):
         if len(level[0].members) >= 3:
-            found.append([tuple(domain.attributes[i] for i in c.members) for c in level])
-    return [clique for size in reversed(found) for clique in size]
+            by_size.append([tuple(domain.attributes[i] for i in c.members) for c in level])
+    return [clique for size in reversed(by_size) for clique in size]
 
 
 def _extend(
@@ -102,7 +101,7 @@ def weighed_cliques(pairs: pa.Table, domain: Domain, fine: Domain, settings: Sel
     rows = pairs.to_pylist()
     gamma = settings.gamma if settings.combine_cliques else 0
     cliques = combine_cliques({(p["a"], p["b"]): p["score"] for p in rows}, domain, gamma)
-    by_share = settings.choice == "expected_error"
+    by_share = settings.criterion == "expected_error"
     return weigh(cliques, domain, fine, {(p["a"], p["b"]): p["weight"] for p in rows} if by_share else None)
 
 
@@ -125,10 +124,10 @@ def weigh(
 def with_one_ways(larger: Mapping[Clique, float], left: float, fine: Domain) -> dict[Clique, float]:
     """``larger`` with their weights, then the one-ways, which share the weight ``left`` by equation (1).
 
-    Without the one-ways where less than LEAST_AGAIN is left; these alone where ``larger`` is empty.
+    The one-ways are left out where less than LEAST_REMEASURED is left, and are alone where ``larger`` is empty.
     """
-    single: dict[Clique, float] = {(a,): fine.size(a) ** (2 / 3) for a in fine.attributes}
-    if not larger or left < LEAST_AGAIN:
+    single: dict[Clique, float] = {(a,): size_weight(fine.size(a)) for a in fine.attributes}
+    if not larger or left < LEAST_REMEASURED:
         return dict(larger) or single
     ones = sum(single.values())
     return {**larger, **{c: w / ones * left for c, w in single.items()}}
@@ -136,7 +135,7 @@ def with_one_ways(larger: Mapping[Clique, float], left: float, fine: Domain) -> 
 
 def _weight(clique: Clique, domain: Domain, weights: Mapping[tuple[str, str], float] | None) -> float:
     if weights is None:
-        return float(domain.cells(clique) ** (2 / 3))
+        return size_weight(domain.cells(clique))
     return sum(weights.get(pair, 0.0) + weights.get(pair[::-1], 0.0) for pair in combinations(clique, 2))
 
 

@@ -1,7 +1,5 @@
 """Step *compress domain* (postprocess): filter and combine low counts, from the noisy one-ways alone.
 
-Belongs here: which coarse code each fine code gets, the weights by which decode undoes it, and the
-recoding of the private rows (a transform).  Does not belong here: public bins (tasks/codecs/).
 Paper: Algorithm 3 line 2 and section 5.3, "Filter and Combine Low-count Values".
 """
 
@@ -15,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from data_contracts.domain import Domain
-from data_contracts.receipts import Query
-from data_contracts.spec import Compression
-from data_contracts.tables import RECODE, code_schema
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import Compression
+from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.tables import RECODE, code_schema
 
 Floats = NDArray[np.float64]
 
@@ -57,8 +55,11 @@ def compress_domain(
     settings: Compression,
     in_order: Mapping[str, int] | None = None,
 ) -> Recode:
-    """Recode every attribute, given its noisy one-way, its public bins (``groups``) and how many of them are intervals
-    in order (none, where ``in_order`` does not say)."""
+    """Recode every attribute by its noisy one-way and its public bins.
+
+    ``groups``: fine code -> public bin, by attribute; ``in_order``: how many bins, from the first on, are intervals in
+    order, none for attributes that it does not name.
+    """
     intervals = in_order or {}
     return {
         a: compress_attribute(y, q.sigma, groups[a], settings, intervals.get(a, 0))
@@ -73,8 +74,8 @@ def compress_attribute(
 
     The threshold is theta = ``settings.sigmas`` x sigma, sigma being the noise of one fine count (paper: 3 sigma).  A
     bin (its fine codes summed) is kept if its noisy count reaches theta.  Low bins among the first ``in_order`` ones,
-    which are intervals, are combined with low neighbours until these reach theta and WORTH_A_CODE together, or as far
-    as there are such; they have a code of their own if their sum reaches one standard deviation of its noise and
+    which are intervals, are combined with low neighbours until these reach theta and WORTH_A_CODE together, or
+    no low neighbour is left; they have a code of their own if their sum reaches one standard deviation of its noise and
     WORTH_A_CODE (``settings.neighbours``; not in the paper).  All other low bins share one combined code, the last.
     With ``settings.filter`` (the paper) these are filtered instead, their count taken as 0, where their sum is below
     theta too; that loses the rows of many rare values.  At least one code always remains.

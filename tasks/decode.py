@@ -1,9 +1,7 @@
 """Step *decode* (postprocess): synthetic codes to rows with the source's names, types and values.
 
-Belongs here: drawing the fine code inside a coarse one, values inside a fine cell, and the random row
-order.  Does not belong here: the codecs (tasks/codecs/), files.
-Paper: section 5.3 (a combined value is replaced by the values it represents, by the noisy one-way);
-bins as in DPSyn, section 5.4.
+Paper: section 5.3 (a combined value is replaced by the values it represents, by the noisy one-way); bins as in DPSyn,
+section 5.4.
 """
 
 from __future__ import annotations
@@ -14,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tasks.codecs import EncodingPlan
-from tasks.compress_domain import AttributeRecode, Recode
-from tasks.kernels.counting import CodeTable
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.compress_domain import AttributeRecode, Recode
+from privsyn.tasks.kernels.counting import CodeTable
 
 BATCH_ROWS = 131_072
 """Rows decoded at a time: memory depends on the width of the table, not on its length."""
@@ -27,7 +25,7 @@ def decode(
 ) -> Iterator[pa.RecordBatch]:
     """The synthetic table as batches of :func:`decoded_schema`; rows in random order.
 
-    Postprocessing of noisy tables only; the same ``seed`` gives the same rows.
+    Post-processing of noisy tables only; the same ``seed`` gives the same rows.
     """
     rng = generator(seed)
     schema = decoded_schema(plan, column_order)
@@ -73,12 +71,12 @@ class _Refiner:
         self._several = self._first < self._last
 
     def __call__(self, coarse: NDArray[np.unsignedinteger], rng: np.random.Generator) -> NDArray[np.int64]:
-        """One fine code a row; a draw is taken for every row, looked up only where the code has several."""
+        """One fine code per row; a draw is taken for every row, looked up only where the code has several."""
         draws = rng.random(len(coarse))
         position = self._first[coarse]
         several = np.flatnonzero(self._several[coarse])
         if several.size:
             among = coarse[several]
-            found = np.searchsorted(self._cumulative, among + draws[several] * (1 - 1e-9), side="right")
-            position[several] = np.clip(found, self._first[among], self._last[among])
+            drawn = np.searchsorted(self._cumulative, among + draws[several] * (1 - 1e-9), side="right")
+            position[several] = np.clip(drawn, self._first[among], self._last[among])
         return self._members[position]

@@ -1,7 +1,5 @@
 """Step *encode* (transform): private rows to fine integer codes, by the public spec alone.
 
-Belongs here: bounding the records a person contributes, encoding row by row, and counting repairs.
-Does not belong here: the codecs (tasks/codecs/), reading files (flows/source.py), any released value.
 Paper: the binning of DPSyn, sections 5.3 and 5.4; Algorithm 3 starts from codes.
 """
 
@@ -15,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from data_contracts.spec import Unit
-from data_contracts.tables import REPAIRS, code_schema
-from tasks.codecs import EncodingPlan
-from tasks.codecs.parsing import to_keys
-from tasks.kernels.text_hash import text_hashes
+from privsyn.data_contracts.release_spec import Unit
+from privsyn.data_contracts.tables import REPAIRS, code_schema
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.parsing import to_keys
+from privsyn.tasks.kernels.streams import GAMMA
+from privsyn.tasks.kernels.text_hash import text_hashes
 
 Batches = Callable[[], Iterable[pa.RecordBatch]]
 """Starts a fresh pass over the private rows."""
@@ -46,7 +45,7 @@ class Repairs:
 
 
 def encode(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -> Iterator[pa.RecordBatch]:
-    """Code batches of the kept rows (contract ENCODED_ROWS); adds to ``repairs`` while they are drawn.
+    """Code batches of the kept rows (contract ENCODED_ROWS); adds to ``repairs`` while batches are read.
 
     With ``unit.person_id``, at most ``unit.max_records`` rows of each person are kept, chosen by a hash of
     the person's own rows, so that neither row order nor another person's rows matter; rows without an
@@ -70,8 +69,8 @@ def encode_batch(batch: pa.RecordBatch, plan: EncodingPlan, repairs: Repairs) ->
     arrays = []
     schema = code_schema(plan.domain)
     for codec in plan.codecs:
-        codes, found = codec.encode({name: batch.column(name) for name in codec.sources})
-        repairs.add(", ".join(codec.sources), found)
+        codes, counts = codec.encode({name: batch.column(name) for name in codec.sources})
+        repairs.add(", ".join(codec.sources), counts)
         arrays.append(pa.array(codes, type=schema.field(codec.attribute).type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -93,7 +92,8 @@ def _kept_rows(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArray[np.b
 def _rows_of_persons(
     batches: Iterable[pa.RecordBatch], plan: EncodingPlan, unit: Unit, group: int, groups: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint64]]:
-    """Place, person's number and row hash of every row whose person is of one group; rows without a person are none."""
+    """Place, person's number and row hash of every row whose person is of one group; rows without a person are left
+    out."""
     places, persons, hashes, start = [np.empty(0, np.int64)], [pa.array([], pa.string())], [np.empty(0, np.uint64)], 0
     for batch in batches:
         identifiers = to_keys(batch.column(str(unit.person_id)), pa.string())
@@ -113,7 +113,7 @@ def _rows_of_persons(
 def bound_records(person: NDArray[np.int32], row_hash: NDArray[np.uint64], most: int) -> NDArray[np.bool_]:
     """Mask that keeps at most ``most`` rows of each person, those with the smallest hashes.
 
-    ``person`` is a number a person, -1 where the identifier is missing (never kept); both of shape (rows,).
+    ``person`` is one number per person, -1 where the identifier is missing (never kept); both of shape (rows,).
     """
     order = np.lexsort((row_hash, person))
     sorted_person = person[order]
@@ -126,7 +126,7 @@ def bound_records(person: NDArray[np.int32], row_hash: NDArray[np.uint64], most:
 
 def _row_hashes(codes: pa.RecordBatch) -> NDArray[np.uint64]:
     """A 64-bit mix of each row's codes, shape (rows,); a function of the row alone."""
-    mixed = np.full(codes.num_rows, 0x9E3779B97F4A7C15, dtype=np.uint64)
+    mixed = np.full(codes.num_rows, GAMMA)
     for column in codes.columns:
         mixed = (mixed ^ np.asarray(column).astype(np.uint64)) * np.uint64(0xFF51AFD7ED558CCD)
         mixed ^= mixed >> np.uint64(29)

@@ -1,9 +1,7 @@
 """Step *InDif scores* (release, rho2): how far each pair of attributes is from independence.
 
-Belongs here: the score, its exact integer form and its noise level.  Does not belong here: using the
-scores (select_pairs.py).
-Paper: section 4.1, Lemma 4 and Theorem 5.  Beyond it: the distance to what the *noisy* one-ways say of independence
-has sensitivity 1 in place of 4, so the same noise costs a sixteenth of the budget.
+Paper: section 4.1, Lemma 4 and Theorem 5.  Not in the paper: the distance to the independent counts that the *noisy*
+one-ways imply has sensitivity 1 in place of 4, so the same noise costs a sixteenth of the budget.
 """
 
 from __future__ import annotations
@@ -16,10 +14,10 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from data_contracts.domain import Domain
-from data_contracts.receipts import Query, sigma_for
-from tasks.compress_domain import Recode, noisy_total
-from tasks.kernels.counting import Countable, count_all
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.receipts import Query, sigma_for
+from privsyn.tasks.compress_domain import Recode, noisy_total
+from privsyn.tasks.kernels.counting import Countable, count_all
 
 SENSITIVITY = 4
 """Lemma 4: adding or removing one record moves InDif by at most 4 (not valid for replace-one)."""
@@ -35,7 +33,7 @@ MAX_ROWS = 3_000_000_000
 
 @dataclass(frozen=True)
 class Reference:
-    """What a pair would count if it were independent, by the noisy one-ways: public once these are released.
+    """The counts of each pair if it were independent, by the noisy one-ways: public once these are released.
 
     ``shares``: attribute -> share of every coarse code and, last, of the filtered values; they sum to 1, or are 0
     where the noisy counts are.  ``total``: noisy number of rows.
@@ -46,7 +44,7 @@ class Reference:
 
     @classmethod
     def of(cls, recode: Recode) -> Reference:
-        """From the released recoding alone; negative noisy counts become 0."""
+        """The reference that the released recoding implies; negative noisy counts become 0."""
         shares = {}
         for attribute, r in recode.items():
             counts = np.bincount(np.where(r.kept, r.coarse, r.size), weights=r.estimate, minlength=r.size + 1)
@@ -63,21 +61,29 @@ class Reference:
 def plan(
     domain: Domain, rho: Fraction, records: int, sensitivity: int = SENSITIVITY, max_cells: int | None = None
 ) -> list[Query]:
-    """One single-cell query a pair of attributes, all m = d (d - 1) / 2 of them, each at ``rho / m``.
+    """One single-cell query per pair of attributes, all m = d (d - 1) / 2 of them, each at ``rho / m``.
 
     ``sensitivity``: SENSITIVITY for InDif, REFERENCE_SENSITIVITY for scores against a :class:`Reference`.
     ``max_cells``: pairs of more cells are never measured, so they get no score, and m is less by them.
     Privacy: all m answers together are rho-zCDP for adding or removing one person with at most
     ``records`` = k records: each score has sensitivity 4 k (Lemma 4, k times; rounding down keeps it, see
-    :func:`indif`), or k against noisy one-ways, which are fixed before the look (:func:`apart`), and costs
+    :func:`indif`), or k against noisy one-ways, which are fixed before the look (:func:`l1_distance`), and costs
     (4 k)^2 / (2 sigma^2) <= rho / m, that is N(0, 8 m k^2 / rho) (Theorem 5), or with k in place of 4 k;
     m mechanism instances add up (Theorem 1, adaptive composition with the one-ways).
     """
     pairs = [p for p in combinations(domain.attributes, 2) if max_cells is None or domain.cells(p) <= max_cells]
-    if not pairs:
+    return score_queries(pairs, rho, sensitivity * records)
+
+
+def score_queries(cliques: Sequence[Clique], rho: Fraction, sensitivity: int) -> list[Query]:
+    """One single-cell query per clique, all m of them at ``rho / m``; none without cliques.
+
+    ``sensitivity``: of each answer, under adding or removing one person with all their records.
+    """
+    if not cliques:
         return []
-    sigma = sigma_for(rho / len(pairs), sensitivity * records)
-    return [Query(pair, 1, sensitivity * records, sigma) for pair in pairs]
+    sigma = sigma_for(rho / len(cliques), sensitivity)
+    return [Query(tuple(clique), 1, sensitivity, sigma) for clique in cliques]
 
 
 def indif(counts: NDArray[np.int64]) -> int:
@@ -86,7 +92,7 @@ def indif(counts: NDArray[np.int64]) -> int:
     In integers: floor(sum_ij |n alpha_ij - a_i b_j| / n), exact, range [0, 2 n), 0 for an empty table.
     Rounding down keeps the sensitivity: if |x - y| <= 4 k with 4 k whole, then
     |floor(x) - floor(y)| <= 4 k.  Exact integers also close the floating-point side channel.
-    ValueError above MAX_ROWS rows.
+    Raises ValueError above MAX_ROWS rows.
     """
     n = int(counts.sum())
     if n == 0:
@@ -99,11 +105,11 @@ def indif(counts: NDArray[np.int64]) -> int:
     return int(distance.sum(dtype=np.uint64)) // n
 
 
-def apart(counts: NDArray[np.int64], reference: NDArray[np.int64]) -> int:
+def l1_distance(counts: NDArray[np.int64], reference: NDArray[np.int64]) -> int:
     """floor(|M_ab - reference|_1) in records, exact; ``reference`` in units of 2^-16 records, fixed before the look.
 
     One more record changes one count by 1, so the distance by at most 1, and k records by at most k; rounding down
-    keeps a whole bound: if |x - y| <= k then |floor(x) - floor(y)| <= k.  ValueError above MAX_ROWS rows.
+    keeps a whole bound: if |x - y| <= k then |floor(x) - floor(y)| <= k.  Raises ValueError above MAX_ROWS rows.
     """
     if int(counts.sum()) > MAX_ROWS:
         raise ValueError(f"the scores' exact arithmetic holds up to {MAX_ROWS:,} rows")
@@ -121,5 +127,5 @@ def exact(
     tables = count_all(rows, [q.attributes for q in queries], threads=threads, padded_result=True)
     for query, counts in zip(queries, tables, strict=True):
         a, b = query.attributes
-        score = indif(counts) if reference is None else apart(counts, reference.counts(a, b))
+        score = indif(counts) if reference is None else l1_distance(counts, reference.counts(a, b))
         yield np.array([score], dtype=np.int64)

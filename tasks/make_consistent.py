@@ -1,14 +1,12 @@
-"""Step *make consistent* (postprocess): one story from all noisy marginals.
+"""Step *make consistent* (postprocess): noisy marginals become non-negative and agree on all that they share.
 
-Belongs here: weighted averaging over shared attributes, projection to valid counts, and their
-alternation.  Does not belong here: measuring (measure_marginals.py), rows (synthesize.py).
-Paper: section 4.3; the weights follow "Consistency under Uneven Privacy Budget Allocation".
-Everything paid for is used: the stage-1 one-ways take part with the weight of their own noise.
+Paper: section 4.3; the weights follow "Consistency under Uneven Privacy Budget Allocation".  Everything paid for is
+used: the one-ways of the first stage take part with the weight of their own noise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from data_contracts.domain import Clique, Domain
-from data_contracts.receipts import Query
-from tasks.compress_domain import Recode
-from tasks.marginals import Marginal
-from tasks.shrink_departures import shrink_marginal
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.receipts import Query
+from privsyn.tasks.compress_domain import Recode
+from privsyn.tasks.estimation.shrink_departures import shrink_marginal
+from privsyn.tasks.marginals import Marginal
 
 Floats = NDArray[np.float64]
 
 TOLERANCE = 0.5
-"""Rounds stop early once no shared count differs by more than half a record between marginals."""
+"""Rounds end early once no shared count differs by more than half a record between marginals."""
 
 GRAIN = 2.0**-10
 """Shrunken counts are whole multiples of it: last bits of linear algebra differ between CPUs, and rows must not."""
@@ -74,23 +72,24 @@ def make_consistent(
     measured: Sequence[Marginal],
     sigmas: Sequence[float],
     rounds: int,
-    support: Mapping[Clique, NDArray[np.bool_]] | None = None,
-    firm: float = 1.0,
+    one_way_weight: float = 1.0,
     *,
     shrink: bool = False,
 ) -> list[Marginal]:
     """Consistent, non-negative marginals with one common total: the one-ways, then the measured cliques.
 
-    ``one_way[i]`` has shape (size,) with a noise variance a cell; ``measured[i]`` has standard deviation
+    ``one_way[i]`` has shape (size,) with a noise variance per cell; ``measured[i]`` has standard deviation
     ``sigmas[i]`` in every cell.  A round averages every shared attribute set, the smallest first (the
     empty set is the total), with weights w_i proportional to 1 / (variance of the estimate), which is
     rho_i / g_i for a marginal whose g_i cells are summed into one; then it projects each marginal on the
-    non-negative counts of the common total (norm-sub).  ``support`` masks impossible cells of a clique.
-    With ``firm`` above 1, as many rounds that only average come first, and from then on the one-ways have
-    ``firm`` times their weight: cutting noise below 0 moves counts from the large cells of a large marginal to
-    its small ones, and one-ways that were averaged before the cut hold against that.  With ``shrink``, between the two,
-    every larger marginal loses what its noise explains of its departure from independence, or of three attributes and
-    more from what their pairs say (tasks/shrink_departures.py).
+    non-negative counts of the common total (norm-sub).
+
+    With ``one_way_weight`` above 1, as many rounds that only average come first, and from then on the one-ways weigh
+    that many times as much: cutting noise below 0 moves counts from the large cells of a large marginal to its small
+    ones, and one-ways that were averaged before the cut hold against that.  With ``shrink``, between the two, every
+    larger marginal loses what its noise explains of its departure from independence, or with three attributes and more
+    from what their pairs say (tasks/estimation/shrink_departures.py).
+
     Each result carries the noise that it was measured with as ``sigma`` (its root mean square over the cells).
     """
     estimates = [
@@ -102,36 +101,35 @@ def make_consistent(
     ]
     noise = [float(np.sqrt(e.variance.mean())) for e in estimates]
     plan = _shared_sets([e.attributes for e in estimates])
-    masks = support or {}
     groups = _groups(estimates, plan)
-    for _ in range(rounds if firm > 1 or shrink else 0):
+    for _ in range(rounds if one_way_weight > 1 or shrink else 0):
         _average_all(groups)
         if _inconsistency(groups) <= TOLERANCE:
             break
     with threadpool_limits(1, "blas"):  # sums in one order, whatever the number of cores
         for e in estimates[len(one_way) :] if shrink else ():
             _shrink(e)
-    if firm != 1:
+    if one_way_weight != 1:
         for e in estimates[: len(one_way)]:
-            e.variance = e.variance / firm
+            e.variance = e.variance / one_way_weight
         groups = _groups(estimates, plan)
     for _ in range(rounds):
         _average_all(groups)
         total = max(float(estimates[0].counts.sum()), 0.0) if estimates else 0.0
         for e in estimates:
-            e.counts = norm_sub(e.counts, total, masks.get(e.attributes))
+            e.counts = norm_sub(e.counts, total)
         if _inconsistency(groups) <= TOLERANCE:
             break
     return [Marginal(e.attributes, e.counts, s) for e, s in zip(estimates, noise, strict=True)]
 
 
 def _shrink(estimate: _Estimate) -> None:
-    """Draw a marginal, measured with equal noise in all cells, towards what its parts say of it."""
+    """Shrink a marginal, measured with equal noise in all cells, towards what its parts say of it."""
     total = max(float(estimate.counts.sum()), 0.0)
     if total > 0:
         expected = without_interaction(estimate.counts, total)
-        found = shrink_marginal(estimate.counts, expected, float(estimate.variance.mean()))
-        estimate.counts = np.rint(found / GRAIN) * GRAIN
+        shrunk = shrink_marginal(estimate.counts, expected, float(estimate.variance.mean()))
+        estimate.counts = np.rint(shrunk / GRAIN) * GRAIN
 
 
 def without_interaction(counts: Floats, total: float) -> Floats:
@@ -144,16 +142,16 @@ def without_interaction(counts: Floats, total: float) -> Floats:
     parts = [norm_sub(counts.sum(axis=axis), total) for axis in axes]
     if counts.ndim == 2:
         return np.outer(parts[1], parts[0]) / total
-    found = np.full(counts.shape, total / counts.size)
+    fitted = np.full(counts.shape, total / counts.size)
     for _ in range(FITTING):
-        before = found
+        before = fitted
         for axis, part in zip(axes, parts, strict=True):
-            now = found.sum(axis=axis)
+            now = fitted.sum(axis=axis)
             factor = np.divide(part, now, out=np.zeros_like(part), where=now > 0)
-            found = found * np.expand_dims(factor, axis)
-        if np.abs(found - before).sum() < 1e-3 * total:
+            fitted = fitted * np.expand_dims(factor, axis)
+        if np.abs(fitted - before).sum() < 1e-3 * total:
             break
-    return found
+    return fitted
 
 
 def _shared_sets(cliques: Sequence[Clique]) -> list[tuple[Clique, list[int]]]:
@@ -173,12 +171,12 @@ def _shared_sets(cliques: Sequence[Clique]) -> list[tuple[Clique, list[int]]]:
             if len(common) >= 2 and other is not big:
                 shared.add(common)
     order = {a: i for i, a in enumerate(holders)}
-    found = []
+    sets = []
     for s in sorted(shared, key=lambda s: (len(s), [order[a] for a in s])):
         members = set(range(len(cliques))) if not s else set.intersection(*(set(holders[a]) for a in s))
         if len(members) >= 2:
-            found.append((s, sorted(members)))
-    return found
+            sets.append((s, sorted(members)))
+    return sets
 
 
 def _groups(estimates: Sequence[_Estimate], plan: Sequence[tuple[Clique, Sequence[int]]]) -> list[list[_Member]]:
@@ -196,23 +194,19 @@ def _average_all(groups: Iterable[Sequence[_Member]]) -> None:
             m.shift(mean - p)
 
 
-def norm_sub(counts: Floats, total: float, allowed: NDArray[np.bool_] | None = None) -> Floats:
-    """Euclidean projection on {x >= 0, sum x = total}, same shape; cells not ``allowed`` become 0.
+def norm_sub(counts: Floats, total: float) -> Floats:
+    """Euclidean projection on {x >= 0, sum x = total}, of the same shape.
 
     Subtracts one constant from all cells and cuts at 0 (the maximum-likelihood estimate under equal
     Gaussian noise).  With ``total`` 0 all cells are 0.
     """
-    flat = counts.ravel() if allowed is None else counts[allowed]
+    flat = counts.ravel()
     descending = np.sort(flat)[::-1]
     excess = (np.cumsum(descending) - total) / np.arange(1, len(descending) + 1)
     above = np.flatnonzero(descending - excess > 0)
     last = int(above[-1]) if above.size else 0  # none: the total is lost in the rounding of the largest count
     projected = np.maximum(flat - excess[last], 0.0) if total > 0 else np.zeros_like(flat)
-    if allowed is None:
-        return projected.reshape(counts.shape)
-    full = np.zeros_like(counts)
-    full[allowed] = projected
-    return full
+    return projected.reshape(counts.shape)
 
 
 def _inconsistency(groups: Iterable[Sequence[_Member]]) -> float:

@@ -1,8 +1,4 @@
-"""A marginal: non-negative counts on a clique, and its form as an Arrow table.
-
-Belongs here: the value that post-processing steps pass on, and its two conversions.  Does not belong
-here: noise, consistency (tasks/make_consistent.py), exact counts of private rows (tasks/kernels/counting.py).
-"""
+"""A marginal: non-negative counts on a clique, and its form as an Arrow table."""
 
 from __future__ import annotations
 
@@ -14,13 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from data_contracts.domain import Clique, Domain
-from data_contracts.tables import MARGINALS
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.tables import MARGINALS
 
 
 @dataclass(frozen=True, eq=False)
 class Marginal:
-    """Counts on the attributes of one clique: float64, one axis an attribute, in the clique's order.
+    """Counts on the attributes of one clique: float64, one axis per attribute, in the clique's order.
 
     ``sigma`` is the standard deviation of the noise that one cell was measured with; 0 where that is unknown.
     """
@@ -30,9 +26,11 @@ class Marginal:
     sigma: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse counts that do not have one axis an attribute (ValueError)."""
+        """Raises ValueError unless ``counts`` has one axis per attribute."""
         if self.counts.ndim != len(self.attributes):
-            raise ValueError(f"counts of shape {self.counts.shape} for the attributes {self.attributes}")
+            raise ValueError(
+                f"counts of shape {self.counts.shape} do not have one axis per attribute of {self.attributes}"
+            )
 
     def project(self, attributes: Iterable[str]) -> Marginal:
         """The marginal on some of its attributes, kept in its own order; the others are summed out."""
@@ -41,6 +39,11 @@ class Marginal:
         counts = self.counts.sum(axis=gone)
         summed = self.counts.size / max(1, counts.size)
         return Marginal(tuple(a for a in self.attributes if a in kept), counts, self.sigma * math.sqrt(summed))
+
+    def by_code(self, attribute: str) -> np.ndarray:
+        """The counts as a matrix: a row for each cell of the other attributes, a column for each code of this one."""
+        axis = self.attributes.index(attribute)
+        return np.moveaxis(self.counts, axis, -1).reshape(-1, self.counts.shape[axis])
 
 
 def to_table(marginals: Sequence[Marginal]) -> pa.Table:
@@ -58,7 +61,7 @@ def to_table(marginals: Sequence[Marginal]) -> pa.Table:
 def from_table(table: pa.Table, domain: Domain) -> list[Marginal]:
     """The marginals of a MARGINALS table, in its order, shaped by ``domain``.
 
-    Raises ValueError when a row's counts do not fill its attributes' cells; KeyError for an unknown attribute.
+    Raises ValueError if a row's counts do not fill its attributes' cells, KeyError for an unknown attribute.
     """
     marginals = []
     for batch in table.select(["attributes", "counts", "sigma"]).to_batches():
@@ -69,15 +72,15 @@ def from_table(table: pa.Table, domain: Domain) -> list[Marginal]:
         for i, names in enumerate(cliques):
             counts = flat[starts[i] : starts[i + 1]]
             if counts.size != domain.cells(names):
-                raise ValueError(f"{', '.join(names)}: {counts.size} counts for {domain.cells(names)} cells")
+                raise ValueError(f"{', '.join(names)}: there are {counts.size} counts for {domain.cells(names)} cells")
             marginals.append(Marginal(tuple(names), counts.reshape(domain.shape(names)), sigmas[i]))
     return marginals
 
 
 def one_ways(marginals: Iterable[Marginal], domain: Domain) -> dict[str, np.ndarray]:
-    """The one-way counts of every attribute of the domain; ValueError names those that are missing."""
-    found = {m.attributes[0]: m.counts for m in marginals if len(m.attributes) == 1}
-    missing = [a for a in domain.attributes if a not in found]
+    """The one-way counts of every attribute of the domain; if some are missing, raises ValueError that names them."""
+    counts = {m.attributes[0]: m.counts for m in marginals if len(m.attributes) == 1}
+    missing = [a for a in domain.attributes if a not in counts]
     if missing:
-        raise ValueError(f"no one-way marginal of {', '.join(missing)}")
-    return {a: found[a] for a in domain.attributes}
+        raise ValueError(f"the one-way marginal of {', '.join(missing)} is missing")
+    return {a: counts[a] for a in domain.attributes}

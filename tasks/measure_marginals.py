@@ -1,7 +1,5 @@
-"""Step *measure marginals* (release, rho3): weighted-Gaussian counts of the chosen cliques, and of one-ways once more.
+"""Step *measure marginals* (release, rho3): noisy counts of the chosen cliques, and of one-ways a second time.
 
-Belongs here: the plan of what is measured, the split of the budget by weight, and the exact counts.
-Does not belong here: choosing the cliques (select_pairs.py, combine_cliques.py), making them consistent.
 Paper: section 4.2, equation (1), and Theorem 6.
 """
 
@@ -13,14 +11,15 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from data_contracts.domain import Clique, Domain
-from data_contracts.receipts import Query, sigma_for
-from tasks import one_way_marginals
-from tasks.kernels.counting import Countable
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.receipts import Query, sigma_for
+from privsyn.tasks import one_way_marginals
+from privsyn.tasks.estimation.budget_shares import split_by_weight
+from privsyn.tasks.kernels.counting import Countable
 
 
 def plan(weights: Mapping[Clique, float], domain: Domain, fine: Domain, rho: Fraction, records: int) -> list[Query]:
-    """One query a clique, at rho_i = ``rho`` w_i / sum_j w_j, exactly; a single attribute is asked on its fine codes.
+    """One query per clique, at rho_i = ``rho`` w_i / sum_j w_j, exactly; a single attribute is asked on its fine codes.
 
     weights: clique -> positive number, in the order of the queries; ``domain``: of the coarse codes.
     Privacy: all answers together are rho-zCDP for adding or removing one person with at most
@@ -30,7 +29,7 @@ def plan(weights: Mapping[Clique, float], domain: Domain, fine: Domain, rho: Fra
     instance a clique.
     """
     cells = [(fine if len(c) == 1 else domain).cells(c) for c in weights]
-    shares = one_way_marginals.split_by_weight(list(weights.values()), rho)
+    shares = split_by_weight(list(weights.values()), rho)
     return [Query(c, n, records, sigma_for(r, records)) for c, n, r in zip(weights, cells, shares, strict=True)]
 
 
@@ -39,8 +38,8 @@ def exact(
 ) -> Iterator[NDArray[np.int64]]:
     """Exact counts of each query, flat, in order; larger cliques come before single attributes.
 
-    ``rows``: coarse codes; ``fine``: reads the fine ones, called only if a single attribute is asked.  Private until
-    the shell has added the noise.  ValueError for another order.
+    ``rows``: coarse codes; ``fine``: a function that gives the fine ones, called only if a single attribute is asked.
+    Private until the shell has added the noise. Raises ValueError if a larger clique comes after a single attribute.
     """
     larger = [q for q in queries if len(q.attributes) > 1]
     single = list(queries[len(larger) :])

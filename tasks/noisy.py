@@ -1,8 +1,4 @@
-"""Noisy answers and receipts as tables: the one form in which all three release steps publish.
-
-Belongs here: conversion between queries with integer answers and the contracts NOISY and RECEIPTS.
-Does not belong here: noise itself, or what the queries mean.
-"""
+"""Noisy answers and receipts as tables: the one form in which all three release steps publish."""
 
 from __future__ import annotations
 
@@ -18,16 +14,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from data_contracts.domain import Clique
-from data_contracts.receipts import SMOOTHING, Pricing, Query
-from data_contracts.tables import NOISY, RECEIPTS
+from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.receipts import SMOOTHING, Pricing, Query
+from privsyn.data_contracts.tables import NOISY, RECEIPTS
 
 Answers = list[NDArray[np.int64]]
-"""One flat vector a query, in the queries' order, each of length ``query.cells``."""
+"""One flat vector per query, in the queries' order, each of length ``query.cells``."""
 
 
 def draws_for(queries: Sequence[Query], draw: Callable[[list[tuple[float, int]]], Answers]) -> Answers:
-    """What ``draw`` gives for (sigma, cells), cut to the queries; neighbours of one sigma are asked for together."""
+    """Noise for each query, by ``draw``, which takes a list of (sigma, cells); neighbours of one sigma are drawn
+    together."""
     groups = [(sigma, [q.cells for q in group]) for sigma, group in groupby(queries, key=lambda q: q.sigma)]
     drawn = draw([(sigma, sum(cells)) for sigma, cells in groups])
     return [
@@ -47,7 +44,7 @@ def answers_to_table(answers: Sequence[NDArray[np.int64]]) -> pa.Table:
 
 
 def answers_from_table(table: pa.Table, queries: Sequence[Query]) -> Answers:
-    """Flat answers in the queries' order; ValueError if the table is not exactly theirs."""
+    """Flat answers in the queries' order; raises ValueError if the table is not exactly theirs."""
     cells = np.array([q.cells for q in queries], dtype=np.int64)
     count = table["count"].to_numpy()
     if len(count) != cells.sum() or not np.array_equal(
@@ -58,27 +55,27 @@ def answers_from_table(table: pa.Table, queries: Sequence[Query]) -> Answers:
 
 
 def pooled(queries: Sequence[Query], answers: Sequence[NDArray[np.int64]]) -> tuple[list[Query], list[NDArray[Any]]]:
-    """Queries and answers with those on the same attributes made one, by inverse variance; larger cliques first.
+    """Queries and answers with those on the same attributes pooled by inverse variance; larger cliques first.
 
-    The one query has the sigma of the pooled answer, variance 1 / sum 1 / sigma_i^2; it is no receipt.  Nothing else
-    changes: without repetitions the answers come back as they are.
+    A pooled query has the sigma of its answer, whose variance is 1 / sum 1 / sigma_i^2; it is not a receipt.  Answers
+    without repetition come back as they are.
     """
     same: dict[Clique, list[int]] = {}
     for i, query in enumerate(queries):
         same.setdefault(query.attributes, []).append(i)
-    found = [_pool([queries[i] for i in group], [answers[i] for i in group]) for group in same.values()]
-    found.sort(key=lambda pair: len(pair[0].attributes) == 1)
-    return [q for q, _ in found], [y for _, y in found]
+    merged = [_pool([queries[i] for i in group], [answers[i] for i in group]) for group in same.values()]
+    merged.sort(key=lambda pair: len(pair[0].attributes) == 1)
+    return [q for q, _ in merged], [y for _, y in merged]
 
 
 def all_measured(receipts: Sequence[pa.Table], answers: Sequence[pa.Table]) -> tuple[list[Query], list[NDArray[Any]]]:
     """Queries and answers of several rounds of measuring, each marginal once (:func:`pooled`), from their tables.
 
-    ValueError where tables do not belong together.
+    Raises ValueError if receipts and answers do not belong together.
     """
     queries = [receipts_from_table(table) for table in receipts]
-    found = [answers_from_table(table, asked) for table, asked in zip(answers, queries, strict=True)]
-    return pooled([q for asked in queries for q in asked], [y for each in found for y in each])
+    parts = [answers_from_table(table, asked) for table, asked in zip(answers, queries, strict=True)]
+    return pooled([q for asked in queries for q in asked], [y for part in parts for y in part])
 
 
 def _pool(queries: Sequence[Query], answers: Sequence[NDArray[np.int64]]) -> tuple[Query, NDArray[Any]]:
@@ -108,7 +105,7 @@ def receipts_to_table(queries: Sequence[Query]) -> pa.Table:
 def receipts_from_table(table: pa.Table) -> list[Query]:
     """The queries of a RECEIPTS table, each under the pricing by which its stated price is the noise's exact price.
 
-    ValueError where it is so under none.
+    Raises ValueError if that is so under no pricing.
     """
     return [_query(row) for row in table.to_pylist()]
 
@@ -125,7 +122,7 @@ def _query(row: dict[str, Any]) -> Query:
 
 @lru_cache(maxsize=4096)
 def _pricing(sensitivity: int, sigma: float, stated: str) -> Pricing | None:
-    """The pricing under which noise of that scale costs exactly the stated rho; None: there is none."""
+    """The pricing under which noise of that scale costs exactly the stated rho, or None."""
     for pricing in get_args(Pricing):
         with suppress(ValueError):  # noise too small for that pricing
             if Query((), 1, sensitivity, sigma, pricing).rho == Fraction(stated):

@@ -1,8 +1,6 @@
 """What noisy scores and one-ways say of each pair's departure from independence, and of their own errors.
 
-Belongs here: the standard deviations that the choice of pairs works with.  Does not belong here: the scores
-(indif_scores.py), the choice (select_pairs.py), what is done with a measured pair (shrink_departures.py).
-Not in the paper.  Made of released counts and public noise: costs no budget.
+Not in the paper. A function of released counts and public noise, so it costs no budget.
 
 A score is the L1 distance of a pair from independence.  Two things make it too large.  The noise of the one-ways moves
 the reference itself: the expected distance that this alone would make is taken off in squares, as errors add.  And the
@@ -23,11 +21,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from data_contracts.domain import Clique
-from tasks.compress_domain import Recode
-from tasks.expected_error import Departures
-from tasks.indif_scores import Reference
-from tasks.make_consistent import coarse_one_ways
+from privsyn.data_contracts.domain import Clique
+from privsyn.tasks.compress_domain import Recode
+from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE, Departures
+from privsyn.tasks.indif_scores import Reference
+from privsyn.tasks.make_consistent import coarse_one_ways
 
 Floats = NDArray[np.float64]
 
@@ -41,13 +39,12 @@ IMPORTANCE = 0.3
 """In how many of the pairs of its attribute an error of a one-way shows, as a share of them."""
 
 _GROUPS = 6  # of one attribute's codes, each a quarter as large as the one before; a last one holds those at 0
-_MEAN = math.sqrt(2 / math.pi)
 
 
 def pair_departures(
     pairs: Sequence[tuple[str, str]], scores: Sequence[float], sigma: float, recode: Recode, *, noisy_reference: bool
 ) -> Departures:
-    """One row a pair, with an expected L1 departure (rho 0) of the score less what noise explains of it, at least 0.
+    """One row per pair, with an expected L1 departure (rho 0) of the score less what noise explains of it, at least 0.
 
     scores: in records, with noise of standard deviation ``sigma``; ``noisy_reference``: whether they were taken
     against the noisy one-ways of ``recode`` (whose own noise then is in them) or against the exact ones (InDif).
@@ -62,14 +59,14 @@ def pair_departures(
     left = _cautious(scores, sigma, reference)
     if noisy_reference:
         explained = np.sqrt(first[2] * second[0] ** 2 + first[0] ** 2 * second[2])
-        own = _MEAN * (cells * explained).sum(axis=(1, 2))
+        own = NORMAL_MEAN_ABSOLUTE * (cells * explained).sum(axis=(1, 2))
         left = np.sqrt(np.maximum(left**2 - own**2, 0.0))
     flat = (len(pairs), (_GROUPS + 1) ** 2)
     return _spread(left, share.reshape(flat), cells.reshape(flat))
 
 
 def clique_departures(cliques: Sequence[Clique], scores: Sequence[float], sigma: float, recode: Recode) -> Departures:
-    """One row a clique, all of one size, with an expected L1 departure of the score less what its noise explains.
+    """One row per clique, all of one size, with an expected L1 departure of the score less what its noise explains.
 
     scores: distances of cliques from rows made so far, with noise of standard deviation ``sigma``; they are spread over
     the cells in proportion to the counts expected of independence, as a pair's are.
@@ -87,9 +84,10 @@ def clique_departures(cliques: Sequence[Clique], scores: Sequence[float], sigma:
 
 
 def _spread(left: Floats, share: Floats, cells: Floats) -> Departures:
-    """An L1 departure a row, spread over its cells in proportion to ``share``; ``cells``: how many have each share."""
+    """An L1 departure per row, spread over its cells in proportion to ``share``; ``cells``: how many have each
+    share."""
     mass = (cells * share).sum(axis=1)
-    scale = np.divide(left, _MEAN * mass, out=np.zeros_like(left), where=mass > 0)
+    scale = np.divide(left, NORMAL_MEAN_ABSOLUTE * mass, out=np.zeros_like(left), where=mass > 0)
     return Departures(scale[:, None] * share, cells)
 
 
@@ -101,7 +99,7 @@ def _cautious(scores: Sequence[float], sigma: float, reference: Reference) -> Fl
 
 
 def one_way_departures(recode: Recode) -> Departures:
-    """One row an attribute: its noisy fine one-way errs by its noise, and so do IMPORTANCE of its pairs."""
+    """One row per attribute: its noisy fine one-way errs by its noise, and so do IMPORTANCE of its pairs."""
     others = IMPORTANCE * (len(recode) - 1)
     tau = [[math.sqrt(r.variance[0])] for r in recode.values()]
     cells = [[len(r.coarse) * others] for r in recode.values()]

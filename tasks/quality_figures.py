@@ -1,9 +1,5 @@
 """Step *quality figures* (release, a budget of its own): how far a synthetic table is from the private one.
 
-Belongs here: which public marginals and queries are compared, at what noise, and the exact sums.  Does not belong here:
-adding the noise (the shell does), metrics without noise (tasks/metrics/), words and files
-(flows/evaluation/quality.py).
-
 The synthetic table, the marginals and the queries are public; only the private table's counts are not.  Every figure is
 a sum of whole numbers |private count - synthetic count|, so that discrete noise applies.  In each marginal, and in each
 query, one more record changes one count by one, so it changes the sum over M of them by at most M.
@@ -20,10 +16,11 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from data_contracts.domain import Clique, Domain
-from data_contracts.receipts import Query, sigma_for
-from tasks.kernels.counting import CodeTable, count_all
-from tasks.metrics.range_queries import RangeQuery, answers, privsyn_queries
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.receipts import Query, sigma_for
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.marginal_distance import both_counts
+from privsyn.tasks.metrics.range_queries import RangeQuery, answers, privsyn_queries
 
 MOST_PAIRS, MOST_TRIPLES, RANGE_QUERIES = 1_000, 100, 1_000
 """Most pairs and triples of columns that are compared, and the number of range queries: public constants."""
@@ -32,9 +29,9 @@ MAX_CELLS = 2_000_000
 """Marginals with more cells are not compared: a public limit on memory."""
 
 SEED = 0
-"""Of the random choice of pairs, triples and queries, which is public and never looks at data."""
+"""Seed of the random choice of pairs, triples and queries, which is public and never looks at data."""
 
-_TRIES = 20  # draws a wanted marginal, so that a domain of huge marginals only ends too
+_TRIES = 20  # draws per wanted marginal, so that a domain of huge marginals only ends too
 
 
 @dataclass(frozen=True)
@@ -58,13 +55,13 @@ def figures(domain: Domain) -> tuple[Figure, ...]:
     columns (PrivSyn, section 6.1).  Figures for which the domain has too few columns are left out.
     """
     rng = np.random.default_rng(SEED)
-    found = (
+    every = (
         Figure("one_way", cliques=_cliques(domain, 1, len(domain.attributes), rng)),
         Figure("pairs", cliques=_cliques(domain, 2, MOST_PAIRS, rng)),
         Figure("triples", cliques=_cliques(domain, 3, MOST_TRIPLES, rng)),
         Figure("range_queries", queries=privsyn_queries(domain, RANGE_QUERIES, 3, SEED)),
     )
-    return tuple(f for f in found if f.compared)
+    return tuple(f for f in every if f.compared)
 
 
 def _cliques(domain: Domain, ways: int, most: int, rng: np.random.Generator) -> tuple[Clique, ...]:
@@ -79,7 +76,7 @@ def _cliques(domain: Domain, ways: int, most: int, rng: np.random.Generator) -> 
 
 
 def plan(asked: Sequence[Figure], rho: Fraction, records: int) -> list[Query]:
-    """One query of one cell a figure, each at ``rho / len(asked)``; its name stands for the attributes.
+    """One query of one cell per figure, each at ``rho / len(asked)``; its name stands for the attributes.
 
     Privacy: all sums together are rho-zCDP for adding or removing one person with at most ``records`` = k records,
     the synthetic table being fixed: each of k records changes each of the M compared marginals (or queries) by at
@@ -95,22 +92,21 @@ def exact(rows: CodeTable, synthetic: CodeTable, asked: Sequence[Figure], thread
     """The exact sum of each figure, shape (1,), in order.  Private until the shell has added the noise.
 
     ``rows`` and ``synthetic`` are tables of one domain (public bins); either may have no rows.
-    ValueError where their domains differ.
+    Raises ValueError if their domains differ.
     """
     if rows.domain != synthetic.domain:
-        raise ValueError("the two tables are not of one domain")
+        raise ValueError("the two tables have different domains")
     for figure in asked:
         total = _marginal_sum(rows, synthetic, figure.cliques, threads)
         if figure.queries:
-            apart = answers(rows, figure.queries, threads) - answers(synthetic, figure.queries, threads)
-            total += int(np.abs(apart).sum())
+            differences = answers(rows, figure.queries, threads) - answers(synthetic, figure.queries, threads)
+            total += int(np.abs(differences).sum())
         yield np.array([total], dtype=np.int64)
 
 
 def _marginal_sum(rows: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int) -> int:
     """Sum over the marginals and their cells of |count in ``rows`` - count in ``synthetic``|."""
-    pairs = zip(count_all(rows, cliques, threads=threads), count_all(synthetic, cliques, threads=threads), strict=True)
-    return sum(int(np.abs(a - b).sum()) for a, b in pairs)
+    return sum(int(np.abs(a - b).sum()) for a, b in both_counts(rows, synthetic, cliques, threads))
 
 
 def per_row(total: float, figure: Figure, synthetic_rows: int) -> float:
@@ -118,8 +114,8 @@ def per_row(total: float, figure: Figure, synthetic_rows: int) -> float:
 
     The divisor is the public number of *synthetic* rows: the number of private rows is private.  So this is not the
     L1 distance of shares: where the two tables differ in size, the difference counts as error too.
-    ValueError for a table of no rows.
+    Raises ValueError for a table of no rows.
     """
     if synthetic_rows < 1:
-        raise ValueError("a synthetic table of no rows has nothing to be compared")
+        raise ValueError("a synthetic table of no rows cannot be compared")
     return total / (figure.compared * synthetic_rows)

@@ -1,10 +1,8 @@
-"""Step *residual scores* (release, a part of rho3): where the rows made so far are farthest from the private ones.
+"""Step *residual scores* (release, a part of rho3): where the rows so far are farthest from the private ones.
 
-Belongs here: which marginals are candidates of a further round, and their noisy distances.  Does not belong here:
-making the rows so far (flows/rounds.py), choosing by the scores (select_again.py).
-Not in the paper; the idea of asking the present model for its worst marginals is AIM's (McKenna and others 2022), which
-asks for one at a time by the exponential mechanism.  Here all candidates are scored at once, and rows stand in for the
-model, so that no candidate is too large for it.
+Not in the paper.  The idea of asking the present model for its worst marginals is AIM's (McKenna and others 2022),
+which asks for one at a time by the exponential mechanism.  Here all candidates are scored at once, and synthetic rows
+stand in for the model, so that no candidate is too large for it.
 """
 
 from __future__ import annotations
@@ -18,22 +16,22 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from data_contracts.domain import Clique, Domain
-from data_contracts.receipts import Query, sigma_for
-from tasks.indif_scores import BITS, apart
-from tasks.kernels.counting import CodeTable, Countable, count_all
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.receipts import Query
+from privsyn.tasks.indif_scores import BITS, l1_distance, score_queries
+from privsyn.tasks.kernels.counting import CodeTable, Countable, count_all
 
 SENSITIVITY = 1
-"""The rows made so far are fixed before the look, so one record moves the L1 distance to them by at most 1."""
+"""The rows so far are fixed before the look, so one record moves the L1 distance to them by at most 1."""
 
 OVERSAMPLE = 4
-"""Rows so far are made for so many times the noisy total, so that their own chance is small beside the distance."""
+"""The rows so far are this many times the noisy total, so that their own chance is small beside the distance."""
 
 MOST_ROWS = 4_000_000
-"""But no more than these: a public limit on time and memory."""
+"""Most rows so far: a public limit on time and memory."""
 
 _STRONGEST = 10
-"""Triples are looked for among so many of the strongest pairs a column (a public limit on time)."""
+"""Triples are looked for among so many of the strongest pairs per column (a public limit on time)."""
 
 _SEED = 0x9E3779B9
 
@@ -52,52 +50,49 @@ def candidates(
     known = {domain.ordered(pair): score for pair, score in scores.items() if score > 0}
     strongest = nlargest(_STRONGEST * len(domain.attributes), known, key=lambda p: known[p])
     graph = nx.Graph(strongest)
-    found = {
+    triangles = {
         domain.ordered((a, b, c))
         for a, b in graph.edges
         for c in nx.common_neighbors(graph, a, b)
         if domain.cells((a, b, c)) <= gamma
     }
     order = {a: i for i, a in enumerate(domain.attributes)}
-    ranked = sorted(found, key=lambda t: (-sum(known[p] for p in combinations(t, 2)), [order[a] for a in t]))
+    ranked = sorted(triangles, key=lambda t: (-sum(known[p] for p in combinations(t, 2)), [order[a] for a in t]))
     return [*pairs, *ranked[: len(pairs)]]
 
 
 def plan(cliques: Sequence[Clique], rho: Fraction, records: int) -> list[Query]:
-    """One single-cell query a candidate, all m of them at ``rho / m``.
+    """One single-cell query per candidate, all m of them at ``rho / m``.
 
-    Privacy: all m answers together are rho-zCDP for adding or removing one person with at most ``records`` = k records:
-    the candidates and the rows that they are compared with are functions of what was released before, so each score has
-    sensitivity k (:func:`tasks.indif_scores.apart`) and costs k^2 / (2 sigma^2) <= rho / m; m mechanism instances add
-    up (Theorem 1, adaptive composition with all earlier looks).
+    Privacy: all m answers together are rho-zCDP for adding or removing one person with at most ``records`` = k
+    records: the candidates and the rows that they are compared with are functions of what was released before, so each
+    score has sensitivity k (:func:`privsyn.tasks.indif_scores.l1_distance`) and costs k^2 / (2 sigma^2) <= rho / m; m
+    mechanism instances add up (Theorem 1, adaptive composition with all earlier looks).
     """
-    if not cliques:
-        return []
-    sigma = sigma_for(rho / len(cliques), SENSITIVITY * records)
-    return [Query(tuple(c), 1, SENSITIVITY * records, sigma) for c in cliques]
+    return score_queries(cliques, rho, SENSITIVITY * records)
 
 
 def rows_so_far(total: float) -> int:
-    """How many rows are made to be compared, from the noisy total of the private ones."""
+    """How many synthetic rows are compared with the private ones, from the noisy total of these."""
     return min(OVERSAMPLE * max(round(total), 0), MOST_ROWS)
 
 
 def seed_of(seed: int, number: int) -> int:
-    """The seed of the rows so far of round ``number``: they are not those that are released."""
+    """The seed of the rows so far of round ``number``, which are not those that are released."""
     return (seed + number * _SEED) % 2**63
 
 
 def exact(
-    rows: Countable, made: CodeTable, total: float, queries: Sequence[Query], threads: int
+    rows: Countable, synthetic: CodeTable, total: float, queries: Sequence[Query], threads: int
 ) -> Iterator[NDArray[np.int64]]:
     """The exact score of each query, one cell each, in order: floor(|M - M' total / (rows of M')|_1) in records.
 
-    rows: private, coarse codes; made: the rows so far, of the same domain; ``total``: the noisy number of private
+    rows: private, coarse codes; synthetic: the rows so far, of the same domain; ``total``: the noisy number of private
     rows.  Filtered values are in neither count.  Private until the shell has added the noise.
     """
     cliques = [q.attributes for q in queries]
-    scale = max(total, 0.0) / max(made.rows, 1)
-    here, so_far = count_all(rows, cliques, threads=threads), count_all(made, cliques, threads=threads)
+    scale = max(total, 0.0) / max(synthetic.rows, 1)
+    here, so_far = count_all(rows, cliques, threads=threads), count_all(synthetic, cliques, threads=threads)
     for counts, reference in zip(here, so_far, strict=True):
         wanted = np.rint(np.ldexp(reference * scale, BITS)).astype(np.int64)
-        yield np.array([apart(counts, wanted)], dtype=np.int64)
+        yield np.array([l1_distance(counts, wanted)], dtype=np.int64)

@@ -1,9 +1,4 @@
-"""Step *select pairs* (postprocess): which 2-way marginals are measured, and how the budget is shared over them.
-
-Belongs here: DenseMarg, the paper's greedy minimization of noise error + dependency error (section 4.2, Algorithm 1),
-and the choice by expected error, which knows what becomes of a noisy pair.  Does not belong here: scores
-(indif_scores.py), what they say of a pair (pair_departures.py), merging pairs into cliques (combine_cliques.py).
-"""
+"""Step *select pairs* (postprocess): which 2-way marginals are measured, and how the budget is shared over them."""
 
 from __future__ import annotations
 
@@ -15,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from data_contracts.receipts import Query
-from data_contracts.spec import Selection
-from data_contracts.tables import PAIRS
-from tasks.compress_domain import Recode, coarse_domain
-from tasks.expected_error import Departures, worth_measuring
-from tasks.pair_departures import one_way_departures, pair_departures
+from privsyn.data_contracts.mechanism_options import Selection
+from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.tables import PAIRS
+from privsyn.tasks.compress_domain import Recode, coarse_domain
+from privsyn.tasks.estimation.budget_shares import size_weight
+from privsyn.tasks.estimation.expected_error import Departures, worth_measuring
+from privsyn.tasks.pair_departures import one_way_departures, pair_departures
 
 
 @dataclass(frozen=True)
@@ -32,7 +28,7 @@ class Chosen:
 
 
 def dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float, records: int = 1) -> list[Chosen]:
-    """Algorithm 1, incrementally: one vectorised argmin over the sizes of pairs a choice.
+    """Algorithm 1, incrementally: one vectorised argmin over the sizes of pairs per choice.
 
     ``scores`` are noisy dependency errors phi_i in records (negative ones are never taken), ``cells`` the
     sizes c_i, ``rho`` the budget of the measurement stage.  With s_i = c_i^(2/3) and
@@ -80,20 +76,21 @@ def select(
     records: int,
     settings: Selection,
     *,
-    again: bool,
+    remeasure_one_ways: bool,
 ) -> pa.Table:
-    """The contract PAIRS by ``settings.choice``: from the scores' queries (one a pair, all of one sigma) and answers.
+    """The contract PAIRS by ``settings.criterion``.
 
-    ``rho``: the third stage's budget; ``again``: whether one-ways compete for it, too (``expected_error`` only).
+    queries: of the scores, one per pair, all of one sigma; scores: their noisy answers; ``rho``: the third stage's
+    budget; ``remeasure_one_ways``: whether one-ways compete for it, too (``expected_error`` only).
     """
     pairs = [(q.attributes[0], q.attributes[1]) for q in queries]
     domain = coarse_domain(recode)
     cells = [domain.cells(pair) for pair in pairs]
-    if settings.choice == "dense_marg" or not pairs:
+    if settings.criterion == "dense_marg" or not pairs:
         return select_pairs(pairs, scores, cells, rho, records, settings.max_cells)
     noisy_reference = settings.scores == "one_ways"
     departures = pair_departures(pairs, scores, queries[0].sigma, recode, noisy_reference=noisy_reference)
-    one_ways = one_way_departures(recode) if again else None
+    one_ways = one_way_departures(recode) if remeasure_one_ways else None
     return select_by_expected_error(pairs, scores, cells, departures, rho, records, settings.max_cells, one_ways)
 
 
@@ -112,7 +109,7 @@ def select_pairs(
     candidates = [i for i, c in enumerate(cells) if c <= max_cells]
     chosen = dense_marg([scores[i] for i in candidates], [cells[i] for i in candidates], rho, records)
     taken = [candidates[choice.index] for choice in chosen]
-    weights = [cells[i] ** (2 / 3) for i in taken]
+    weights = [size_weight(cells[i]) for i in taken]
     return _table(pairs, scores, cells, taken, [choice.error for choice in chosen], weights)
 
 
@@ -128,8 +125,8 @@ def select_by_expected_error(
 ) -> pa.Table:
     """The contract PAIRS: the pairs, and their shares of ``rho``, that make the expected error of all least.
 
-    departures: one row a pair (tasks/pair_departures.py).  A pair's weight is its share.  With ``one_ways``, these
-    compete for the budget; what the weights leave of 1 is for measuring them again.
+    departures: one row per pair (tasks/pair_departures.py). A pair's weight is its share. With ``one_ways``,
+    these compete for the budget; what the weights leave of 1 is for measuring them a second time.
     """
     alone = departures.error(np.zeros(len(pairs)))
     candidates = np.flatnonzero((alone > 0) & (np.asarray(cells) <= max_cells))

@@ -1,14 +1,11 @@
-"""Shards: how a synthetic table larger than memory is made in parts that add up to one table.
+"""Shards: the parts in which a synthetic table larger than memory is made.
 
-Belongs here: the sizes of the shards, their random streams, and cutting a stream of rows into them.  Does not belong
-here: making rows (synthesize.py, append_attributes.py, decode.py), files.
-
-Every shard follows the same marginals, scaled to its rows.  Two things keep the shards together about as close to them
-as a table made at once.  Rounding: 50 shards that each round 0.4 records to 0 would lose 20.  So shard b of k rounds
-with the offset u + b / k, where u is the table's own; by Hermite's identity,
-floor(x) + floor(x + 1/k) + ... + floor(x + (k-1)/k) = floor(k x), the shards' whole numbers then add up to the table's
-own rounding.  And what is left over: the records that a shard has too many or too few in a cell, after its sweeps,
-are asked of the next one (:data:`Leftovers`), so that only the last shard's remain.  GUM has neither.
+Every shard follows the same marginals, scaled to its rows. Two things keep the shards together about as close to them
+as a table made at once. First, rounding: 50 shards that each round 0.4 records to 0 would lose 20. So shard b of k
+rounds with the offset u + b / k, where u is the table's own; by Hermite's identity, floor(x) + floor(x + 1/k) + ... +
+floor(x + (k-1)/k) = floor(k x), the shards' whole numbers then add up to the table's own rounding. Second, leftovers:
+the records that a shard has too many or too few in a cell, after its sweeps, are asked of the next one
+(:data:`Leftovers`), so that only the last shard's remain. GUM has neither.
 """
 
 from __future__ import annotations
@@ -21,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from data_contracts.spec import Synthesis
-from tasks.kernels.streams import stream
+from privsyn.data_contracts.mechanism_options import Rows, Synthesis
+from privsyn.tasks.kernels.streams import stream
 
 Leftovers = dict[int, NDArray[np.int64]]
 """Component (its first attribute's number) -> records wanted less records there, in all cells of its marginals."""
@@ -53,7 +50,7 @@ class Shard:
         return (of_table + self.number / self.of) % 1.0
 
 
-def shards(rows: int, settings: Synthesis) -> list[Shard]:
+def shards(rows: int, settings: Rows) -> list[Shard]:
     """The fewest shards of at most ``settings.shard_rows`` rows each, at least one, equal in size but for one row."""
     number = max(1, -(-rows // settings.shard_rows))
     edges = [rows * i // number for i in range(number + 1)]
@@ -61,13 +58,16 @@ def shards(rows: int, settings: Synthesis) -> list[Shard]:
     return [Shard(settings.seed, i, number, size) for i, size in enumerate(sizes)]
 
 
-def part_rows(found: Sequence[Shard]) -> tuple[int, ...]:
+def part_rows(parts: Sequence[Shard]) -> tuple[int, ...]:
     """Rows of each part of a table in several parts; empty for a table of one shard, which is in one piece."""
-    return tuple(shard.rows for shard in found) if len(found) > 1 else ()
+    return tuple(shard.rows for shard in parts) if len(parts) > 1 else ()
 
 
 def cut(batches: Iterable[pa.RecordBatch], sizes: Sequence[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The batches, cut where a part of ``sizes`` rows ends, each with its part's number; ValueError for other rows."""
+    """The batches, cut where a part of ``sizes`` rows ends, each with its part's number.
+
+    Raises ValueError unless there are as many rows as ``sizes`` says.
+    """
     part, left = 0, sizes[0]
     for batch in batches:
         first = 0
@@ -75,25 +75,25 @@ def cut(batches: Iterable[pa.RecordBatch], sizes: Sequence[int]) -> Iterator[tup
             while left == 0 and part + 1 < len(sizes):
                 part, left = part + 1, sizes[part + 1]
             if left == 0:
-                raise ValueError(f"more rows than the {sum(sizes):,} of the parts")
+                raise ValueError(f"there are more rows than the {sum(sizes):,} of the parts")
             rows = min(left, batch.num_rows - first)
             yield part, batch.slice(first, rows)
             first, left = first + rows, left - rows
     if left or any(sizes[part + 1 :]):
-        raise ValueError(f"fewer rows than the {sum(sizes):,} of the parts")
+        raise ValueError(f"there are fewer rows than the {sum(sizes):,} of the parts")
 
 
 def in_shards(
-    batches: Iterable[pa.RecordBatch], found: Sequence[Shard]
+    batches: Iterable[pa.RecordBatch], parts: Sequence[Shard]
 ) -> Iterator[tuple[Shard, list[pa.RecordBatch]]]:
     """The rows of each shard, shard by shard: no more than one is held."""
     held: list[pa.RecordBatch] = []
     now = 0
-    for number, batch in cut(batches, [shard.rows for shard in found]):
+    for number, batch in cut(batches, [shard.rows for shard in parts]):
         while now < number:
-            yield found[now], held
+            yield parts[now], held
             held, now = [], now + 1
         held.append(batch)
-    while now < len(found):
-        yield found[now], held
+    while now < len(parts):
+        yield parts[now], held
         held, now = [], now + 1

@@ -1,10 +1,6 @@
 """Step *synthesize* (postprocess): rows whose marginals approach the given ones, by GUM or by sweeps.
 
-Belongs here: the choice of the method, its start, separate and join (paper, section 5.3).  Does not belong
-here: the methods (tasks/synthesis/), appended attributes (tasks/append_attributes.py), consistency of the
-marginals (tasks/make_consistent.py).
-
-Post-processing of released counts: costs no budget.  The same marginals, settings and rows give the
+Post-processing of released counts costs no budget.  The same marginals, settings and rows give the
 same table on any number of threads.
 """
 
@@ -15,23 +11,22 @@ from collections.abc import Callable, Sequence
 import networkx as nx
 import numpy as np
 
-from data_contracts.domain import Clique, Domain, code_dtype
-from data_contracts.spec import Synthesis
-from tasks.kernels.counting import CodeTable, checked_cells, thread_count
-from tasks.kernels.streams import shuffle, stream, systematic, uniform
-from tasks.kernels.updater import Target
-from tasks.marginals import Marginal, one_ways
-from tasks.shards import Leftovers, Shard
-from tasks.synthesis.gum import gum
-from tasks.synthesis.implied_pairs import MOST_SWEEPS, implied, missing_pairs, times_the_rows
-from tasks.synthesis.shrink import towards_independence
-from tasks.synthesis.sweep import sweep
-from tasks.synthesis.tree_start import tree_start
+from privsyn.data_contracts.domain import Clique, Domain, code_dtype
+from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.tasks.kernels.counting import CodeTable, checked_cells, thread_count
+from privsyn.tasks.kernels.streams import shuffle, stream, systematic, uniform
+from privsyn.tasks.kernels.updater import Target
+from privsyn.tasks.marginals import Marginal, one_ways
+from privsyn.tasks.shards import Leftovers, Shard
+from privsyn.tasks.synthesis.gum import gum
+from privsyn.tasks.synthesis.implied_pairs import MOST_SWEEPS, implied, missing_pairs, times_the_rows
+from privsyn.tasks.synthesis.sweep import sweep
+from privsyn.tasks.synthesis.tree_start import tree_start
 
 Progress = Callable[[int, int], None]
 
 MAX_ROWS = (1 << 31) - 1
-"""Most rows that one table can have here."""
+"""Most rows of one table."""
 
 _START, _JOIN, _TREE = 0, 3, 4  # purposes of random streams; the methods have others
 
@@ -60,8 +55,6 @@ def synthesize(
         _check(marginal, domain)
     shard = shard or Shard(settings.seed)
     settings = shard.settings(settings)
-    if settings.method == "sweep":
-        marginals = [towards_independence(m, settings.kappa) for m in marginals]
     columns = _start(marginals, domain, settings, rows)
     cliques = [m.attributes for m in marginals if len(m.attributes) > 1]
     groups = [group for group in components(cliques, domain) if len(group) > 1]
@@ -90,7 +83,7 @@ def _implied(
 ) -> list[Marginal]:
     """The pairs of one component that no marginal holds, counted on more rows than are wanted.
 
-    None where the marginals come without known noise: then they are exact, and nothing goes beside them.
+    There are none where the noise of the marginals is unknown: then they count as exact, and nothing goes beside them.
     """
     times = times_the_rows(rows, len(domain.attributes), settings.oversample)
     larger = [m for m in marginals if len(m.attributes) > 1]
@@ -99,9 +92,9 @@ def _implied(
     if not missing:
         return []
     few = min(settings.sweeps, MOST_SWEEPS)
-    plain = settings.model_copy(update={"oversample": 1, "kappa": 0.0, "sweeps": few})
-    made = synthesize(marginals, domain, plain, times * rows, threads)
-    return implied(made, missing, float(larger[0].counts.sum()), sigma, threads)
+    plain = settings.model_copy(update={"oversample": 1, "sweeps": few})
+    larger_table = synthesize(marginals, domain, plain, times * rows, threads)
+    return implied(larger_table, missing, float(larger[0].counts.sum()), sigma, threads)
 
 
 def output_rows(total: float, settings: Synthesis) -> int:
@@ -128,7 +121,7 @@ def _check(marginal: Marginal, domain: Domain) -> None:
     names = ", ".join(marginal.attributes)
     checked_cells(domain.shape(marginal.attributes), marginal.attributes)
     if marginal.counts.shape != domain.shape(marginal.attributes):
-        raise ValueError(f"{names}: counts of shape {marginal.counts.shape} in this domain")
+        raise ValueError(f"{names}: counts of shape {marginal.counts.shape} do not fit this domain")
     if not np.isfinite(marginal.counts).all() or (marginal.counts < 0).any():
         raise ValueError(f"{names}: counts must be finite and not negative")
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests import postgres
+from tests.support import postgres
 
 os.environ.update(DO_NOT_TRACK="1", PREFECT_SERVER_ANALYTICS_ENABLED="false", GX_ANALYTICS_ENABLED="false")
 
@@ -84,5 +84,5 @@ def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def children() -> Any:
     """Processes forked from a server that has made one small release: what is slow the first time is done."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["__main__", "tests.warm"])
+    context.set_forkserver_preload(["__main__", "tests.support.warm"])
     return context

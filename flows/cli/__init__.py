@@ -14,7 +14,14 @@ import sys
 
 import typer
 
-from flows.cli import compare, evaluate, formats, ledger, operations, release, rerun, spec
+from privsyn.flows.cli import compare_command as compare
+from privsyn.flows.cli import evaluate_command as evaluate
+from privsyn.flows.cli import formats_command as formats
+from privsyn.flows.cli import ledger_command as ledger
+from privsyn.flows.cli import release_command as release
+from privsyn.flows.cli import rerun_command as rerun
+from privsyn.flows.cli import server_commands as operations
+from privsyn.flows.cli import spec_command as spec
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Differentially private synthetic tables."

@@ -1,8 +1,5 @@
-"""``python -m flows.cli``: the same as ``privsyn``.
+"""``python -m privsyn.flows.cli``: the same as ``privsyn``."""
 
-Belongs here: nothing but the call.  Does not belong here: anything else.
-"""
-
-from flows.cli import main
+from privsyn.flows.cli import main
 
 main()

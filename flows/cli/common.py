@@ -1,7 +1,4 @@
-"""What the commands share: the console, errors for people, and the options they have in common.
-
-Belongs here: what two commands would otherwise write twice.  Does not belong here: any one command.
-"""
+"""What the commands share: the console, errors for people, and the options they have in common."""
 
 from __future__ import annotations
 
@@ -21,12 +18,13 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from flows.errors import PrivsynError, RequestError
-from flows.paths import expanded, refuse_undecodable
-from flows.storage.disk import OF_THE_DISK
+from privsyn.errors import PrivsynError, RequestError
+from privsyn.flows.cli.vocabulary import COMMAND_LINE
+from privsyn.paths import expanded, refuse_undecodable
+from privsyn.storage.disk import OF_THE_DISK
 
 if TYPE_CHECKING:
-    from flows.settings import Settings
+    from privsyn.settings import Settings
 
 people = Console(stderr=True, highlight=False)
 """What people watch goes to standard error; standard output is for ``--json`` and for tables that were asked for."""
@@ -58,7 +56,7 @@ def errors_for_people(*, debug: bool) -> Iterator[None]:
             _print_failure(since=started)
             traceback.print_exc()
         known = error if isinstance(error, PrivsynError) else _unexpected(error)
-        people.print(Text.assemble(("privsyn: ", "bold red"), known.paragraph()), soft_wrap=True)
+        people.print(Text.assemble(("privsyn: ", "bold red"), known.paragraph(COMMAND_LINE)), soft_wrap=True)
         raise typer.Exit(known.exit_code) from None
 
 
@@ -89,7 +87,7 @@ def _unexpected(error: Exception) -> PrivsynError:
 
 def _print_failure(since: float) -> None:
     """The whole error behind a failed step, which the release keeps in the private zone only."""
-    from flows.settings import Settings  # here: `--help` needs no settings, and they load slowly
+    from privsyn.settings import Settings  # here: `--help` needs no settings, and they load slowly
 
     with suppress(PrivsynError, OSError):  # the error that is being told may be that one
         path = Settings().private_root / "failure.txt"
@@ -113,7 +111,8 @@ def named_path(path: str | None, field: str) -> Path | None:
 def write_new(path: Path, make_text: Callable[[], str], option: str) -> str:
     """Make the text of a file that must not be there yet, write it and return it.
 
-    RequestError that names ``option`` for a file that is there, before the text is made, and for one that cannot be.
+    Raises RequestError that names ``option`` for a file that is there, before the text is made, and for one that cannot
+    be.
     """
     if path.exists():
         raise RequestError(f"{path} exists already", "Choose another name, or move the file away", option)
@@ -127,7 +126,10 @@ def write_new(path: Path, make_text: Callable[[], str], option: str) -> str:
 
 
 def make_folder(settings: Settings) -> None:
-    """Make the folder of ``--out``; RequestError where it cannot be made, or not written for the private folder."""
+    """Make the folder of ``--out``.
+
+    Raises RequestError if it cannot be made, or not written for the private folder.
+    """
     out, private = expanded(settings.out, "--out"), settings.private_root
     try:
         out.mkdir(parents=True, exist_ok=True)

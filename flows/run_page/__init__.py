@@ -1,5 +1,5 @@
-"""What a release shows on its page in Prefect's UI: note, certificate, budget, files, overview, progress.
+"""What a release shows on its page in Prefect's UI: note, certificate, budget, files, overview and progress.
 
-Belongs here: the page's words, its pictures of public figures, and the artifacts.  Does not belong here: any figure
-that is not released, in the public spec or in the ledger.
+Belongs here: Prefect artifacts and their words and pictures.  Does not belong here: any figure that is not released, in
+the public spec or in the ledger.
 """

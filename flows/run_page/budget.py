@@ -1,8 +1,4 @@
-"""The budget of a data set as a bar and a table: other releases, this one, what is left of the cap.
-
-Belongs here: figures from the ledger, which holds nothing private, and their picture and words.  Does not belong here:
-the ledger (flows/ledger/ledger.py), all data sets at once (flows/operations/budget_report.py), Prefect (show.py).
-"""
+"""The budget of a data set as a bar and a table: other releases, this one, what is left of the cap."""
 
 from __future__ import annotations
 
@@ -11,10 +7,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from data_contracts.spec import Guarantee
-from flows.ledger.audit import Entry, charge_states
-from flows.ledger.ledger import DatasetSummary, Ledger
-from tasks.privacy.accountant import CapAccountant, epsilon_for
+from privsyn.data_contracts.release_spec import Guarantee
+from privsyn.ledgers.audit import Entry, charge_states
+from privsyn.ledgers.ledger import DatasetSummary, Ledger
+from privsyn.tasks.privacy.accountant import CapAccountant, epsilon_for
 
 OTHERS, THIS, LEFT = "other releases", "this release", "left"
 COLOURS = {OTHERS: "#0072B2", THIS: "#D55E00", LEFT: "#e4e4e4"}  # blue and vermilion of Okabe and Ito, and grey
@@ -58,7 +54,7 @@ class Budget:
 
 
 def read_budget(ledger: Ledger, dataset: str, keys: Collection[str] = ()) -> Budget | None:
-    """The budget of ``dataset`` now; None where the ledger does not know it yet."""
+    """The budget of ``dataset`` now; None if the ledger does not know it yet."""
     found = ledger.summary(dataset)
     return Budget.of(found[0], ledger.entries(dataset), keys) if found else None
 

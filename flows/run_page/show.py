@@ -1,8 +1,5 @@
 """The artifacts on a release's run page.
 
-Belongs here: which artifacts there are, their keys and titles.  Does not belong here: their content (words.py,
-budget.py, flows/note.py, flows/overview.py), the flow (flows/release.py).
-
 Everything shown is released, in the public spec or in the ledger, and nothing of it may fail a release: by then it is
 whole, published and paid for.  An error is logged by its type.
 """
@@ -21,24 +18,27 @@ from prefect.artifacts import (
 )
 from prefect.context import FlowRunContext
 
-from flows.errors import BudgetRefusedError, ContractError
-from flows.ledger.ledger import Ledger
-from flows.preflight import Opened
-from flows.publish import Published, certificate_of
-from flows.run_page.budget import budget_page, read_budget
-from flows.run_page.words import certificate_page, files_page
-from flows.settings import Settings
-from flows.shell import Shell, StepRefs
-from flows.storage.released_files import read_manifest
+from privsyn.errors import BudgetRefusedError, ContractError
+from privsyn.flows.form_vocabulary import FORM
+from privsyn.flows.run_page.budget import budget_page, read_budget
+from privsyn.flows.run_page.certificate_page import certificate_page, files_page
+from privsyn.ledgers.ledger import Ledger
+from privsyn.publish.certificate_of_run import certificate_of
+from privsyn.publish.folder import Published
+from privsyn.publish.release_note import looks_of
+from privsyn.run.execute import Shell, StepRefs
+from privsyn.run.open_run import OpenRun
+from privsyn.settings import Settings
+from privsyn.storage.released_files import read_manifest
 
 
-def show_release(run: Opened, refs: Mapping[str, StepRefs], published: Published) -> None:
-    """Show a finished release on the page of its flow run; outside one, nothing."""
+def show_release(run: OpenRun, refs: Mapping[str, StepRefs], published: Published) -> None:
+    """Show a finished release on the page of its flow run.  Outside a flow run, does nothing."""
     if FlowRunContext.get() is None:
         return
     shell, what = run.shell, f"{run.shell.run} of {run.shell.dataset}"
     with _or_left_out("certificate"):
-        page = certificate_page(certificate_of(shell, refs))
+        page = certificate_page(certificate_of(shell, refs), looks_of(shell.steps))
         create_markdown_artifact(page, key="certificate", description=f"What is promised, and why it holds: {what}")
     with _or_left_out("budget"):
         _show_budget(shell.ledger, shell.dataset, _charges(shell), _paid(shell))
@@ -56,30 +56,31 @@ def show_release(run: Opened, refs: Mapping[str, StepRefs], published: Published
 
 
 def show_refusal(dataset: str, error: BudgetRefusedError) -> None:
-    """Show why, and what is left of the budget, on a refused flow run's page; outside one, or with no ledger, nothing.
+    """Show the reason of a refusal, and what is left of the budget, on the flow run's page.
 
-    The page cuts a state's message after some words; here it is whole.
+    The page cuts a state's message after some words; here it is whole.  Outside a flow run, or without a ledger, does
+    nothing.
     """
     if FlowRunContext.get() is None:
         return
     with _or_left_out("budget"):
-        _show_budget(Ledger(Settings().ledger, create=False), dataset, (), f"\n\n**Refused.** {error.paragraph()}")
+        _show_budget(Ledger(Settings().ledger, create=False), dataset, (), f"\n\n**Refused.** {error.paragraph(FORM)}")
 
 
 def show_broken_contract(error: ContractError) -> None:
-    """Show what broke, a row a failure, on the page of the flow run; outside one, nothing.
+    """Show the failures of a broken contract, one row each, on the flow run's page.  Outside a flow run, does nothing.
 
-    Should that fail, the broken contract is what the run ends with all the same.
+    If showing them fails, the run still ends with the broken contract.
     """
     if FlowRunContext.get() is None:
         return
     with _or_left_out("broken contract"):
-        create_table_artifact(table=error.failures, key="contract-failures", description=str(error))
+        create_table_artifact(table=error.failures, key="contract-failures", description=error.paragraph(FORM))
 
 
 @contextmanager
 def _or_left_out(what: str) -> Iterator[None]:
-    """Let nothing that goes wrong with the page fail the release: log its type, leave it out."""
+    """Leave out of the page what cannot be shown, and log the error's type: the page never fails a release."""
     try:
         yield
     except Exception as error:  # whatever it is: the release is whole and published
@@ -87,7 +88,7 @@ def _or_left_out(what: str) -> Iterator[None]:
 
 
 def _show_budget(ledger: Ledger, dataset: str, charges: tuple[str, ...], now: str) -> None:
-    """One key a data set, so that the history of the artifact is the history of its budget."""
+    """Show the budget under one key for each data set, so that the artifact's history is that of the budget."""
     budget = read_budget(ledger, dataset, charges)
     if budget is not None:
         page, key = budget_page(budget, ledger.name, now), f"budget-{dataset.replace('_', '-')}"
@@ -105,12 +106,12 @@ def _paid(shell: Shell) -> str:
     return f"This run drew the noise of: {', '.join(drawn)}."
 
 
-def _files(run: Opened, published: Published) -> str:
+def _files(run: OpenRun, published: Published) -> str:
     manifest, web = read_manifest(published.folder), Settings().released_url
     return files_page(manifest, published.folder, run.private_folder, run.private_report, web)
 
 
-def _link_report(run: Opened) -> None:
+def _link_report(run: OpenRun) -> None:
     """Say where the private report lies or would lie; its place is no secret, its content stays there."""
     place, name = run.private_report, run.shell.run
     state = "It is there." if place.exists() else f"It is not there yet: `privsyn evaluate {name}` makes it."
@@ -123,10 +124,14 @@ def _link_report(run: Opened) -> None:
     )
 
 
-def _show_overview(run: Opened, refs: Mapping[str, StepRefs], what: str) -> str:
+def _show_overview(run: OpenRun, refs: Mapping[str, StepRefs], what: str) -> str:
     """Show the overview's table and picture, made from released tables only; return its words."""
-    from flows.overview import ReleasedInputs, overview, overview_note  # here: drawing packages load slowly
-    from flows.report.overview import data_uri, overview_png
+    from privsyn.publish.noise_overview import (  # here: drawing packages load slowly
+        ReleasedInputs,
+        overview,
+        overview_note,
+    )
+    from privsyn.report.overview_chart import data_uri, overview_png
 
     found = overview(ReleasedInputs.of_run(run.shell, refs), run.shell.request.threads)
     about = f"Noise and synthesis by column, from released tables only: {what}"

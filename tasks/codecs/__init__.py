@@ -1,13 +1,14 @@
 """Codecs: source columns <-> integer codes, by the public spec alone.
 
-``base`` says what a codec is; ``categories`` and ``ordered`` hold one a kind of column; ``encoding_plan`` makes
-them from the spec; ``parsing`` reads any value without ever raising.
+Belongs here: what a codec is (``codec``), one codec per kind of column (``categories``, ``ordered``), the codecs of a
+release (``encoding_plan``), and reading any value without raising (``parsing``).  Does not belong here: anything that
+looks at more than one row at a time, or chooses bins or values from data.
 """
 
-from tasks.codecs.base import Codec, Fill
-from tasks.codecs.categories import BooleanCodec, CategoricalCodec
-from tasks.codecs.encoding_plan import EncodingPlan, plan
-from tasks.codecs.ordered import DatetimeCodec, IntegerCodec, NumberCodec
+from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
+from privsyn.tasks.codecs.codec import Codec
+from privsyn.tasks.codecs.encoding_plan import EncodingPlan, plan
+from privsyn.tasks.codecs.ordered import DatetimeCodec, IntegerCodec, NumberCodec
 
 __all__ = [
     "BooleanCodec",
@@ -15,7 +16,6 @@ __all__ = [
     "Codec",
     "DatetimeCodec",
     "EncodingPlan",
-    "Fill",
     "IntegerCodec",
     "NumberCodec",
     "plan",

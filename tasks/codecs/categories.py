@@ -1,8 +1,4 @@
-"""Codecs of columns without an order: public lists of values, and booleans.
-
-Belongs here: what happens to unlisted values and nulls of those.  Does not belong here: numbers and moments
-(ordered.py).
-"""
+"""Codecs of columns without an order: public lists of values, and booleans."""
 
 from __future__ import annotations
 
@@ -12,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from data_contracts.columns import BooleanColumn, CategoricalColumn
-from data_contracts.domain import code_dtype
-from data_contracts.tables import ValueRange
-from tasks.codecs import parsing
-from tasks.codecs.base import Codec, Codes, Columns
+from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn
+from privsyn.data_contracts.domain import code_dtype
+from privsyn.data_contracts.tables import ValueRange
+from privsyn.tasks.codecs import parsing
+from privsyn.tasks.codecs.codec import Codec, Codes, Columns
 
 OTHER = "other"
 
@@ -70,7 +66,7 @@ class BooleanCodec(Codec):
         self.groups = np.arange(2 + int(column.nullable), dtype=np.int32)
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
-        """See :class:`Codec`; what is neither true nor false is null if nullable, else false."""
+        """See :class:`Codec`; a value that is neither true nor false becomes null if nullable, else false."""
         truth, is_null = parsing.to_booleans(columns[self.sources[0]])
         missing = truth < 0
         codes = np.where(missing, 2 if self._nullable else 0, truth).astype(np.uint8)

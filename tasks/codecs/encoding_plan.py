@@ -1,32 +1,28 @@
-"""The plan: every codec of a release, in attribute order, made from the spec.
-
-Belongs here: what holds for all columns together.  Does not belong here: any one kind of column.
-"""
+"""The plan: every codec of a release, in attribute order, made from the spec."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from data_contracts.columns import BooleanColumn, CategoricalColumn, DatetimeColumn, IntegerColumn, NumberColumn
-from data_contracts.domain import Domain
-from data_contracts.spec import ReleaseSpec
-from data_contracts.tables import ValueRange
-from tasks.codecs.base import Codec, Codes, Fill
-from tasks.codecs.categories import BooleanCodec, CategoricalCodec
-from tasks.codecs.ordered import DatetimeCodec, IntegerCodec, NumberCodec
+from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, DatetimeColumn, IntegerColumn, NumberColumn
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.tables import ValueRange
+from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
+from privsyn.tasks.codecs.codec import Codec, Codes
+from privsyn.tasks.codecs.ordered import DatetimeCodec, IntegerCodec, NumberCodec
 
 
 @dataclass(frozen=True)
 class EncodingPlan:
-    """All codecs of a release, in attribute order, and the public fills that follow decoding."""
+    """All codecs of a release, in attribute order."""
 
     codecs: tuple[Codec, ...]
-    fills: tuple[Fill, ...] = field(default=())
 
     @property
     def domain(self) -> Domain:
@@ -49,37 +45,33 @@ class EncodingPlan:
 
     def ranges(self) -> dict[str, ValueRange]:
         """Public domain of every released column."""
-        found: dict[str, ValueRange] = {}
+        ranges: dict[str, ValueRange] = {}
         for codec in self.codecs:
-            found.update(codec.ranges())
-        for fill in self.fills:
-            found.update(fill.ranges())
-        return found
+            ranges.update(codec.ranges())
+        return ranges
 
     def decode(self, codes: Mapping[str, Codes], rng: np.random.Generator) -> dict[str, pa.Array]:
-        """Fine codes of every attribute -> released columns, fills included."""
+        """Fine codes of every attribute -> released columns."""
         columns: dict[str, pa.Array] = {}
         for codec in self.codecs:
             columns.update(codec.decode(codes[codec.attribute], rng))
-        for fill in self.fills:
-            columns.update(fill.fill(columns))
         return columns
 
 
 def plan(spec: ReleaseSpec, order: Sequence[str] = ()) -> EncodingPlan:
-    """One codec a released column of the spec, in ``order`` (all of them, or none: then the spec's order)."""
-    made: list[Codec] = []
+    """One codec per released column of the spec, in ``order`` (all of them, or none: then the spec's order)."""
+    codecs: list[Codec] = []
     for name in order or spec.released_columns:
         column = spec.released_columns[name]
         match column:
             case IntegerColumn():
-                made.append(IntegerCodec(name, column))
+                codecs.append(IntegerCodec(name, column))
             case NumberColumn():
-                made.append(NumberCodec(name, column))
+                codecs.append(NumberCodec(name, column))
             case DatetimeColumn():
-                made.append(DatetimeCodec(name, column))
+                codecs.append(DatetimeCodec(name, column))
             case BooleanColumn():
-                made.append(BooleanCodec(name, column))
+                codecs.append(BooleanCodec(name, column))
             case CategoricalColumn():
-                made.append(CategoricalCodec(name, column))
-    return EncodingPlan(tuple(made))
+                codecs.append(CategoricalCodec(name, column))
+    return EncodingPlan(tuple(codecs))

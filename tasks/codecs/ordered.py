@@ -1,8 +1,4 @@
-"""Codecs of columns with an order: integers, numbers and moments, in bins cut into fine cells.
-
-Belongs here: edges, clamping, and placing values inside a cell.  Does not belong here: lists of values
-(categories.py).
-"""
+"""Codecs of columns with an order: integers, numbers and moments, in bins cut into fine cells."""
 
 from __future__ import annotations
 
@@ -16,14 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from data_contracts.columns import DatetimeColumn, IntegerColumn, NumberColumn, seconds_since_epoch
-from data_contracts.domain import code_dtype
-from data_contracts.tables import ValueRange
-from tasks.codecs import parsing
-from tasks.codecs.base import Codec, Codes, Columns
+from privsyn.data_contracts.columns import DatetimeColumn, IntegerColumn, NumberColumn, seconds_since_epoch
+from privsyn.data_contracts.domain import code_dtype
+from privsyn.data_contracts.tables import ValueRange
+from privsyn.tasks.codecs import parsing
+from privsyn.tasks.codecs.codec import Codec, Codes, Columns
 
 FINE_CELLS = 2
-"""Fine cells a bin at most.  A bin's total is then the sum of at most 2 noisy cells: at most 1.4 times the
+"""Fine cells per bin at most.  A bin's total is then the sum of at most 2 noisy cells: at most 1.4 times the
 standard deviation of one, and the later joint marginals estimate the bin again (a public constant)."""
 
 Floats = NDArray[np.float64]
@@ -67,7 +63,7 @@ def _steps_inside(
 
 
 class OrderedCodec(Codec):
-    """Shared by integers, numbers and moments: fine cells between edges, then null if nullable."""
+    """What the codecs of integers, numbers and moments share: fine cells between edges, then null if nullable."""
 
     def __init__(self, name: str, column: IntegerColumn | NumberColumn | DatetimeColumn) -> None:
         self.attribute, self.sources, self._nullable = name, (name,), column.nullable
@@ -218,7 +214,7 @@ class NumberCodec(OrderedCodec):
 
 
 class DatetimeCodec(OrderedCodec):
-    """Moments, in seconds since 1970 inside."""
+    """Moments; inside the codec they are seconds since 1970."""
 
     def __init__(self, name: str, column: DatetimeColumn) -> None:
         self._column = column

@@ -1,7 +1,5 @@
-"""Total parsers: any Arrow array of a readable type to numbers, moments, booleans or category keys.
+"""Total parsers: they turn any Arrow array of a readable type into numbers, moments, booleans or category keys.
 
-Belongs here: value-by-value conversion that never raises on a value, whatever it is (an error that
-depends on private values is a leak).  Does not belong here: domains and codes (tasks/codecs/).
 Text is what CSV gives; Parquet gives typed arrays.
 
 Every result is a function of its own value and the column's type alone, never of the other rows: the
@@ -114,10 +112,10 @@ def _text_numbers(array: pa.Array) -> NDArray[np.float64]:
 def _text_seconds(array: pa.Array) -> NDArray[np.float64]:
     """Seconds since 1970 of ISO 8601 text, NaN elsewhere: whole-number arithmetic on each text's own digits."""
     text = pc.replace_substring_regex(pc.utf8_trim_whitespace(array), _COMPACT_DATE, r"\1-\2-\3\4")
-    found = pc.extract_regex(text, _MOMENT)
+    parts = pc.extract_regex(text, _MOMENT)
 
     def part(name: str, default: str = "0") -> NDArray[np.int64]:
-        digits = pc.fill_null(pc.struct_field(found, name), "")
+        digits = pc.fill_null(pc.struct_field(parts, name), "")
         if name == "fraction":
             digits = pc.utf8_rpad(pc.utf8_slice_codeunits(digits, 0, 6), 6, "0")
         return np.asarray(pc.if_else(pc.equal(digits, ""), default, digits).cast(pa.int64()))
@@ -126,13 +124,13 @@ def _text_seconds(array: pa.Array) -> NDArray[np.float64]:
     hour, minute, second, zone_hour, zone_minute = (
         part(name) for name in ("hour", "minute", "second", "zone_hour", "zone_minute")
     )
-    valid = np.asarray(pc.is_valid(found)) & (month >= 1) & (month <= 12)
+    valid = np.asarray(pc.is_valid(parts)) & (month >= 1) & (month <= 12)
     months = ((year - 1970) * 12 + np.clip(month, 1, 12) - 1).astype("datetime64[M]")
     first = months.astype("datetime64[D]").astype(np.int64)
     following = (months + 1).astype("datetime64[D]").astype(np.int64)
     valid &= (day >= 1) & (first + day <= following)
     valid &= (hour < 24) & (minute < 60) & (second < 60) & (zone_hour < 24) & (zone_minute < 60)
-    west = np.asarray(pc.fill_null(pc.equal(pc.struct_field(found, "sign"), "-"), False))
+    west = np.asarray(pc.fill_null(pc.equal(pc.struct_field(parts, "sign"), "-"), False))
     offset = (zone_hour * 3_600 + zone_minute * 60) * np.where(west, -1, 1)
     whole = (first + day - 1) * 86_400 + hour * 3_600 + minute * 60 + second - offset
     return np.where(valid, whole + part("fraction") / 1e6, np.nan)

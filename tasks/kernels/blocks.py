@@ -1,7 +1,4 @@
-"""Exact counts of rows that are read block by block, again for every pass: memory does not depend on their number.
-
-Belongs here: how many marginals one pass counts, and adding blocks up.  Does not belong here: the kernels
-(counting.py), files and other machines (flows/engines/).
+"""Exact counts of rows that are read block by block, anew for every pass: memory does not depend on their number.
 
 What a pass holds is bounded by public figures: the cells of its marginals, and the bytes of a block, which follow from
 the domain.  Counts are integers, so blocks may come in any order and any cut, and every sum is the same.
@@ -15,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_contracts.domain import Clique, Domain, code_dtype
-from tasks.kernels.counting import CodeTable, add_counts, checked_cells, shaped, thread_count
+from privsyn.data_contracts.domain import Clique, Domain, code_dtype
+from privsyn.tasks.kernels.counting import CodeTable, add_counts, checked_cells, shaped, thread_count
 
 PASS_CELLS = 1 << 24
 """Cells (int64) that one pass over the rows counts into at most; a larger marginal has a pass of its own."""
@@ -40,7 +37,8 @@ def subdomain(domain: Domain, cliques: Iterable[Clique]) -> Domain:
 
 
 def passes(domain: Domain, cliques: Iterable[Clique], *, padded: bool = False) -> Iterator[list[Clique]]:
-    """Consecutive cliques whose cells fit PASS_CELLS together; ValueError for a marginal too large to be counted."""
+    """Consecutive cliques whose cells fit PASS_CELLS together; raises ValueError for a marginal too large to be
+    counted."""
     group: list[Clique] = []
     cells = 0
     for clique in cliques:
@@ -79,9 +77,9 @@ def count_blocks(
 def in_shape(
     counts: Iterable[np.ndarray], domain: Domain, cliques: Sequence[Clique], rows: int, *, padded: bool, filtered: bool
 ) -> Iterator[np.ndarray]:
-    """Flat counts with their axes, as :func:`tasks.kernels.counting.count` gives them.
+    """Flat counts with their axes, as :func:`privsyn.tasks.kernels.counting.count` gives them.
 
-    RuntimeError where the counts of a clique do not add up to ``rows``: a block was lost or counted twice.
+    Raises RuntimeError if the counts of a clique do not add up to ``rows``: a block was lost or counted twice.
     """
     for flat, clique in zip(counts, cliques, strict=True):
         if int(flat.sum()) != rows:
@@ -112,5 +110,5 @@ class Blocks:
         """The counts of each clique, in order; as many passes over the rows as :func:`passes` needs."""
         for group in passes(self.domain, cliques, padded=self.padded):
             blocks = self.read(subdomain(self.domain, group))
-            found = count_blocks(blocks, self.domain, group, padded=self.padded, threads=threads)
-            yield from in_shape(found, self.domain, group, self.rows, padded=self.padded, filtered=padded_result)
+            counts = count_blocks(blocks, self.domain, group, padded=self.padded, threads=threads)
+            yield from in_shape(counts, self.domain, group, self.rows, padded=self.padded, filtered=padded_result)

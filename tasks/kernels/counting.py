@@ -1,8 +1,5 @@
 """Exact counts of code tables: any marginal, many marginals, on several threads.
 
-Belongs here: the column-major table of codes and the kernels that count it.  Does not belong here:
-noise, files, any choice of what to count, and rows that are not all in memory (blocks.py).
-
 Counts are integers, so every result is exact and independent of the number of threads.
 """
 
@@ -20,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from data_contracts.domain import Clique, Domain, code_dtype
-from data_contracts.tables import code_schema
+from privsyn.data_contracts.domain import Clique, Domain, code_dtype
+from privsyn.data_contracts.tables import code_schema
 
 MAX_CELLS = 1 << 31
 """Largest number of cells of a marginal: keys must fit 31 bits."""
@@ -33,7 +30,7 @@ _GROUP_CLIQUES, _GROUP_CELLS = 16, 1 << 20  # one unit of work for a thread: loo
 
 @dataclass(frozen=True, eq=False)
 class CodeTable:
-    """Rows of codes, one contiguous array of uint8, uint16 or uint32 an attribute, all of one length.
+    """Rows of codes, one contiguous array of uint8, uint16 or uint32 per attribute, all of one length.
 
     Codes of attribute a are 0 .. size(a) - 1; in a ``padded`` table also size(a), a filtered value.
     Raises ValueError for wrong lengths, types or codes outside the domain.
@@ -44,7 +41,7 @@ class CodeTable:
     padded: bool = False
 
     def __post_init__(self) -> None:
-        """Check everything that the kernels rely on."""
+        """Check everything that the kernels rely on; raises ValueError as the class says."""
         if len(self.columns) != len(self.domain.attributes):
             raise ValueError(f"{len(self.columns)} columns for {len(self.domain.attributes)} attributes")
         for attribute, size, column in zip(self.domain.attributes, self.domain.sizes, self.columns, strict=True):
@@ -61,7 +58,7 @@ class CodeTable:
         return self.columns[0].size if self.columns else 0
 
     def column(self, attribute: str) -> np.ndarray:
-        """The codes of one attribute; KeyError if unknown."""
+        """The codes of one attribute; raises KeyError if unknown."""
         return self.columns[self.domain.index(attribute)]
 
     def shape(self, clique: Iterable[str]) -> tuple[int, ...]:
@@ -81,7 +78,7 @@ class CodeTable:
         if tuple(table.schema.names) != domain.attributes:
             raise ValueError("the table's columns are not the domain's attributes, in order")
         if any(column.null_count for column in table.columns):
-            raise ValueError("a table of codes has no nulls")
+            raise ValueError("a table of codes must not have nulls")
         return cls(domain, tuple(_numpy(column) for column in table.columns), padded)
 
     def counts(
@@ -101,7 +98,7 @@ class CodeTable:
 
 
 class Countable(Protocol):
-    """Rows of codes that are counted wherever they are: in memory, in files, or by other machines."""
+    """Rows of codes that can be counted, wherever they are: in memory, in files, or on other machines."""
 
     @property
     def domain(self) -> Domain:
@@ -190,7 +187,7 @@ def fill_keys(keys: np.ndarray, columns: Sequence[np.ndarray], shape: Sequence[i
 
 
 def checked_cells(shape: Sequence[int], clique: Clique) -> int:
-    """Number of cells of ``shape``; ValueError if the cell numbers would not fit."""
+    """Number of cells of ``shape``; raises ValueError if the cell numbers would not fit."""
     cells = prod(shape)
     if cells > MAX_CELLS:
         names = ", ".join(clique)
@@ -229,13 +226,13 @@ def add_counts(table: CodeTable, clique: Clique, counts: np.ndarray) -> None:
 
 
 def shaped(counts: np.ndarray, shape: Sequence[int], *, filtered: bool) -> np.ndarray:
-    """Flat counts with one axis an attribute; without the last position of every axis unless ``filtered``."""
+    """Flat counts with one axis per attribute; without the last position of every axis unless ``filtered``."""
     counts = counts.reshape(shape)
     return counts if filtered else np.ascontiguousarray(counts[tuple(slice(0, -1) for _ in shape)])
 
 
 def thread_count(threads: int) -> int:
-    """``threads``, or the number of usable cores for 0; ValueError below 0."""
+    """``threads``, or the number of usable cores for 0; raises ValueError below 0."""
     if threads < 0:
         raise ValueError(f"threads must not be negative: {threads}")
     if threads:

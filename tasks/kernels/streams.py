@@ -1,9 +1,5 @@
 """Seeded random streams for post-processing kernels, and exact systematic rounding.
 
-Belongs here: splitmix64 streams addressed by numbers (seed, iteration, marginal, block ...), the shuffle,
-and the rounding of real quotas to integers with an exact total.  Does not belong here: release noise
-(tasks/privacy/noise.py); nothing here is fit to protect anything.
-
 A stream is addressed, not advanced: draw i of a stream is mix(stream + i * GAMMA).  Work that is cut
 into fixed blocks, each with its own stream, therefore gives the same result on any number of threads.
 """
@@ -41,9 +37,8 @@ def uniform(start: np.uint64, index: int = 0) -> float:
 def uniforms(start: np.uint64, number: int) -> np.ndarray:
     """The first ``number`` draws of a stream as :func:`uniform` gives them; float64."""
     words = start + np.arange(1, number + 1, dtype=np.uint64) * GAMMA
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((words ^ (words >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+    mixed: np.ndarray = mix.py_func(words)
+    return (mixed >> np.uint64(11)) * 2.0**-53
 
 
 @njit(nogil=True, cache=True, inline="always")

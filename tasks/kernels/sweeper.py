@@ -1,9 +1,5 @@
 """Residual-guided sweeps over fixed row blocks and several threads.
 
-Belongs here: the residuals of all marginals, their quotas a block, who works on which block.  Does not
-belong here: what happens to one record (tasks/kernels/sweep.py), what is wanted and how many sweeps there
-are (tasks/synthesis/sweep.py).
-
 Each block works on its quota of every residual and has its own random streams, and the quotas that are left
 over add up to the new residuals, so the rows that come out do not depend on the number of threads.
 """
@@ -18,10 +14,12 @@ from threading import Lock
 
 import numpy as np
 
-from tasks.kernels.streams import stream
-from tasks.kernels.sweep import Layout, share_residuals, sweep_block
+from privsyn.tasks.kernels.streams import stream
+from privsyn.tasks.kernels.sweep_moves import Layout, share_residuals, sweep_block
 
-_SMALLEST_BLOCK = 1 << 14
+SMALLEST_BLOCK = 1 << 14
+"""Rows of a block at least: on fewer rows a sweep has fewer blocks than it asks for."""
+
 _SHARE, _MOVE = range(2)  # purposes of random streams
 
 
@@ -29,7 +27,7 @@ class Sweeper:
     """Columns of codes that are moved in place towards integer targets, sweep by sweep.
 
     columns: unsigned arrays of one length, codes below ``sizes``; cliques: positions of each marginal's
-    attributes; weights: a positive integer a marginal; residuals: integers, rows wanted less rows there, all
+    attributes; weights: a positive integer per marginal; residuals: integers, rows wanted less rows there, all
     marginals' cells one after another in row-major order.  Use as a context manager: it owns its threads.
     """
 
@@ -65,10 +63,10 @@ class Sweeper:
         """Visit every attribute of every row once; returns the number of moves and updates ``residuals``.
 
         order: int64, the attributes as they are visited; blocks: at most so many, fewer on few rows; best: as
-        in :func:`tasks.kernels.sweep.sweep_block`.  The streams depend on seed and address only.
+        in :func:`privsyn.tasks.kernels.sweep_moves.sweep_block`.  The streams depend on seed and address only.
         """
         rows, lock = self.columns[0].size, Lock()
-        blocks = max(1, min(blocks, rows // _SMALLEST_BLOCK))
+        blocks = max(1, min(blocks, rows // SMALLEST_BLOCK))
         edges = np.linspace(0, rows, blocks + 1).astype(np.int64)
         left = np.zeros_like(self.residuals)
 
@@ -93,7 +91,7 @@ class Sweeper:
 
 
 def layout_of(sizes: Sequence[int], cliques: Sequence[Sequence[int]], weights: Sequence[int]) -> Layout:
-    """The views of every attribute; see :class:`tasks.kernels.sweep.Layout`."""
+    """The views of every attribute; see :class:`privsyn.tasks.kernels.sweep_moves.Layout`."""
     cells = [prod(sizes[a] for a in clique) for clique in cliques]
     bases = np.cumsum([0, *cells])
     views: list[tuple[int, int, int, int, int]] = []

@@ -1,8 +1,4 @@
-"""A number for each text of an Arrow array: to split persons into groups that fit into memory.
-
-Belongs here: the hash.  Does not belong here: anything for which two texts of one number would matter; groups may share
-persons' numbers, but persons are told apart by their texts.
-"""
+"""Hashes of the texts of an Arrow array, by which persons are split into groups that fit into memory."""
 
 from __future__ import annotations
 
@@ -13,20 +9,20 @@ from numpy.typing import NDArray
 
 
 @njit(nogil=True, cache=True)
-def _fnv(offsets, data, found):  # type: ignore[no-untyped-def]
-    """FNV-1a of the bytes from each offset to the next; uint64, written into ``found``."""
-    for i in range(found.shape[0]):
+def _fnv(offsets, data, hashes):  # type: ignore[no-untyped-def]
+    """FNV-1a of the bytes from each offset to the next; uint64, written into ``hashes``."""
+    for i in range(hashes.shape[0]):
         value = np.uint64(0xCBF29CE484222325)
         for j in range(offsets[i], offsets[i + 1]):
             value = (value ^ np.uint64(data[j])) * np.uint64(0x100000001B3)
-        found[i] = value ^ (value >> np.uint64(32))
+        hashes[i] = value ^ (value >> np.uint64(32))
 
 
 def text_hashes(texts: pa.Array) -> NDArray[np.uint64]:
-    """FNV-1a of each text of a ``string`` array, shape (rows,); what stands for a null means nothing."""
-    found = np.zeros(len(texts), np.uint64)
+    """FNV-1a of each text of a ``string`` array, shape (rows,); the hash of a null is undefined."""
+    hashes = np.zeros(len(texts), np.uint64)
     _, offsets, data = texts.buffers()
     if data is not None and len(texts):
         places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-        _fnv(places, np.frombuffer(data, np.uint8), found)
-    return found
+        _fnv(places, np.frombuffer(data, np.uint8), hashes)
+    return hashes

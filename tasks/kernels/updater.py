@@ -1,8 +1,5 @@
 """One GUM visit over fixed row blocks and several threads.
 
-Belongs here: the order of the kernels of tasks/kernels/gum.py and who runs which block.  Does not
-belong here: which marginal is visited when, and with which alpha (tasks/synthesize.py).
-
 Blocks depend on the numbers of rows and cells alone, and each has its own random streams, so the rows
 that come out do not depend on the number of threads.
 """
@@ -17,9 +14,9 @@ from math import gcd, prod
 
 import numpy as np
 
-from tasks.kernels import gum
-from tasks.kernels.counting import fill_keys
-from tasks.kernels.streams import stream, uniform
+from privsyn.tasks.kernels import gum_update as gum
+from privsyn.tasks.kernels.counting import fill_keys
+from privsyn.tasks.kernels.streams import stream, uniform
 
 _SMALLEST_BLOCK, _MOST_BLOCKS = 1 << 16, 32
 _GOLDEN = 0.6180339887498949
@@ -27,7 +24,7 @@ _GOLDEN = 0.6180339887498949
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """A wanted marginal: positions of its attributes, their sizes, and rows wanted a cell (float64, flat).
+    """A wanted marginal: positions of its attributes, their sizes, and rows wanted per cell (float64, flat).
 
     ``sigma`` is the standard deviation of the noise in one cell of ``wanted``; 0 where that is unknown.
     """
@@ -93,7 +90,7 @@ class Updater:
         return np.linspace(0, self.rows, blocks + 1).astype(np.int64)
 
     def _each_span(self, work: Callable[[int, int], None], blocks: int) -> None:
-        """Call ``work(first, last)`` on consecutive spans of blocks, one a thread.
+        """Call ``work(first, last)`` on consecutive spans of blocks, one per thread.
 
         A span is handled by few long kernel calls: each call must take Python's lock twice.
         """

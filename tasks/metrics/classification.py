@@ -1,8 +1,6 @@
 """Classification: how well a support vector machine trained on synthetic rows labels real ones.
 
-Belongs here: the machine, its error, and the two errors to compare it with.  Does not belong here: which columns are
-labels (the caller says), and the release that made the rows.
-Paper: PrivSyn, section 6.1.  It names an SVM and the misclassification rate; everything else is said below.
+Paper: PrivSyn, section 6.1. It names an SVM and the misclassification rate; everything else is said below.
 """
 
 from __future__ import annotations
@@ -13,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.svm import LinearSVC
 
-from tasks.kernels.counting import CodeTable, count
-from tasks.metrics.features import one_hot, sample, take
+from privsyn.tasks.kernels.counting import CodeTable, count
+from privsyn.tasks.metrics.features import one_hot, sample, take
 
 TEST_SHARE = 0.2
 """Share of the real rows that are tested where there is no hold-out."""
@@ -48,7 +46,7 @@ def svm_error(train: CodeTable, test: CodeTable, label: str, max_rows: int = 50_
     The machine is scikit-learn's LinearSVC (squared hinge loss, L2 penalty, C = 0.1; one against the rest for more than
     two labels).  At most ``max_rows`` rows of each table, drawn by ``seed``.  A training table with one label gives
     that label to everybody, one of no rows the label with code 0.  Without test rows the error is 0.
-    KeyError for an unknown label, ValueError for ``max_rows`` below 1.
+    Raises KeyError for an unknown label, ValueError for ``max_rows`` below 1.
     """
     train, test = sample(train, max_rows, seed), sample(test, max_rows, seed)
     if not test.rows:

@@ -1,8 +1,4 @@
-"""Approximate earth mover cost (AEMC) of two marginals: equation (1) of the MGD paper.
-
-Belongs here: the definition, the solution by min-cost flow with its drill-down, and the linear program that is its
-referee.  Does not belong here: which marginals are compared (mgd.py), the network (earth_mover_network.py).
-"""
+"""Approximate earth mover cost (AEMC) of two marginals: equation (1) of the MGD paper."""
 
 from __future__ import annotations
 
@@ -12,11 +8,9 @@ from math import inf, isinf
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.optimize import linprog
 
-from tasks.metrics.earth_mover_network import Scale, cheapest_moves, checked_integers, scale_for
-from tasks.metrics.generalization import Ints, Level
+from privsyn.tasks.metrics.earth_mover_network import Scale, cheapest_moves, checked_integers, scale_for
+from privsyn.tasks.metrics.generalization import Ints, Level
 
 Floats = NDArray[np.float64]
 
@@ -46,16 +40,6 @@ class EarthMoverCost:
     rounding: float
 
 
-def bin_distances(axes: Sequence[Axis]) -> Floats:
-    """The matrix M of equation (2), shape (bins, bins) in row-major order, for marginals small enough to hold it."""
-    shape = tuple(axis.values.size for axis in axes)
-    codes = np.indices(shape).reshape(len(shape), -1)
-    total = np.zeros((codes.shape[1],) * 2)
-    for axis, code in zip(axes, codes, strict=True):
-        total += _distance(axis, code[:, None], code[None, :])
-    return total
-
-
 def _distance(axis: Axis, i: Ints, j: Ints) -> Floats:
     """weight * sd, where an infinite weight forbids every move between different values (infinity times 0 is 0)."""
     if isinf(axis.weight):
@@ -63,37 +47,11 @@ def _distance(axis: Axis, i: Ints, j: Ints) -> Floats:
     return axis.weight * axis.values.distance(i, j)
 
 
-def aemc_linear_program(synthetic: Floats | Ints, real: Floats | Ints, distances: Floats, tolerance: float) -> float:
-    """AEMC by linear programming: equation (1), word for word; for up to some hundred bins.
-
-    ``synthetic`` P and ``real`` Q: shape (bins,), >= 0; ``distances`` M: shape (bins, bins), infinity: no move.
-    Divided by the sum of Q, or by 1 if that is 0.
-    """
-    p, q = np.asarray(synthetic, float).ravel(), np.asarray(real, float).ravel()
-    source, target = np.nonzero(np.isfinite(distances))
-    moves, bins = source.size, p.size
-    number, eye = np.arange(moves), sparse.identity(bins)
-    leaves = sparse.csr_matrix((np.ones(moves), (source, number)), (bins, moves))
-    arrives = sparse.csr_matrix((np.ones(moves), (target, number)), (bins, moves))
-    # Variables: X on the allowed moves, then the penalty e of each bin, at least |arrived - Q| - tolerance and 0.
-    result = linprog(
-        np.concatenate([distances[source, target], np.ones(bins)]),
-        A_ub=sparse.vstack([sparse.hstack([arrives, -eye]), sparse.hstack([-arrives, -eye])]),
-        b_ub=np.concatenate([q + tolerance, tolerance - q]),
-        A_eq=sparse.hstack([leaves, sparse.csr_matrix((bins, bins))]),
-        b_eq=p,
-        method="highs",
-    )
-    if not result.success:
-        raise RuntimeError(f"the linear program was not solved: {result.message}")
-    return float(result.fun) / (float(q.sum()) or 1.0)
-
-
 def aemc(synthetic: Ints, real: Ints, axes: Sequence[Axis], tolerance: float) -> EarthMoverCost:
     """AEMC_{M, tolerance}(P, Q), equation (1), by min-cost flow over O(bins) edges (section 6.3).
 
-    ``synthetic`` P and ``real`` Q: integer counts, one axis an ``Axis``; finite weights sum to at most 1.  The value is
-    at least 0, and at most (sum P + sum Q) / sum Q; where Q is empty it is divided by 1 instead of the sum of Q.
+    ``synthetic`` P and ``real`` Q: integer counts, one axis per ``Axis``; finite weights sum to at most 1. The value
+    is at least 0, and at most (sum P + sum Q) / sum Q; where Q is empty it is divided by 1 instead of the sum of Q.
     Raises TypeError for counts that are not integers, ValueError for shapes, weights or a tolerance out of range.
 
     Error: costs are scaled to whole units of 1/S and rounded down, so that the flow's own cost is a lower bound, and

@@ -1,13 +1,10 @@
 """The earth mover cost as a min-cost flow over neighbouring bins (MGD, section 6.3 and appendix A).
 
-Belongs here: the network, its scaling to whole numbers, and the call of OR-Tools.  Does not belong here: the cost's
-definition and its referee (earth_mover.py), distances (generalization.py).
-
 A component is a set of bins between which moves are allowed.  Beside the arcs between neighbours (neighbour_arcs.py),
 its network has a hub for what is added and removed.  With U = Q + D and L = max(Q - D, 0) for the tolerance D:
 
-  a bin with P > U   supplies P - U; removing it costs 1 a record; it may give U - L more for nothing;
-  a bin with P < L   demands L - P; adding it costs 1 a record; it may take U - L more for nothing;
+  a bin with P > U   supplies P - U; removing it costs 1 per record; it may give U - L more for nothing;
+  a bin with P < L   demands L - P; adding it costs 1 per record; it may take U - L more for nothing;
   any other bin      may take U - P and give P - L for nothing.
 
 That is appendix A with its lower bounds worked in.  Two things are worth saying.  L stops at 0: a bin cannot give
@@ -27,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 
-from tasks.metrics.flow_paths import moves_of_flow
-from tasks.metrics.generalization import Ints, StepGraph
-from tasks.metrics.neighbour_arcs import neighbour_arcs
+from privsyn.tasks.metrics.flow_paths import moves_of_flow
+from privsyn.tasks.metrics.generalization import Ints, StepGraph
+from privsyn.tasks.metrics.neighbour_arcs import neighbour_arcs
 
 COST_UNITS = (10**6, 10**9)
 """A distance of 1 is cut into at most 10^12 / bins whole units, but at least and at most this many: the solver's time
@@ -81,8 +78,8 @@ def cheapest_moves(
 ) -> tuple[Ints, Ints, Ints]:
     """The moves (from bin, to bin, record units) of a cheapest plan.
 
-    ``synthetic``, ``real``: counts, shape (components, one axis a graph); bins are numbered in that order.  Moves stay
-    inside a component.  Raises TypeError for counts that are not integers, RuntimeError if OR-Tools fails.
+    ``synthetic``, ``real``: counts, shape (components, one axis per graph); bins are numbered in that order. Moves
+    stay inside a component. Raises TypeError for counts that are not integers, RuntimeError if OR-Tools fails.
     """
     excess, give, take = _supplies(synthetic, real, scale)
     inner = tuple(range(1, synthetic.ndim))
@@ -147,7 +144,7 @@ def _solve_batch(
 
 
 def checked_integers(values: NDArray[np.generic]) -> Ints:
-    """As int64; TypeError for anything but integers, because OR-Tools would cut fractions off without a word."""
+    """As int64; raises TypeError for anything but integers, because OR-Tools would cut fractions off without a word."""
     values = np.asarray(values)
     if not np.issubdtype(values.dtype, np.integer):
         raise TypeError(f"the flow solver takes whole numbers only, not {values.dtype}; scale and round first")
@@ -155,7 +152,7 @@ def checked_integers(values: NDArray[np.generic]) -> Ints:
 
 
 def solve(tails: Ints, heads: Ints, capacities: Ints, costs: Ints, supplies: Ints) -> Ints:
-    """The flow on each arc of a min-cost flow; nodes 0 .. len(supplies) - 1, one entry an arc in the first four.
+    """The flow on each arc of a min-cost flow; nodes 0 .. len(supplies) - 1, one entry per arc in the first four.
 
     Raises TypeError for numbers that are not integers, RuntimeError unless OR-Tools finds an optimum.
     """

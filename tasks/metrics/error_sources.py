@@ -1,7 +1,5 @@
 """Where a release's error comes from: noise, consistency, synthesis, or marginals that were not measured.
 
-Belongs here: the L1 error to the real marginals after each stage, and the noise that the budget implies.  Does not
-belong here: the error of the synthetic table alone (marginal_distance.py, pairs.py).
 Paper: the error terms of PrivSyn, section 4.1: noise error of selected marginals, dependency error of the others.
 """
 
@@ -14,15 +12,13 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from data_contracts.domain import Clique
-from tasks.compress_domain import Recode, coarse_domain
-from tasks.kernels.counting import CodeTable, count_all
-from tasks.marginals import Marginal
+from privsyn.data_contracts.domain import Clique
+from privsyn.tasks.compress_domain import Recode, coarse_domain
+from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE
+from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.marginals import Marginal
 
 Floats = NDArray[np.float64]
-
-NORMAL_MEAN_ABSOLUTE = float(np.sqrt(2 / np.pi))
-"""E|X| of a standard normal X: the expected L1 of noise is this times the sum of its standard deviations."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +52,12 @@ def clique_errors(
     that no marginal of the release has.  Noisy counts become shares of the consistent marginal's total.
     """
     cliques = [m.attributes for m in measured]
-    found = {m.attributes: m.counts for m in consistent}
+    consistent_counts = {m.attributes: m.counts for m in consistent}
     errors = []
     for noisy, true, made in zip(
         measured, _shares(real, cliques, threads), _shares(synthetic, cliques, threads), strict=True
     ):
-        adjusted = found[noisy.attributes]
+        adjusted = consistent_counts[noisy.attributes]
         total = max(float(adjusted.sum()), 1.0)
         errors.append(
             CliqueError(

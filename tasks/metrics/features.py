@@ -1,7 +1,4 @@
-"""Rows and features for the models and attacks among the metrics.
-
-Belongs here: seeded samples of rows, and codes as one-hot features.  Does not belong here: any model or figure.
-"""
+"""Rows of a table: some of them, as features of a model, and as keys by which equal rows are found."""
 
 from __future__ import annotations
 
@@ -11,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from tasks.kernels.counting import CodeTable
+from privsyn.tasks.kernels.counting import CodeTable
+
+_MAX_KEY = 1 << 62  # keys are replaced by their ranks before they would pass this
 
 
 def take(table: CodeTable, rows: NDArray[np.intp]) -> CodeTable:
@@ -22,10 +21,10 @@ def take(table: CodeTable, rows: NDArray[np.intp]) -> CodeTable:
 def sample(table: CodeTable, max_rows: int, seed: int) -> CodeTable:
     """``max_rows`` rows drawn evenly without replacement, in table order; a table of no more rows as it is.
 
-    ValueError for fewer than one row.
+    Raises ValueError for fewer than one row.
     """
     if max_rows < 1:
-        raise ValueError(f"a sample needs at least one row: {max_rows}")
+        raise ValueError(f"a sample needs at least one row, not {max_rows}")
     if table.rows <= max_rows:
         return table
     chosen = np.random.default_rng(seed).choice(table.rows, max_rows, replace=False, shuffle=False)
@@ -33,7 +32,7 @@ def sample(table: CodeTable, max_rows: int, seed: int) -> CodeTable:
 
 
 def one_hot(table: CodeTable, attributes: Sequence[str]) -> csr_matrix:
-    """A 0/1 matrix, rows x all codes of the attributes one after another; one 1 a row and attribute.
+    """A 0/1 matrix, rows x all codes of the attributes one after another; one 1 per row and attribute.
 
     Tables of one domain have the same columns, whichever codes they hold.
     """
@@ -43,3 +42,21 @@ def one_hot(table: CodeTable, attributes: Sequence[str]) -> csr_matrix:
         places[:, i] = table.column(attribute) + edges[i]
     starts = np.arange(table.rows + 1, dtype=np.int64) * len(attributes)
     return csr_matrix((np.ones(places.size), places.ravel(), starts), shape=(table.rows, int(edges[-1])))
+
+
+def row_keys(tables: Sequence[CodeTable], attributes: Sequence[str]) -> NDArray[np.int64]:
+    """A key for each row of the tables, one table after another; shape (rows of all tables,), each below 2^62.
+
+    Two rows have the same key exactly if they have the same codes of ``attributes``; keys are in the codes' row-major
+    order.  Exact for any number of attributes: whenever the next would not fit, the keys are replaced by their ranks.
+    The tables share one domain.
+    """
+    keys, size = np.zeros(sum(table.rows for table in tables), np.int64), 1
+    widths = np.max([table.shape(attributes) for table in tables], axis=0).astype(int).tolist()
+    for attribute, width in zip(attributes, widths, strict=True):
+        if size * width > _MAX_KEY:
+            values, keys = np.unique(keys, return_inverse=True)
+            size = max(values.size, 1)
+        keys = keys * width + np.concatenate([table.column(attribute) for table in tables], dtype=np.int64)
+        size *= width
+    return keys

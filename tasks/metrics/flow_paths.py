@@ -1,7 +1,4 @@
-"""From a flow on arcs to who sends how much to whom: the path decomposition of a flow.
-
-Belongs here: the one kernel.  Does not belong here: costs, and where the flow comes from (earth_mover_network.py).
-"""
+"""From a flow on arcs to who sends how much to whom: the path decomposition of a flow."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ Ints = NDArray[np.int64]
 def moves_of_flow(tails: Ints, heads: Ints, flows: Ints, nodes: int) -> tuple[Ints, Ints, Ints]:
     """Senders, receivers and amounts (> 0) whose sum has the net outflow of the flow at every node.
 
-    ``tails``, ``heads``, ``flows`` (>= 0): one entry an arc; nodes 0 .. nodes - 1.  Cycles carry nothing from anyone
-    to anyone and are dropped.  At most one move an arc; the same flow gives the same moves.
+    ``tails``, ``heads``, ``flows`` (>= 0): one entry per arc; nodes 0 .. nodes - 1.  Cycles carry nothing from anyone
+    to anyone and are dropped.  At most one move per arc; the same flow gives the same moves.
     """
     used = flows > 0
     tails, heads, flows = (np.ascontiguousarray(x[used], dtype=np.int64) for x in (tails, heads, flows))

@@ -1,8 +1,5 @@
 """Generalization hierarchies: levels, and the semantic distance between two values of one level (MGD, section 4.3.1).
 
-Belongs here: the tree over a column's codes, and the small graph whose shortest paths are the distances.  Does not
-belong here: counts, weights, costs (earth_mover.py).
-
 Null is a value beside the others: in an ordered column it has no place on the line and lies at distance 1 from every
 value; in a column without an order it hangs below the root, so it is at distance 1 too, at every level.
 """
@@ -18,7 +15,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from data_contracts.mgd_spec import Tree, tree_depth, tree_leaves
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.mgd_spec import Tree, tree_depth, tree_leaves
 
 Ints = NDArray[np.int64]
 
@@ -171,22 +169,24 @@ def tree_hierarchy(
 ) -> Hierarchy:
     """The hierarchy that ``tree`` describes; the null code, if any, need not stand in it.
 
-    Raises ValueError if the tree's labels are not the column's, or not in the column's order where it has one.
+    Raises FieldError if the tree's labels are not the column's, or not in the column's order where it has one.
     """
     leaves = tree_leaves(tree)
     listed = [label for code, label in enumerate(labels) if code != null]
     if len(set(listed)) != len(listed):
-        raise ValueError(f"`hierarchies` of {column!r}: two of its values have the same label; it can have none")
+        raise FieldError(f"`hierarchies` of {column!r}: two of its values have the same label", "It can have none")
     if null is not None and labels[null] in leaves and labels[null] not in listed:
-        raise ValueError(f"`hierarchies` of {column!r} lists {labels[null]!r}, which has its own place; leave it out")
+        raise FieldError(f"`hierarchies` of {column!r} lists {labels[null]!r}, which has its own place", "Leave it out")
     for label in leaves:
         if label not in listed:
-            raise ValueError(f"`hierarchies` of {column!r} lists {label!r}, which is none of its labels; remove it")
+            raise FieldError(
+                f"`hierarchies` of {column!r} lists {label!r}, which is not one of its labels", "Remove it"
+            )
     for label in listed:
         if label not in leaves:
-            raise ValueError(f"`hierarchies` of {column!r} misses the label {label!r}; add it to a group")
+            raise FieldError(f"`hierarchies` of {column!r} misses the label {label!r}", "Add it to a group")
     if ordered and leaves != listed:
-        raise ValueError(f"`hierarchies` of {column!r} must list the labels from small to large, as its bins stand")
+        raise FieldError(f"`hierarchies` of {column!r} must list the labels from small to large, as its bins stand")
     rows, names = [], []
     for level in range(tree_depth(tree)):
         parts = _groups(tree, level)

@@ -1,8 +1,6 @@
 """Gini index and pay gap by place: NIST 2018's third metric.
 
-Belongs here: both figures of every place, the ranking, and the score.  Does not belong here: what a wage code is worth
-(the caller says), and which columns are the place, the sex and the wage.
-Paper: DPSyn report, section 5.1.  The report leaves open what a pay gap is and how the two deviations become a score;
+Paper: DPSyn report, section 5.1. The report leaves open what a pay gap is and how the two deviations become a score;
 there the challenge's published scorer is followed, and said so below.
 """
 
@@ -14,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.kernels.counting import CodeTable, count
+from privsyn.tasks.kernels.counting import CodeTable, count
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ def income(
 
     These are the challenge scorer's formulas (its Gini index is 1/n smaller).  A real table of no rows has no places:
     both scores are then 1e6 where the synthetic table has no rows either, else 0.
-    ValueError for ``wages`` of another length, below 0 or infinite, or for equal sexes.
+    Raises ValueError for ``wages`` of another length, below 0 or infinite, or for equal sexes.
     """
     if wages.shape != (real.domain.size(wage),) or np.isinf(wages).any() or (wages < 0).any():
         raise ValueError(f"{wage}: every code needs one value, at least 0 and finite, or NaN for null")

@@ -1,7 +1,5 @@
 """The k-marginal score: SDNist's over the whole table, and NIST 2020's by group with its bias penalty.
 
-Belongs here: both scores and the scores of the groups, worst first.  Does not belong here: distances of single
-marginals (marginal_distance.py), what share of the real rows a score is worth (subsample.py).
 Sources: SDNist (github.com/usnistgov/SDNist), sdnist/metrics/kmarginal.py; NIST Differential Privacy Temporal Map
 Challenge, sprint 2 (github.com/drivendataorg/deid2-runtime, runtime/scripts/metric.py).
 """
@@ -14,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from data_contracts.domain import Clique, Domain, code_dtype
-from tasks.kernels.counting import CodeTable
-from tasks.metrics.marginal_distance import (
+from privsyn.data_contracts.domain import Clique, Domain, code_dtype
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.marginal_distance import (
     DENSE_CELLS,
     both_columns,
     both_counts,
@@ -73,7 +71,7 @@ def k_marginal_score(
     densities, sum_cell |real share - synthetic share| in 0..2.  Over ``cliques`` if given (all pairs are what newer
     versions of SDNist take), else over ``number`` random different sets of k attributes (fewer where there are no
     more); sets of all attributes where there are fewer than k.  A table without rows has densities of 0: 500 against
-    any other, 1000 against another one without rows.  ValueError for tables that cannot be compared.
+    any other, 1000 against another one without rows.  Raises ValueError for tables that cannot be compared.
     """
     if cliques is None:
         cliques = random_cliques(real.domain, min(k, len(real.domain.attributes)), number, seed)
@@ -100,7 +98,8 @@ def group_k_marginal(
     first scorer: by 250 or more; SDNist: by more).  Score: (2 - distance) 500.
 
     Marginals: ``cliques``, of attributes outside the groups, or ``number`` random sets of k of these (the challenge:
-    50 sets of 2).  ValueError for no group attributes, cliques that touch them, and tables that cannot be compared.
+    50 sets of 2). Raises ValueError for no group attributes, cliques that touch them, and tables that cannot be
+    compared.
     """
     check_tables(real, synthetic)
     by = real.domain.ordered(groups)

@@ -1,7 +1,5 @@
 """L1 distance of marginals: PrivSyn's mean over all pairs, and NIST 2018's density estimation.
 
-Belongs here: the distance of any list of marginals, dense or sparse, and which lists the papers take.  Does not
-belong here: what else a pair's counts tell (pairs.py), k-marginals by group (k_marginal.py).
 Papers: PrivSyn, section 6.1 (marginal release); DPSyn report, section 5.1 (density estimation).
 """
 
@@ -15,8 +13,9 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from data_contracts.domain import Clique, Domain
-from tasks.kernels.counting import CodeTable, count_all, thread_count
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.tasks.kernels.counting import CodeTable, count_all, thread_count
+from privsyn.tasks.metrics.features import row_keys
 
 DENSE_CELLS = 1 << 22
 """Marginals with more cells are counted by sorting the rows' keys instead of allocating every cell."""
@@ -25,11 +24,10 @@ MAX_ROW_PRODUCT = 1 << 62
 """Rows of one table times rows of the other stay below this, so that distances are exact 64-bit integers."""
 
 _FEW_CLIQUES = 1 << 16  # so many combinations are listed in milliseconds
-_MAX_KEY = 1 << 62  # keys of many attributes are renumbered before they would pass this
 
 
 def check_tables(real: CodeTable, synthetic: CodeTable) -> None:
-    """Refuse (ValueError) tables of two domains, padded ones, and too many rows for exact arithmetic."""
+    """Raises ValueError for tables of two domains, padded ones, and too many rows for exact arithmetic."""
     if real.domain != synthetic.domain:
         raise ValueError("the two tables are not over the same domain")
     if real.padded or synthetic.padded:
@@ -56,15 +54,7 @@ def occupied_cells(real: CodeTable, synthetic: CodeTable, clique: Clique) -> tup
     Rows are numbered through the real table and then the synthetic one.  ``row``: one row of each cell, shape
     (cells,).  ``cell``: the cell of each row, shape (rows of both,).  Memory grows with the rows, never with the cells.
     """
-    keys = np.zeros(real.rows + synthetic.rows, np.int64)
-    largest = 1
-    for attribute, size in zip(clique, real.domain.shape(clique), strict=True):
-        if largest * size > _MAX_KEY:
-            values, keys = np.unique(keys, return_inverse=True)
-            largest = values.size
-        keys = keys * size + both_columns(real, synthetic, attribute)
-        largest *= size
-    _, row, cell = np.unique(keys, return_index=True, return_inverse=True)
+    _, row, cell = np.unique(row_keys([real, synthetic], clique), return_index=True, return_inverse=True)
     return row, cell
 
 
@@ -89,23 +79,23 @@ def l1_distances(
 
     DPSyn report, section 5.1; PrivSyn, section 6.1.  Marginals of more than DENSE_CELLS cells are counted sparsely,
     so a clique may have any number of cells.  Exact and independent of ``threads`` (0: all cores).  A table without
-    rows: see :func:`l1_distance`.  ValueError for tables that cannot be compared.
+    rows: see :func:`l1_distance`.  Raises ValueError for tables that cannot be compared.
     """
     check_tables(real, synthetic)
     dense = [i for i, c in enumerate(cliques) if real.domain.cells(c) <= DENSE_CELLS]
     sparse = [i for i, c in enumerate(cliques) if real.domain.cells(c) > DENSE_CELLS]
-    found = np.zeros(len(cliques))
+    distances = np.zeros(len(cliques))
     tables = both_counts(real, synthetic, [cliques[i] for i in dense], threads)
     for i, (ours, theirs) in zip(dense, tables, strict=True):
-        found[i] = l1_distance(ours, theirs, real.rows, synthetic.rows)
+        distances[i] = l1_distance(ours, theirs, real.rows, synthetic.rows)
 
     def distance(i: int) -> float:
         _, ours, theirs = sparse_counts(real, synthetic, cliques[i])
         return l1_distance(ours, theirs, real.rows, synthetic.rows)
 
     with ThreadPoolExecutor(thread_count(threads)) as pool:
-        found[sparse] = list(pool.map(distance, sparse))
-    return found
+        distances[sparse] = list(pool.map(distance, sparse))
+    return distances
 
 
 def both_counts(
@@ -118,7 +108,7 @@ def both_counts(
 def mean_l1(real: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int = 0) -> float:
     """Mean of :func:`l1_distances`, 0..2, lower is better; 0 for no cliques.
 
-    Over ``all_cliques(domain, 2)`` this is the error of PrivSyn's marginal release task (section 6.1).
+    Over ``all_cliques(domain, 2)`` this is the error of marginal release in PrivSyn, section 6.1.
     """
     return float(l1_distances(real, synthetic, cliques, threads).mean()) if len(cliques) else 0.0
 
@@ -126,7 +116,7 @@ def mean_l1(real: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], th
 def all_cliques(domain: Domain, ways: int) -> list[Clique]:
     """Every clique of ``ways`` attributes, in domain order; none if there are fewer attributes.
 
-    ValueError for a negative number of ways.
+    Raises ValueError for a negative number of ways.
     """
     if ways < 0:
         raise ValueError(f"a marginal has at least 0 attributes, not {ways}")
@@ -137,10 +127,10 @@ def random_cliques(domain: Domain, ways: int, number: int, seed: int) -> list[Cl
     """``number`` different cliques of ``ways`` attributes, all equally likely; all of them if there are no more.
 
     In the order of :func:`all_cliques`.  Depends on the arguments only.  Lists all combinations only where there are
-    few of them, or fewer than 2 ``number``.  ValueError for a negative number.
+    few of them, or fewer than 2 ``number``.  Raises ValueError for a negative number.
     """
     if number < 0:
-        raise ValueError(f"the number of marginals must not be negative: {number}")
+        raise ValueError(f"the number of marginals must be 0 or more, not {number}")
     there = comb(len(domain.attributes), ways) if ways >= 0 else 0
     if there <= number:
         return all_cliques(domain, ways)

@@ -1,7 +1,5 @@
 """Membership inference: does the distance to the nearest synthetic row give away who was in the real table?
 
-Belongs here: distances between rows, the attack, its figures.  Does not belong here: equality of rows
-(uniqueness.py), and the promise of the release, which no attack can measure.
 Source: distance to closest record, as in the synthetic data literature (e.g. Hilprecht, Haerterich and Bernau, PoPETs
 2019(4); Yale et al., Neurocomputing 416, 2020); advantage as in Yeom, Giacomelli, Fredrikson and Jha, CSF 2018.
 """
@@ -18,11 +16,11 @@ from numba import njit
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from tasks.kernels.counting import CodeTable, thread_count
-from tasks.metrics.features import sample
+from privsyn.tasks.kernels.counting import CodeTable, thread_count
+from privsyn.tasks.metrics.features import sample
 
 _BLOCK_ROWS = 2_048  # synthetic rows whose distances are held at once: 8 KiB
-_CHUNK_TARGETS = 64  # targets a unit of work of one thread
+_CHUNK_TARGETS = 64  # targets per unit of work of one thread
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ def membership(
     As many of each: the smallest of both sizes and ``max_targets``, drawn by ``seed``; at most ``max_synthetic``
     synthetic rows.  Distance: :func:`closest`.  One attack of many, and a weak one: an AUC near 0.5 proves no privacy.
     None (not applicable) without a hold-out, or where any of the tables has no rows.  The same on any number of
-    threads (0: all cores).  ValueError for caps below 1 or negative ``threads``.
+    threads (0: all cores).  Raises ValueError for caps below 1 or negative ``threads``.
     """
     if min(max_targets, max_synthetic) < 1:
         raise ValueError("an attack needs at least one target and one synthetic row")
@@ -97,10 +95,10 @@ def closest(targets: CodeTable, rows: CodeTable, ordered: Collection[str], threa
 
     The distance of two rows is the mean over the attributes of: nominal, 1 for different codes; ordered,
     |difference of codes| / (number of codes - 1).  A null's code of an ordered attribute counts where it stands in the
-    codes' order.  Both tables have one domain.  ValueError for ``rows`` without rows.
+    codes' order.  Both tables have one domain.  Raises ValueError for ``rows`` without rows.
     """
     if not rows.rows:
-        raise ValueError("no rows to be close to")
+        raise ValueError("there are no rows to be close to")
     attributes = targets.domain.attributes
     weights = np.array([1 / max(width - 1, 1) for width in targets.shape(attributes)], dtype=np.float32)
     is_ordered = np.array([attribute in ordered for attribute in attributes], dtype=np.bool_)

@@ -1,9 +1,4 @@
-"""MGD, the marginal difference of two tables: equation (3) and the drill-down of section 4.4 of the MGD paper.
-
-Belongs here: which marginals are compared, at which levels and weights, and the score over them.  Does not belong
-here: the cost of one marginal (earth_mover.py), hierarchies (generalization.py), what may be configured
-(data_contracts/mgd_spec.py).
-"""
+"""MGD, the marginal difference of two tables: equation (3) and the drill-down of section 4.4 of the MGD paper."""
 
 from __future__ import annotations
 
@@ -14,15 +9,16 @@ from math import inf, prod
 
 import numpy as np
 
-from data_contracts.domain import Domain, code_dtype
-from data_contracts.evaluation import BinCost, EarthMover
-from data_contracts.mgd_spec import MgdSpec, TargetMarginal
-from tasks.kernels.counting import CodeTable, count
-from tasks.metrics.earth_mover import Axis, EarthMoverCost, aemc
-from tasks.metrics.generalization import Hierarchy, Ints, bins_of_bins, default_hierarchy, tree_hierarchy
+from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.evaluation_results import BinCost, EarthMover
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.mgd_spec import MgdSpec, TargetMarginal
+from privsyn.tasks.kernels.counting import CodeTable, count
+from privsyn.tasks.metrics.earth_mover import Axis, EarthMoverCost, aemc
+from privsyn.tasks.metrics.generalization import Hierarchy, Ints, bins_of_bins, default_hierarchy, tree_hierarchy
 
 MAX_BINS = 2_000_000
-"""Most bins of a target marginal: the flow needs up to 2 KB a bin."""
+"""Most bins of a target marginal: the flow needs up to 2 KB per bin."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +39,14 @@ def mgd(
 ) -> MgdResult:
     """MGD(synthetic, real): the weighted mean AEMC over the target marginals, equation (3).
 
-    ``labels``: one text a code of every attribute; ``ordered``: whether its codes have an order; ``null_codes``: the
+    ``labels``: one text per code of every attribute; ``ordered``: whether its codes have an order; ``null_codes``: the
     code that stands for null, for the attributes that have one.  As in the paper, counts are compared as they are and
     each cost is divided by the real number of rows: a synthetic table with more or fewer rows pays for that.  Two empty
     tables score 0; against an empty real table, a cost is divided by 1.
 
     The drill-down of each marginal is in parts of its AEMC: ``by_attribute`` (what moving along each attribute costs,
     worst first) and ``added_or_removed`` sum to it; a bin's ``cost`` is what is added or removed there and half of
-    each move from or to it.  Raises ValueError where the spec does not fit the table's columns or labels.
+    each move from or to it.  Raises ValueError if the spec does not fit the table's columns or labels.
     """
     if real.domain != synthetic.domain:
         raise ValueError("the two tables have different domains; encode both with one spec")
@@ -87,13 +83,13 @@ def column_hierarchies(
     ordered: Mapping[str, bool],
     null_codes: Mapping[str, int],
 ) -> dict[str, Hierarchy]:
-    """The hierarchy of every column, the spec's or the default one; ValueError where the spec does not fit."""
+    """The hierarchy of every column, the spec's or the default one; FieldError where the spec does not fit."""
     _check_names(spec, domain, ordered)
     result = {}
     for column in domain.attributes:
         texts, null = labels[column], null_codes.get(column)
         if len(texts) != domain.size(column):
-            raise ValueError(f"{column!r} needs one label a code: {domain.size(column)} codes, {len(texts)} labels")
+            raise ValueError(f"{column!r} needs one label per code: {domain.size(column)} codes, {len(texts)} labels")
         if column in spec.hierarchies:
             tree = spec.hierarchies[column]
             result[column] = tree_hierarchy(column, texts, tree, ordered=ordered[column], null=null)
@@ -109,10 +105,10 @@ def _check_names(spec: MgdSpec, domain: Domain, ordered: Mapping[str, bool]) -> 
     named += [("marginals", c) for target in spec.marginals for c in target.attributes]
     for field, column in named:
         if column not in domain.attributes:
-            raise ValueError(f"`{field}` names {column!r}, which is not a released column; correct or remove it")
+            raise FieldError(f"`{field}` names {column!r}, which is not a released column", "Correct or remove it")
     for column in spec.bins_of_bins:
         if not ordered[column]:
-            raise ValueError(f"`bins_of_bins` names {column!r}, which has no order; use `hierarchies` for it")
+            raise FieldError(f"`bins_of_bins` names {column!r}, which has no order", "Use `hierarchies` for it")
 
 
 def _level(target: TargetMarginal, column: str, trees: Mapping[str, Hierarchy]) -> int:
@@ -120,7 +116,9 @@ def _level(target: TargetMarginal, column: str, trees: Mapping[str, Hierarchy]) 
     depth = trees[column].depth
     level = target.levels.get(column, depth)
     if level > depth:
-        raise ValueError(f"`levels` of {column!r} is {level}, but its leaves are at level {depth}; give 0 to {depth}")
+        raise FieldError(
+            f"`levels` of {column!r} is {level}, but its leaves are at level {depth}", f"Give 0 to {depth}"
+        )
     return level
 
 
@@ -138,14 +136,16 @@ def _axes(target: TargetMarginal, trees: Mapping[str, Hierarchy], ordered: Mappi
     bins = prod(axis.values.size for axis in axes)
     if bins > MAX_BINS:
         names = ", ".join(target.attributes)
-        raise ValueError(f"the target marginal of {names} has {bins:,} bins; at most {MAX_BINS:,}: use coarser levels")
+        raise FieldError(
+            f"the target marginal of {names} has {bins:,} bins, and may have {MAX_BINS:,}", "Use coarser levels"
+        )
     return axes
 
 
 def _counts(
     table: CodeTable, attributes: tuple[str, ...], trees: Mapping[str, Hierarchy], levels: Sequence[int]
 ) -> Ints:
-    """The table's counts at the given levels, int64, one axis an attribute."""
+    """The table's counts at the given levels, int64, one axis per attribute."""
     sizes = {a: len(trees[a].labels[level]) for a, level in zip(attributes, levels, strict=True)}
     columns = []
     for attribute, level in zip(attributes, levels, strict=True):

@@ -1,8 +1,5 @@
 """The arcs between neighbouring bins whose shortest paths are the bin distances (MGD, section 6.3).
 
-Belongs here: which bins and dummy bins a flow may pass, and what a step costs.  Does not belong here: supplies and
-the solver (earth_mover_network.py), the graph of one attribute (generalization.py).
-
 Only bins where something can start or end are kept, which matters for marginals that are mostly empty.  A move from
 bin b to bin b' then goes up, across and down: in every attribute with dummies up to the lowest common ancestor, along
 the line of the ordered attribute, and down again.  So it is enough to keep, with each bin, all combinations of its
@@ -20,7 +17,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.metrics.generalization import Ints, StepGraph
+from privsyn.tasks.metrics.generalization import Ints, StepGraph
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +37,7 @@ class Arcs:
 def neighbour_arcs(
     wanted: NDArray[np.bool_], graphs: Sequence[StepGraph], weights: Sequence[Fraction], cost_units: int
 ) -> Arcs:
-    """The arcs among the wanted bins, shape (components, one axis a graph), and what lies between them.
+    """The arcs among the wanted bins, shape (components, one axis per graph), and what lies between them.
 
     A step's cost is rounded down to a whole number of ``1 / cost_units``.
     """

@@ -1,7 +1,5 @@
 """Every pair of attributes in one pass: the L1 distance of its marginal, and how strongly its attributes go together.
 
-Belongs here: the figures that follow from 2-way counts alone.  Does not belong here: distances of other marginals
-(marginal_distance.py), which values the codes of an ordered attribute stand for (the codecs know).
 Papers: PrivSyn, section 6.1 (2-way L1); correlation ratio: K. Pearson, 1905; V: H. Cramer, 1946, chapter 21.
 """
 
@@ -15,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
-from data_contracts.domain import Clique
-from tasks.kernels.counting import CodeTable
-from tasks.metrics.marginal_distance import (
+from privsyn.data_contracts.domain import Clique
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.marginal_distance import (
     DENSE_CELLS,
     all_cliques,
     both_columns,
@@ -53,9 +51,9 @@ def pair_figures(real: CodeTable, synthetic: CodeTable, values: Values, threads:
     """The figures of all d (d - 1) / 2 pairs, each pair counted once in each table.
 
     ``values``: attribute -> the number that each of its codes stands for (float64, shape (codes,), NaN for null), or
-    None for a nominal attribute; attributes that are not in it are nominal.  Marginals of more than DENSE_CELLS cells
-    are counted sparsely.  The same figures for any number of ``threads`` (0: all cores).  ValueError for tables that
-    cannot be compared and values that do not fit the domain.
+    None for a nominal attribute; attributes that are not in it are nominal. Marginals of more than DENSE_CELLS cells
+    are counted sparsely. The same figures for any number of ``threads`` (0: all cores). Raises ValueError for tables
+    that cannot be compared and values that do not fit the domain.
     """
     check_tables(real, synthetic)
     numbers = _checked(real, values)
@@ -167,12 +165,12 @@ def _sparse(real: CodeTable, synthetic: CodeTable, pair: Clique) -> tuple[csr_ar
 
 
 def _checked(table: CodeTable, values: Values) -> dict[str, Floats | None]:
-    """The values of every attribute of the domain; ValueError for unknown attributes and wrong lengths."""
+    """The values of every attribute of the domain; raises ValueError for unknown attributes and wrong lengths."""
     for attribute, numbers in values.items():
         if attribute not in table.domain.attributes:
-            raise ValueError(f"values of {attribute}, which is not in the domain")
+            raise ValueError(f"there are values of {attribute}, which is not in the domain")
         if numbers is not None and np.shape(numbers) != (table.domain.size(attribute),):
-            raise ValueError(f"{attribute}: one value a code is needed, {table.domain.size(attribute)} in all")
+            raise ValueError(f"{attribute}: one value per code is needed, {table.domain.size(attribute)} in all")
         if numbers is not None and np.isinf(numbers).any():
             raise ValueError(f"{attribute}: its values must be finite, or NaN for null")
     return {a: values.get(a) for a in table.domain.attributes}

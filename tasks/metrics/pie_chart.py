@@ -1,6 +1,5 @@
-"""The pie-chart metric: one pie of kinds a place and time, its small slices left out, compared pie by pie.
+"""The pie-chart metric: one pie of kinds per place and time, its small slices left out, compared pie by pie.
 
-Belongs here: the score of NIST 2020's sprint 1 and its parts.  Does not belong here: drawing the pies.
 Sources: MGD paper, section 2.2; NIST Differential Privacy Temporal Map Challenge, sprint 1 (class Deid2Metric of the
 challenge's runtime/scripts/metric.py, github.com/drivendataorg/deid2-runtime), whose constants are used.
 """
@@ -13,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import rel_entr
 
-from tasks.kernels.counting import CodeTable, count
-from tasks.metrics.marginal_distance import check_tables
+from privsyn.tasks.kernels.counting import CodeTable, count
+from privsyn.tasks.metrics.marginal_distance import check_tables
 
 Floats = NDArray[np.float64]
 
@@ -57,7 +56,7 @@ def pie_chart(real: CodeTable, synthetic: CodeTable, place: str, time: str, kind
     that, at least 0; a pie equal in both tables scores 1, also one without rows.  The challenge summed the scores over
     places and times (``total``); ``score`` is their mean, so that it does not depend on how many pies there are.
     Counts are compared as they are: a synthetic table of another size is penalised where the pies' sizes differ.
-    ValueError for tables that cannot be compared, repeated attributes, more than 2**31 cells.
+    Raises ValueError for tables that cannot be compared, repeated attributes, more than 2**31 cells.
     """
     check_tables(real, synthetic)
     if len({place, time, kind}) < 3:

@@ -1,7 +1,5 @@
 """Propensity: how well a model tells synthetic rows from real ones.
 
-Belongs here: pMSE, its null expectation, and the discriminator's AUC.  Does not belong here: attacks on persons
-(membership.py, uniqueness.py).
 Sources: Woo, Reiter, Oganian and Karr, Journal of Privacy and Confidentiality 1(1), 2009 (pMSE); Snoke, Raab, Nowok,
 Dibben and Slavkovic, Journal of the Royal Statistical Society A 181(3), 2018 (its null expectation).
 """
@@ -20,8 +18,8 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from threadpoolctl import threadpool_limits
 
-from tasks.kernels.counting import CodeTable
-from tasks.metrics.features import one_hot, sample
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.features import one_hot, sample
 
 _NEWTON_COLUMNS = 1_000  # beyond, second derivatives cost more than the steps they save
 _TREES = 50
@@ -62,10 +60,10 @@ def propensity(real: CodeTable, synthetic: CodeTable, max_rows: int = 50_000, se
     Fresh rows of the same population have a ratio of about 1 / (1 - f / 2), 2 for f = 1.
 
     The AUC is of gradient-boosted trees on the codes, each half of the rows scored by trees grown on the other half.
-    None (no result) where either table has no rows.  ValueError for ``max_rows`` below 1.
+    None (no result) where either table has no rows.  Raises ValueError for ``max_rows`` below 1.
     """
     if max_rows < 1:
-        raise ValueError(f"a sample needs at least one row: {max_rows}")
+        raise ValueError(f"a sample needs at least one row, not {max_rows}")
     rows = min(real.rows, synthetic.rows, max_rows)
     if rows == 0:
         return None

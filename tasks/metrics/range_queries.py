@@ -1,7 +1,5 @@
 """Random range queries: PrivSyn's mean error, and NIST 2018's score.
 
-Belongs here: what a query is, the two random workloads, exact answers, and the two figures.  Does not belong here:
-noise (an answer is exact, so private), and which workload an evaluation asks for.
 Papers: PrivSyn, section 6.1; DPSyn report, section 5.1.
 """
 
@@ -16,8 +14,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from data_contracts.domain import Domain
-from tasks.kernels.counting import CodeTable, thread_count
+from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.kernels.counting import CodeTable, thread_count
 
 NIST_INCLUSION = 0.33
 """Chance of an attribute to be in a NIST query."""
@@ -48,7 +46,7 @@ def privsyn_queries(domain: Domain, number: int = 1_000, attributes: int = 3, se
 
     A range lies between two codes drawn evenly and independently, both included; the codes' order is the public one,
     also of nominal attributes.  A domain of fewer attributes gives queries over all of them.  No look at any data.
-    Query i depends on the seed and i only.  ValueError for a negative number.
+    Query i depends on the seed and i only.  Raises ValueError for a negative number.
     """
     return tuple(_privsyn_query(domain, attributes, np.random.default_rng([seed, i])) for i in _numbered(number))
 
@@ -70,7 +68,7 @@ def nist_queries(real: CodeTable, ordered: Collection[str], number: int = 300, s
     satisfy it: redrawing until a row fits would never end in a wide table.  Ordered attribute: a range drawn evenly
     among those that contain the row's code.  Nominal: the row's code and others at random, 1 to all in number.
     A table of no rows takes a random code instead, so nothing satisfies its queries.  The queries are private.
-    Query i depends on the table, the seed and i only.  ValueError for a negative number.
+    Query i depends on the table, the seed and i only.  Raises ValueError for a negative number.
     """
     return tuple(_nist_query(real, ordered, np.random.default_rng([seed, i])) for i in _numbered(number))
 
@@ -93,7 +91,7 @@ def _nist_query(real: CodeTable, ordered: Collection[str], rng: np.random.Genera
 
 def _numbered(number: int) -> range:
     if number < 0:
-        raise ValueError(f"a number of queries must not be negative: {number}")
+        raise ValueError(f"the number of queries must be 0 or more, not {number}")
     return range(number)
 
 
@@ -132,9 +130,9 @@ def _keep_on(codes, allowed, kept, number):  # type: ignore[no-untyped-def]
 def answers(table: CodeTable, queries: Sequence[RangeQuery], threads: int = 0) -> NDArray[np.int64]:
     """Exact number of rows that satisfy each query, in the order of the queries; the same on any number of threads.
 
-    Rows with a filtered value (padded tables) satisfy no condition on that attribute.  Conditions are tried narrowest
-    first, each only on the rows that are left.  KeyError for an unknown attribute, ValueError for a condition that is
-    not over the attribute's codes or for negative ``threads`` (0: all cores).
+    Rows with a filtered value (padded tables) satisfy no condition on that attribute. Conditions are tried narrowest
+    first, each only on the rows that are left. Raises KeyError for an unknown attribute, ValueError for a condition
+    that is not over the attribute's codes or for negative ``threads`` (0: all cores).
     """
     threads = thread_count(threads)
     if threads == 1:
@@ -173,14 +171,15 @@ def _conditions(table: CodeTable, query: RangeQuery) -> list[tuple[np.ndarray, N
 
 def _shares(table: CodeTable, queries: Sequence[RangeQuery], threads: int) -> NDArray[np.float64]:
     if not queries:
-        raise ValueError("no queries to compare the tables by")
+        raise ValueError("there are no queries to compare the tables by")
     return answers(table, queries, threads) / max(table.rows, 1)
 
 
 def range_query_error(real: CodeTable, synthetic: CodeTable, queries: Sequence[RangeQuery], threads: int = 0) -> float:
     """Mean over the queries of |share of real rows - share of synthetic rows| that satisfy it; 0 (same) to 1.
 
-    PrivSyn, section 6.1 ("average L1 error").  All shares of a table of no rows are 0.  ValueError without queries.
+    PrivSyn, section 6.1 ("average L1 error"). All shares of a table of no rows are 0. Raises ValueError without
+    queries.
     """
     return float(np.abs(_shares(real, queries, threads) - _shares(synthetic, queries, threads)).mean())
 
@@ -192,7 +191,7 @@ def nist_range_score(real: CodeTable, synthetic: CodeTable, queries: Sequence[Ra
     d = ln(max(f_p, 1e-6) / f_o) and the score is 1e6 max(0, 1 - sqrt(mean d^2) / ln 1e3).  f_o > 0 holds for
     :func:`nist_queries`; a query that no real row satisfies takes f_o = 1e-6.  All shares of a table of no rows are 0.
     In a wide table hardly a row but the one it was built around satisfies a query: then 1 / rows is near the floor, and
-    a table that satisfies none of the queries scores high too.  ValueError without queries.
+    a table that satisfies none of the queries scores high too.  Raises ValueError without queries.
     """
     original, private = _shares(real, queries, threads), _shares(synthetic, queries, threads)
     d = np.log(np.maximum(private, NIST_FLOOR) / np.where(original > 0, original, NIST_FLOOR))

@@ -1,6 +1,5 @@
 """A score as a share of the real rows: as good as a random sample of X of them.
 
-Belongs here: samples, the scores of samples, and reading a score off them.  Does not belong here: the scores.
 Source: SDNist's equivalent subsample of the k-marginal score (github.com/usnistgov/SDNist), used here for any score.
 """
 
@@ -14,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.isotonic import isotonic_regression
 
-from tasks.kernels.counting import CodeTable
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.features import take
 
 Floats = NDArray[np.float64]
 Score = Callable[[CodeTable], float]
@@ -27,15 +27,15 @@ SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
 def subsample(table: CodeTable, share: float, seed: int | Sequence[int]) -> CodeTable:
     """A random ``share`` of the rows without replacement, in the table's order; the same one for the same seed.
 
-    round(share rows) of them, at least one if there are any.  ValueError for a share outside (0, 1].
+    round(share rows) of them, at least one if there are any.  Raises ValueError for a share outside (0, 1].
     """
     if not 0 < share <= 1:
-        raise ValueError(f"a share of the rows must be above 0 and at most 1: {share}")
+        raise ValueError(f"a share of the rows must be above 0 and at most 1, not {share}")
     kept = min(table.rows, max(1, round(share * table.rows)))
     if kept == table.rows:
         return table
     rows = np.sort(np.random.default_rng(seed).choice(table.rows, kept, replace=False))
-    return CodeTable(table.domain, tuple(column[rows] for column in table.columns), table.padded)
+    return take(table, rows)
 
 
 def subsample_scores(
@@ -47,21 +47,21 @@ def subsample_scores(
 ) -> dict[str, Floats]:
     """Each score's mean over ``repeats`` random samples of each share, shape (shares,).
 
-    ``scores``: functions of a table by name, or one function that gives several scores by name.  All are taken on the
-    same samples; share 1 is the real table itself and is scored once.  ValueError for shares that are not ascending
-    and within (0, 1], and for no repeats.
+    ``scores``: functions of a table by name, or one function that gives several scores by name. All are taken on the
+    same samples; share 1 is the real table itself and is scored once. Raises ValueError for shares that are not
+    ascending and within (0, 1], and for no repeats.
     """
     if not shares or any(not 0 < s <= 1 for s in shares) or any(a >= b for a, b in pairwise(shares)):
         raise ValueError("shares must be ascending, above 0 and at most 1")
     if repeats < 1:
-        raise ValueError(f"at least one repeat is needed: {repeats}")
-    found: dict[str, list[float]] = {}
+        raise ValueError(f"at least one repeat is needed, not {repeats}")
+    means: dict[str, list[float]] = {}
     for i, share in enumerate(shares):
         samples = [subsample(real, share, [seed, i, r]) for r in range(repeats if share < 1 else 1)]
         taken = [_scored(scores, sample) for sample in samples]
         for name in taken[0]:
-            found.setdefault(name, []).append(float(np.mean([t[name] for t in taken])))
-    return {name: np.array(values) for name, values in found.items()}
+            means.setdefault(name, []).append(float(np.mean([t[name] for t in taken])))
+    return {name: np.array(values) for name, values in means.items()}
 
 
 def _scored(
@@ -102,9 +102,9 @@ def equivalent_subsamples(
     seed: int = 0,
     repeats: int = 1,
 ) -> dict[str, float | None]:
-    """:func:`equivalent_subsample` of several scores on the same samples; one entry a name of ``values``.
+    """:func:`equivalent_subsample` of several scores on the same samples; one entry per name of ``values``.
 
-    None for all of them when the real table has no rows.  KeyError for a name without score or direction.
+    None for all of them when the real table has no rows.  Raises KeyError for a name without score or direction.
     """
     if not real.rows:
         return dict.fromkeys(values)

@@ -1,6 +1,5 @@
 """Uniqueness: synthetic rows that repeat a row which only one real person has.
 
-Belongs here: equality of whole rows, exactly, on the codes.  Does not belong here: near matches (membership.py).
 Source: the identifiability risk that the statistical disclosure literature calls replicated uniques (synthpop).
 """
 
@@ -12,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.kernels.counting import CodeTable
-
-_MAX_KEY = 1 << 62
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.features import row_keys
 
 
 @dataclass(frozen=True)
@@ -54,27 +52,12 @@ def uniqueness(real: CodeTable, synthetic: CodeTable, holdout: CodeTable | None 
 def row_groups(tables: Sequence[CodeTable]) -> list[NDArray[np.int64]]:
     """A number for every row of every table; two rows have the same number exactly if all their codes are equal.
 
-    Attributes are joined into one 62-bit key; whenever the next would not fit, the keys are replaced by their ranks.
-    So it is exact for any number of attributes, and holds a few 64-bit integers a row.  The tables share one domain.
+    Numbers are from 0 on, without gaps.  Exact for any number of attributes.  The tables share one domain.
     """
-    rows = sum(table.rows for table in tables)
-    keys, size = np.zeros(rows, dtype=np.int64), 1
-    widths = np.max([table.shape(table.domain.attributes) for table in tables], axis=0).tolist()
-    for position, width in enumerate(widths):
-        if size * width > _MAX_KEY:
-            keys, size = _ranks(keys)
-        keys *= width
-        keys += np.concatenate([table.columns[position] for table in tables])
-        size *= width
-    keys, _ = _ranks(keys)
+    attributes = tables[0].domain.attributes
+    _, numbers = np.unique(row_keys(tables, attributes), return_inverse=True)
     edges = np.cumsum([table.rows for table in tables])[:-1]
-    return np.split(keys, edges)
-
-
-def _ranks(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Each key's rank among the different ones, and how many there are (1 at least)."""
-    values, ranks = np.unique(keys, return_inverse=True)
-    return ranks.astype(np.int64, copy=False), max(len(values), 1)
+    return np.split(numbers.astype(np.int64, copy=False), edges)
 
 
 def _share(mask: NDArray[np.bool_]) -> float:

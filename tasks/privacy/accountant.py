@@ -1,8 +1,5 @@
 """The accountant: (epsilon, delta) to a total price rho and back, each rounded in the safe direction.
 
-Belongs here: the three conversions, as pure functions.  Does not belong here: who spent what
-(flows/ledger/ledger.py), how rho becomes noise (data_contracts/receipts.py), the Gaussian's curve (gaussian_dp.py).
-
 ``gaussian`` is the exact curve of Gaussian differential privacy (Dong, Roth and Su 2022; Balle and Wang 2018,
 Theorem 8) at mu = sqrt(2 rho), proved for discrete Gaussian noise that is priced for it (docs/privacy.md).  It is for
 prices of the pricing "gaussian" only; those are zCDP prices too, so the other two hold for them as well.
@@ -29,8 +26,8 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Any, Literal
 
-from data_contracts.receipts import Pricing
-from tasks.privacy import gaussian_dp
+from privsyn.data_contracts.receipts import Pricing
+from privsyn.tasks.privacy import gaussian_dp
 
 Accountant = Literal["gaussian", "tight", "paper"]
 CapAccountant = Literal["gaussian", "tight"]
@@ -89,13 +86,13 @@ def epsilon_for(rho: Fraction, delta: float, accountant: Accountant = "tight") -
     """
     _check(1.0, delta)
     if rho < 0:
-        raise ValueError(f"rho must not be negative, and is {rho}")
+        raise ValueError(f"rho must be 0 or more, not {rho}")
     if rho == 0:
         return 0.0
     paper = _paper_epsilon(rho, delta)
     if accountant == "gaussian" and rho <= _GAUSSIAN_LARGEST:
-        found = min(paper, _gaussian_epsilon(rho, delta, paper))
-        return found if found > gaussian_dp.SMALLEST else min(found, epsilon_for(rho, delta, "tight"))
+        epsilon = min(paper, _gaussian_epsilon(rho, delta, paper))
+        return epsilon if epsilon > gaussian_dp.SMALLEST else min(epsilon, epsilon_for(rho, delta, "tight"))
     if accountant == "paper" or rho > _OPENDP_LARGEST:
         return paper
     return min(paper, _tight_epsilon(rho, delta))
@@ -136,6 +133,12 @@ def _gaussian_epsilon(rho: Fraction, delta: float, most: float) -> float:
     low, high = gaussian_dp.SMALLEST, most
     if high <= low or gaussian_dp.keeps(rho, low, delta):
         return min(low, high)
+    guess = gaussian_dp.approximate_epsilon(float(rho), delta, low, high)
+    for width in (1e-12, 1e-9, 1e-6):  # the answer is that of the whole range, found in fewer exact steps
+        below, above = max(low, guess * (1 - width)), min(high, guess * (1 + width))
+        if not gaussian_dp.keeps(rho, below, delta) and gaussian_dp.keeps(rho, above, delta):
+            low, high = below, above
+            break
     while low < (middle := (low + high) / 2) < high:
         if gaussian_dp.keeps(rho, middle, delta):
             high = middle

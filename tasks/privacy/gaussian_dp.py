@@ -1,9 +1,6 @@
 """Gaussian differential privacy of discrete Gaussian noise: which (epsilon, delta) a total price keeps, from above.
 
-Belongs here: the curve of the Gaussian mechanism in directed rounding, and what the discreteness of the noise adds
-to it.  Does not belong here: the search for rho or epsilon (accountant.py), prices (data_contracts/receipts.py).
-
-Discrete Gaussian noise of scale sigma is, up to a factor within exp(+-4e-26) a count, continuous Gaussian noise of
+Discrete Gaussian noise of scale sigma is, up to a factor within exp(+-4e-26) per count, continuous Gaussian noise of
 variance sigma^2 - SMOOTHING that is rounded at random.  Continuous Gaussian mechanisms whose sum of
 sensitivity^2 / variance is at most mu^2 = 2 rho, whatever was answered, are together no easier to see through than one
 Gaussian of shift mu and variance 1.  docs/privacy.md has both proofs, and why LEAKED covers the factor.
@@ -11,19 +8,20 @@ Gaussian of shift mu and variance 1.  docs/privacy.md has both proofs, and why L
 
 from __future__ import annotations
 
+import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 from typing import Final
 
 LEAKED: Final = Fraction(1, 10**10)
-"""Taken off epsilon, and off delta as a share of it, for the noise being discrete.
+"""What is taken off epsilon, and off delta as a share of it, because the noise is discrete.
 
 In a life of 10^15 counts that one person changes (their drawing alone would take three centuries) the proof needs
 8e-11 of epsilon and 4e-11 of delta: see :func:`theta`.
 """
 
 SMALLEST: Final = 1e-6
-"""Below this epsilon, LEAKED would no longer be nothing, and the zCDP conversion is used instead."""
+"""Below this epsilon, LEAKED would no longer be negligible, and the zCDP conversion is used instead."""
 
 _DIGITS, _SURE = 60, Decimal(10) ** -40
 _UP = Context(prec=_DIGITS, rounding=ROUND_CEILING, Emin=-(10**13), Emax=10**13)
@@ -31,11 +29,13 @@ _DOWN = Context(prec=_DIGITS, rounding=ROUND_FLOOR, Emin=-(10**13), Emax=10**13)
 _NEAR = Context(prec=_DIGITS, rounding=ROUND_HALF_EVEN, Emin=-(10**13), Emax=10**13)
 _PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798")
 _SERIES_TO, _SERIES_TERMS, _FRACTION_TERMS = 3, 80, 140
+_HALVINGS, _ERFC_TO = 60, 35.0
 _FAR, _NOTHING = 10**6, Decimal("1E-100000000000")
 
 
 def keeps(rho: Fraction, epsilon: float, delta: float) -> bool:
-    """Whether mechanisms of total price ``rho`` (data_contracts.receipts, pricing "gaussian") are (epsilon, delta)-DP.
+    """Whether mechanisms of total price ``rho`` (privsyn.data_contracts.receipts, pricing "gaussian") are (epsilon,
+    delta)-DP.
 
     True is proved; False near the border can be caution, by less than one part in 10^9.  ``rho`` > 0,
     ``epsilon`` >= SMALLEST, 0 < ``delta`` < 1: nothing smaller is ever True.
@@ -44,6 +44,28 @@ def keeps(rho: Fraction, epsilon: float, delta: float) -> bool:
     if left < 0:
         return False
     return _UP.multiply(delta_above(rho, left), _divide(_UP, 1 + LEAKED)) <= Decimal(delta)
+
+
+def approximate_epsilon(rho: float, delta: float, low: float, high: float) -> float:
+    """About the epsilon at which ``keeps`` changes, in [low, high]: where to look for it, proves nothing."""
+    mu, target = math.sqrt(2 * rho), math.log(delta)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        near, far = _log_tail(middle / mu - mu / 2), middle + _log_tail(middle / mu + mu / 2)
+        share = -math.expm1(min(far - near, 0.0))
+        if share > 0 and near + math.log(share) > target:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _log_tail(z: float) -> float:
+    """About ln Q(z) for the normal distribution's upper tail Q."""
+    if z < _ERFC_TO:
+        return math.log(math.erfc(z / math.sqrt(2)) / 2)
+    square = z * z
+    return -square / 2 - math.log(z * math.sqrt(2 * math.pi)) + math.log1p(-1 / square * (1 - 3 / square))
 
 
 def delta_above(rho: Fraction, epsilon: Fraction) -> Decimal:

@@ -1,9 +1,5 @@
 """The noise: the only module that draws it.
 
-Belongs here: the sources of noise and nothing else; a test walks the syntax tree of the project and
-refuses a normal, Laplace or other noise draw anywhere else.  Does not belong here: how much noise is
-drawn (data_contracts/receipts.py has sigma and its price) and what it is added to (the release steps).
-
 Release noise is the discrete Gaussian N_Z(0, sigma^2) over the integers of Canonne, Kamath and
 Steinke (2020), sampled exactly by OpenDP: P(x) is proportional to exp(-x^2 / (2 sigma^2)) for every
 integer x.  Added to an integer vector of L2 sensitivity Delta it satisfies rho-zCDP with
@@ -103,7 +99,7 @@ class SeededNoise:
 
 
 class NoNoise:
-    """Zeros: the no-noise limit, for tests that compare with an exact answer.  Never for a release."""
+    """Zeros: the limit without noise, for tests that compare with an exact answer; never for a release."""
 
     private: ClassVar[bool] = False
 
@@ -142,7 +138,7 @@ def _check(sigma: float, cells: int) -> None:
     if not math.isfinite(sigma) or not 0 < sigma <= MAX_SIGMA:
         raise ValueError(f"sigma must be positive and at most {MAX_SIGMA:.0f} counts, not {sigma}")
     if cells < 0:
-        raise ValueError(f"cells must not be negative, and is {cells}")
+        raise ValueError(f"cells must be 0 or more, not {cells}")
 
 
 @functools.lru_cache(maxsize=64)

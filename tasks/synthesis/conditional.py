@@ -1,24 +1,43 @@
-"""Draw one attribute of every row given others, with exact conditional shares.
-
-Belongs here: low-variance draws from one marginal.  Does not belong here: which attribute is drawn from which
-marginal (tree_start.py, tasks/append_attributes.py).
-"""
+"""Draw one attribute of every row given others, with exact conditional shares."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from data_contracts.domain import code_dtype
-from tasks.kernels.counting import CodeTable, count, fill_keys
-from tasks.kernels.gum import index_rows
-from tasks.kernels.streams import shuffle_segments, stream, systematic, uniforms
+from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.tasks.kernels.counting import CodeTable, count, fill_keys
+from privsyn.tasks.kernels.gum_update import index_rows
+from privsyn.tasks.kernels.streams import shuffle_segments, stream, systematic, uniforms
+from privsyn.tasks.marginals import Marginal
+
+
+def draw_attribute(
+    attribute: str,
+    given: Marginal | None,
+    columns: Mapping[str, np.ndarray],
+    rows: int,
+    one_way: np.ndarray,
+    address: np.uint64,
+) -> np.ndarray:
+    """Codes of ``attribute`` for ``rows`` rows, by the marginal ``given`` on it and on attributes drawn already.
+
+    columns: the codes of these attributes, each of shape (rows,); one_way: counts of the attribute's codes, by which
+    it is drawn where no marginal is given (None) or the marginal says nothing; address: the random stream.
+    """
+    if given is None:
+        given = Marginal((attribute,), one_way)
+    known = {a: n for a, n in zip(given.attributes, given.counts.shape, strict=True) if a != attribute}
+    table = CodeTable(Domain.of(known), tuple(columns[a] for a in known))
+    return draw_given(table, rows, given.by_code(attribute), one_way, address)
 
 
 def draw_given(known: CodeTable, rows: int, joint: np.ndarray, one_way: np.ndarray, address: np.uint64) -> np.ndarray:
     """Codes for ``rows`` rows given their cell of ``known``; joint: float64 (cells of known, codes).
 
     Within the rows of one cell the codes have the joint's conditional shares up to rounding, in random
-    order.  Cells that the joint has never seen fall back on ``one_way``.  address: the random stream.
+    order.  For a cell where the joint has no counts, ``one_way`` decides.  address: the random stream.
     """
     cells, size = joint.shape
     here = count(known, known.domain.attributes).reshape(-1) if known.columns else np.array([rows])

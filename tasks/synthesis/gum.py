@@ -1,8 +1,4 @@
-"""GUM: the Gradually Update Method's iterations (paper, sections 5.2 and 5.3).
-
-Belongs here: the order of the visits, the decay of alpha, the early end.  Does not belong here: one visit
-(tasks/kernels/updater.py), the start and separate components (tasks/synthesize.py).
-"""
+"""GUM: the Gradually Update Method's iterations (paper, sections 5.2 and 5.3)."""
 
 from __future__ import annotations
 
@@ -12,9 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from data_contracts.spec import Synthesis
-from tasks.kernels.streams import shuffle, stream
-from tasks.kernels.updater import Target, Updater
+from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.tasks.kernels.streams import shuffle, stream
+from privsyn.tasks.kernels.updater import Target, Updater
 
 PATIENCE, LEAST_GAIN = 3, 0.01
 """GUM ends when this many iterations in a row have not lowered its best error by this share."""

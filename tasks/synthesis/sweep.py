@@ -1,12 +1,9 @@
 """Residual-guided sweeps: rows moved one value at a time, each move towards all marginals at once.
 
-Belongs here: the integer targets, weights, the number of sweeps and of blocks.  Does not belong here: work on
-blocks and threads (tasks/kernels/sweeper.py), one move (tasks/kernels/sweep.py), the start (tree_start.py).
-
 Not in the paper.  GUM (section 5.2) works on one marginal at a time and undoes part of what it did for the
 others; a sweep looks at every marginal that holds an attribute before it moves a row, and moves it only if
 the sum of squared residuals falls.  So there is no alpha and no duplication.  Post-processing of released
-counts: costs no budget.
+counts costs no budget.
 """
 
 from __future__ import annotations
@@ -15,14 +12,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from data_contracts.domain import Domain
-from data_contracts.spec import Synthesis
-from tasks.kernels.counting import CodeTable, count_all
-from tasks.kernels.streams import shuffle, stream, systematic, uniform
-from tasks.kernels.sweeper import Sweeper
-from tasks.kernels.updater import Target
-from tasks.shards import Leftovers, Shard
-from tasks.synthesis.shrink import signal_share
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.kernels.streams import shuffle, stream, systematic, uniform
+from privsyn.tasks.kernels.sweeper import Sweeper
+from privsyn.tasks.kernels.updater import Target
+from privsyn.tasks.shards import Leftovers, Shard
 
 BLOCKS = (8, 4, 2)
 """Row blocks of the first sweeps; all later ones have as many as the last.  Fewer blocks fit better: a block
@@ -48,14 +44,14 @@ def sweep(
 ) -> None:
     """Sweep one component in place; at most ``settings.sweeps`` times.
 
-    columns: codes below ``sizes``, one array an attribute; targets: of one total, the number of rows.
+    columns: codes below ``sizes``, one array per attribute; targets: of one total, the number of rows.
     component addresses the random streams; report: called with the sweeps done.  shard: which of the table's shards
     the rows are (None: the whole table), by which targets are rounded; leftovers: what the shard before left, which
     is asked of this one, and where this one's are put.
     """
     cliques = [target.attributes for target in targets]
     shard = shard or Shard(settings.seed)
-    residuals = _residuals(columns, sizes, targets, settings, component, threads, shard)
+    residuals = _residuals(columns, sizes, targets, component, threads, shard)
     if leftovers is not None and component in leftovers:
         residuals += leftovers[component]
     order = np.arange(len(columns))
@@ -75,7 +71,7 @@ def sweep(
 
 
 def weights(targets: Sequence[Target]) -> list[int]:
-    """A positive integer a marginal: 4 / sigma in units of the median sigma, 16 for a one-way.
+    """A positive integer per marginal: 4 / sigma in units of the median sigma, 16 for a one-way.
 
     A one-way is what all marginals of its attribute agree on, so it is known better than any of them.
     Without known noise all larger marginals have the weight 4.
@@ -93,25 +89,16 @@ def _residuals(
     columns: Sequence[np.ndarray],
     sizes: Sequence[int],
     targets: Sequence[Target],
-    settings: Synthesis,
     component: int,
     threads: int,
     shard: Shard,
 ) -> np.ndarray:
-    """Rows wanted less rows there, integers, of all marginals' cells; what is wanted sums to the rows in each.
-
-    A larger marginal's target is drawn back to the start by what its noise explains.
-    """
+    """Rows wanted less rows there, integers, of all marginals' cells; what is wanted sums to the rows in each."""
     rows = columns[0].size
     table = CodeTable(Domain(tuple(str(a) for a in range(len(sizes))), tuple(sizes)), tuple(columns))
     counts = count_all(table, [tuple(str(a) for a in t.attributes) for t in targets], threads=threads)
-    found = []
+    residuals = []
     for number, (target, counted) in enumerate(zip(targets, counts, strict=True)):
-        here, wanted = counted.ravel(), target.wanted
-        if len(target.attributes) > 1:
-            occupied = int(np.count_nonzero((wanted > 0) | (here > 0)))
-            share = signal_share(wanted - here, occupied, target.sigma, settings.kappa)
-            wanted = here + share * (wanted - here)
         offset = shard.offset(uniform(stream(shard.seed, _ROUND, component, number)))
-        found.append(systematic(wanted, rows, offset) - here)
-    return np.concatenate(found)
+        residuals.append(systematic(target.wanted, rows, offset) - counted.ravel())
+    return np.concatenate(residuals)

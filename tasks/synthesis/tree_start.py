@@ -1,11 +1,8 @@
 """Tree start: attributes drawn one after another along the strongest measured relations.
 
-Belongs here: which attribute is drawn next and given which, and drawing it.  Does not belong here: what
-moves the rows on from there (sweep.py, gum.py).
-
 Not in the paper, which starts from independent one-ways.  With pairs alone the order is Prim's maximum
 spanning forest under mutual information (Chow and Liu); a marginal of three and more attributes gives an
-attribute all of its drawn ones at once.  Post-processing of released counts: costs no budget.
+attribute all of its drawn ones at once.  Post-processing of released counts costs no budget.
 """
 
 from __future__ import annotations
@@ -14,11 +11,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from data_contracts.domain import Domain
-from tasks.kernels.counting import CodeTable
-from tasks.kernels.streams import stream
-from tasks.marginals import Marginal, one_ways
-from tasks.synthesis.conditional import draw_given
+from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.kernels.streams import stream
+from privsyn.tasks.marginals import Marginal, one_ways
+from privsyn.tasks.synthesis.conditional import draw_attribute
 
 
 def tree_start(marginals: Sequence[Marginal], domain: Domain, rows: int, seed: int, purpose: int) -> list[np.ndarray]:
@@ -31,13 +27,8 @@ def tree_start(marginals: Sequence[Marginal], domain: Domain, rows: int, seed: i
     ones = one_ways(marginals, domain)
     columns: dict[str, np.ndarray] = {}
     for attribute, given in drawing_order([m for m in marginals if len(m.attributes) > 1], domain):
-        joint, names = ones[attribute][None, :], tuple[str, ...]()
-        if given is not None:
-            names = tuple(a for a in given.attributes if a != attribute)
-            joint = np.moveaxis(given.counts, given.attributes.index(attribute), -1).reshape(-1, domain.size(attribute))
-        known = CodeTable(Domain.of({a: domain.size(a) for a in names}), tuple(columns[a] for a in names))
         address = stream(seed, purpose, domain.index(attribute))
-        columns[attribute] = draw_given(known, rows, joint, ones[attribute], address)
+        columns[attribute] = draw_attribute(attribute, given, columns, rows, ones[attribute], address)
     return [columns[a] for a in domain.attributes]
 
 
@@ -77,8 +68,7 @@ def mutual_information(marginal: Marginal, attribute: str) -> float:
 
     Nine decimals of it: further ones differ from CPU to CPU, and near 0 they would decide the order.
     """
-    axis = marginal.attributes.index(attribute)
-    joint = np.moveaxis(marginal.counts, axis, -1).reshape(-1, marginal.counts.shape[axis])
+    joint = marginal.by_code(attribute)
     total = joint.sum()
     if total <= 0:
         return 0.0
@@ -87,5 +77,5 @@ def mutual_information(marginal: Marginal, attribute: str) -> float:
 
 
 def _entropy(shares: np.ndarray) -> float:
-    seen = shares[shares > 0]
-    return -float((seen * np.log(seen)).sum())
+    positive = shares[shares > 0]
+    return -float((positive * np.log(positive)).sum())

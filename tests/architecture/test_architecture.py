@@ -7,24 +7,35 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
-from data_contracts.artifacts import Kind, Zone
-from flows.drawing import mermaid
-from flows.rounds import rounds, steps_of
-from flows.shell import StepRefs
-from flows.step import Step, base_name
-from flows.steps import STEPS
-from flows.wiring import release_steps
-from tests.specs import make_spec
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import Kind, Zone
+from privsyn.data_contracts.mechanism_options import AnyMechanism
+from privsyn.mechanisms import registry
+from privsyn.mechanisms.drawing import mermaid
+from privsyn.mechanisms.privsyn import STEPS
+from privsyn.mechanisms.registry import MECHANISMS, steps_of
+from privsyn.run.request import Request
+from privsyn.run.runner import run_steps
+from privsyn.run.step import Look, ReleaseStep, Step, release_steps, step_of
+from tests.support.places import ROOT
+from tests.support.specs import make_spec
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("data_contracts", "tasks", "flows")
-MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+PACKAGES = ("data_contracts", "tasks", "privsyn", "flows")
+"""The folders of the repository; installed, the others are packages of `privsyn`."""
+MODULES = sorted(
+    path
+    for package in PACKAGES
+    for path in (ROOT / package).rglob("*.py")
+    if not (path.parent / path.name).is_symlink()
+)
 NOISE = "tasks/privacy/noise.py"
 ACCOUNTANT = "tasks/privacy/accountant.py"
 
@@ -70,10 +81,10 @@ DRAWS = frozenset(
 FORBIDDEN = {
     "opendp": ("tasks/privacy/",),
     "prefect": ("flows/",),
-    "great_expectations": ("flows/",),
-    "sqlalchemy": ("flows/",),
+    "great_expectations": ("privsyn/run/contract_checks.py",),
+    "sqlalchemy": ("privsyn/ledgers/", "privsyn/database_url.py", "flows/server/"),
     "typer": ("flows/",),
-    "rich": ("flows/",),
+    "rich": ("flows/", "privsyn/progress.py", "privsyn/spec_check.py", "privsyn/comparison/result_tables.py"),
     "random": (),
     "dp_accounting": (),
 }
@@ -86,8 +97,8 @@ MAY_SHARE = {
     ("indif_scores", "compress_domain"),  # the value Recode
     ("select_pairs", "compress_domain"),
     ("residual_scores", "indif_scores"),  # the same distance to a fixed table
-    ("select_again", "combine_cliques"),  # the one-ways' part of the weights
-    ("select_again", "compress_domain"),
+    ("reselect_cliques", "combine_cliques"),  # the one-ways' part of the weights
+    ("reselect_cliques", "compress_domain"),
 }
 """(step's module, other step's module whose value it uses)."""
 
@@ -171,34 +182,29 @@ def test_packages_are_imported_only_where_they_belong(package: str) -> None:
 
 
 def test_steps_do_not_import_each_other() -> None:
-    declared = {base_name(step.name) for step in (*STEPS, *rounds(1)[0])}
-    steps = {step for step in declared if (ROOT / "tasks" / f"{step}.py").exists()}
-    assert declared - steps == {"recode_rows", "rows_so_far", "measure_again"}  # compress_domain's; two of steps again
+    declared = {re.sub(r"_[0-9]+$", "", step.name) for request in REQUESTS.values() for step in steps_of(request)}
+    modules = {step for step in declared if (ROOT / "tasks" / f"{step}.py").exists()}
+    steps = modules | {"reselect_cliques"}  # the module of the step select_again; the others have other steps' modules
+    assert declared - modules == {"recode_rows", "rows_so_far", "select_again", "measure_again"}
     shared = set()
     for step in steps:
         names = imports((ROOT / "tasks" / f"{step}.py").read_text(encoding="utf-8"))
-        used = {name.split(".")[1] for name in names if name.startswith("tasks.")}
+        used = {name.split(".")[2] for name in names if name.startswith("privsyn.tasks.")}
         shared |= {(step, other) for other in used & steps - {step}}
     assert shared == MAY_SHARE
 
 
-def test_layers_point_one_way() -> None:
-    above = {"data_contracts": {"tasks", "flows"}, "tasks": {"flows"}, "flows": set()}
+def test_nothing_installed_imports_what_is_not() -> None:
     for path in MODULES:
-        package = relative(path).split("/")[0]
         tops = {name.split(".")[0] for name in imports(path.read_text(encoding="utf-8"))}
-        assert not tops & above[package], relative(path)
-        assert not tops & {"tests", "benchmarks"}, relative(path)
+        assert not tops & {"tests", "benchmarks", "audit", "tasks", "flows", "data_contracts"}, relative(path)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_headers_say_what_belongs_and_public_things_are_documented(path: Path) -> None:
+def test_modules_and_public_things_are_documented(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     header = " ".join((ast.get_docstring(tree) or "").split())
     assert header
-    if path.name != "__init__.py":
-        assert "Belongs here:" in header
-        assert "Does not belong here:" in header
     assert list(undocumented(tree)) == []
 
 
@@ -236,16 +242,27 @@ def test_constraints_pin_versions_and_name_no_place() -> None:
     assert needed <= pinned
 
 
-@dataclass
-class Recorder:
-    """Runs nothing; notes which outputs each step was handed."""
+REQUESTS: dict[str, Request] = {
+    name: Request(make_spec(**fields))
+    for name, fields in {
+        "privsyn": {"mechanism": "privsyn"},
+        "adaptive": {"mechanism": "adaptive"},
+        "adaptive in three rounds": {"mechanism": {"name": "adaptive", "rounds": 3}},
+        "independent": {"mechanism": "independent"},
+        "paper": {"preset": "paper"},
+    }.items()
+}
+"""Every mechanism, with the numbers of rounds and the preset that change its steps."""
 
-    calls: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+every_mechanism = pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
 
-    def __call__(self, step: Step, *inputs: StepRefs) -> StepRefs:
-        """References without tables."""
-        self.calls.append((step.name, tuple(refs.step for refs in inputs)))
-        return StepRefs(step=step.name, key="k", tables={})
+
+def test_the_registry_has_a_mechanism_for_every_class_of_options_and_all_are_walked() -> None:
+    options = get_args(get_args(AnyMechanism)[0])
+    assert {choice.model_fields["name"].default: choice.__name__.lower() for choice in options} == {
+        name: mechanism.__name__ for name, mechanism in MECHANISMS.items()
+    }
+    assert {request.spec.mechanism.name for request in REQUESTS.values()} == set(MECHANISMS)
 
 
 def producers(step: Step) -> tuple[str, ...]:
@@ -253,55 +270,212 @@ def producers(step: Step) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.split(".")[0] for name in step.inputs))
 
 
-@pytest.mark.parametrize("further", [0, 1, 3])
-def test_the_wiring_follows_the_declarations(further: int) -> None:
-    recorder, declared = Recorder(), steps_of(make_spec(adaptive={"rounds": further}))
-    refs = release_steps(recorder, further)
-    assert recorder.calls == [(step.name, producers(step)) for step in declared]
-    assert list(refs) == [step.name for step in declared]
+@every_mechanism
+def test_every_declared_input_is_an_earlier_steps_output(request_: Request) -> None:
+    assert unmade(steps_of(request_)) == []
 
 
-@pytest.mark.parametrize("further", [0, 1, 3])
-def test_every_declared_input_is_an_earlier_steps_output(further: int) -> None:
+def unmade(steps: Sequence[Step]) -> list[str]:
+    """The declared inputs that no earlier step makes, and names of steps that an earlier step has."""
     made: set[str] = set()
-    for step in steps_of(make_spec(adaptive={"rounds": further})):
-        assert set(step.inputs) <= made, step.name
+    missing = []
+    for step in steps:
+        missing += [f"{step.name} <- {name}" for name in step.inputs if name not in made]
+        missing += [step.name] if any(name.split(".")[0] == step.name for name in made) else []
         made |= {f"{step.name}.{table}" for table in step.outputs}
+    return missing
 
 
-def test_every_kind_keeps_its_rules() -> None:
-    assert broken_rules(STEPS) == []
-    assert broken_rules(steps_of(make_spec(adaptive={"rounds": 3}))) == []
-    assert [step.name for step in STEPS if step.kind is Kind.RELEASE] == [
+def test_an_input_that_comes_too_late_and_a_name_given_twice_are_found() -> None:
+    assert unmade([STEPS[1], STEPS[0]]) == ["one_way_marginals <- encode.encoded_rows"]
+    assert unmade([STEPS[0], STEPS[0]]) == ["encode"]
+
+
+@every_mechanism
+def test_a_step_gets_what_its_producers_left_and_nothing_else(request_: Request) -> None:
+    """Every runner calls this one wiring."""
+    calls: list[tuple[str, dict[str, str]]] = []
+
+    def run(step: Step, inputs: Any) -> str:
+        calls.append((step.name, dict(inputs)))
+        return f"what {step.name} left"
+
+    steps = steps_of(request_)
+    left = run_steps(steps, run)
+    assert [(name, tuple(inputs)) for name, inputs in calls] == [(step.name, producers(step)) for step in steps]
+    assert all(inputs == {name: f"what {name} left" for name in inputs} for _, inputs in calls)
+    assert left == {step.name: f"what {step.name} left" for step in steps}
+
+
+def test_a_step_whose_producer_did_not_run_is_not_run() -> None:
+    with pytest.raises(LookupError, match="encode"):
+        run_steps(STEPS[1:], lambda step, inputs: pytest.fail("it ran"))
+
+
+def test_every_runner_calls_the_one_wiring() -> None:
+    users = {relative(p) for p in MODULES if "privsyn.run.runner.run_steps" in imports(p.read_text(encoding="utf-8"))}
+    assert users == {
+        "flows/release_flow.py",
+        "privsyn/api.py",
+        "privsyn/run/memory.py",
+        "privsyn/evaluation/quality_release.py",
+        "privsyn/reproduction.py",
+    }
+
+
+@every_mechanism
+def test_every_kind_keeps_its_rules(request_: Request) -> None:
+    assert broken_rules(steps_of(request_)) == []
+
+
+LOOKS = {
+    "privsyn": ["one_way_marginals", "indif_scores", "measure_marginals"],
+    "adaptive": [
         "one_way_marginals",
         "indif_scores",
         "measure_marginals",
-    ]
+        "residual_scores_2",
+        "measure_again_2",
+    ],
+    "independent": ["one_way_marginals"],
+}
+"""Mechanism -> the only steps that cost budget."""
 
 
-def test_a_step_of_the_wrong_kind_is_found() -> None:
-    from dataclasses import replace
+@pytest.mark.parametrize("name", LOOKS)
+def test_these_steps_look_at_private_rows_and_no_others(name: str) -> None:
+    assert [step.name for step in steps_of(REQUESTS[name]) if step.kind is Kind.RELEASE] == LOOKS[name]
 
-    select = next(step for step in STEPS if step.name == "select_pairs")
-    mutant = replace(select, inputs=(*select.inputs, "recode_rows.recoded_rows"))
-    assert broken_rules([mutant if step.name == "select_pairs" else step for step in STEPS]) == ["select_pairs"]
+
+def mutants() -> dict[str, Step]:
+    """Steps of the default mechanism that each break one rule; every one keeps its name."""
+    step = {step.name: step for step in STEPS}
+    measure = step_of(release_steps(STEPS), "measure_marginals")
+    return {
+        "post-processing that reads private rows": replace(
+            step["select_pairs"], inputs=(*step["select_pairs"].inputs, "recode_rows.recoded_rows")
+        ),
+        "a transformation whose output is released": replace(
+            step["encode"], outputs={**step["encode"].outputs, "repairs": tables.RECODE}
+        ),
+        "a transformation that publishes": replace(step["encode"], published=step["compress_domain"].published),
+        "a release step by its kind only": replace(step["decode"], kind=Kind.RELEASE),
+        "a release step of another kind": replace(measure, kind=Kind.POSTPROCESS),
+        "a release without a look": replace(measure, look=None),
+        "a look without words": replace(measure, look=replace(measure.look, what="")),
+        "a look without a reason": replace(measure, look=replace(measure.look, reason=lambda request: "")),
+        "a release whose receipts are something else": replace(
+            measure, outputs={**measure.outputs, "receipts": tables.MARGINALS}
+        ),
+        "a release of a table without receipts": replace(
+            measure, outputs={**measure.outputs, "more": tables.MARGINALS}
+        ),
+        "a release that is not published": replace(measure, published={}),
+        "a release whose receipts are not published": replace(measure, published={"noisy": measure.published["noisy"]}),
+        "a release that counts rows it did not declare": replace(measure, rows="decode.synthetic"),
+        "a release that could look by a step of its own": replace(measure, run=step["decode"].run),
+    }
+
+
+@pytest.mark.parametrize("mutant", mutants().values(), ids=mutants())
+def test_a_step_that_breaks_a_rule_is_found(mutant: Step) -> None:
+    assert broken_rules([mutant if step.name == mutant.name else step for step in STEPS]) == [mutant.name]
 
 
 def broken_rules(steps: Sequence[Step]) -> list[str]:
-    """Steps that move private tables to the released zone, or make rows private that they got released."""
+    """Steps that break the rules of their kind.
+
+    Only a release step turns private into released: it has a look with words and a reason, receipts, and files for
+    both of its tables.  A transformation publishes nothing; post-processing reads released tables only.
+    """
     zones = {f"{step.name}.{name}": contract.zone for step in steps for name, contract in step.outputs.items()}
     broken = []
     for step in steps:
         reads = {zones[name] for name in step.inputs} or {Zone.PRIVATE}  # the first step reads the private table
         makes = {contract.zone for contract in step.outputs.values()}
         fine = {
-            Kind.TRANSFORM: makes == {Zone.PRIVATE},
-            Kind.RELEASE: Zone.PRIVATE in reads and makes == {Zone.RELEASED},
+            Kind.TRANSFORM: makes == {Zone.PRIVATE} and not step.published,
+            Kind.RELEASE: Zone.PRIVATE in reads and makes == {Zone.RELEASED} and is_receipted(step, zones),
             Kind.POSTPROCESS: reads == {Zone.RELEASED} == makes,
         }
-        if not fine[step.kind]:
+        if not fine[step.kind] or isinstance(step, ReleaseStep) != (step.kind is Kind.RELEASE):
             broken.append(step.name)
     return broken
+
+
+def is_receipted(step: Step, zones: Mapping[str, Zone]) -> bool:
+    """Whether a release step says what it looks at and why at this price, and publishes all that follows from it."""
+    return (
+        isinstance(step, ReleaseStep)
+        and isinstance(step.look, Look)
+        and bool(step.look.words)
+        and all(step.look.reason(request) for request in REQUESTS.values() if request.spec.mechanism.name == "privsyn")
+        and step.outputs == {"noisy": tables.NOISY, "receipts": tables.RECEIPTS}
+        and step.published.keys() == step.outputs.keys()
+        and step.rows in step.inputs
+        and zones[step.rows] is Zone.PRIVATE
+        and step.run is None
+    )
+
+
+@every_mechanism
+def test_the_shares_are_positive_and_sum_to_the_whole_budget_exactly(request_: Request) -> None:
+    steps = release_steps(steps_of(request_))
+    shares = [step.share(request_) for step in steps]
+    assert all(isinstance(share, Fraction) and share > 0 for share in shares)
+    assert sum(shares) == 1
+    assert sum(step.rho(request_) for step in steps) == request_.total_rho
+
+
+@pytest.mark.parametrize(
+    "factor", [Fraction(1) + Fraction(1, 10**12), Fraction(1) - Fraction(1, 10**12), Fraction(0), Fraction(-1)]
+)
+@every_mechanism
+def test_a_mechanism_whose_shares_are_not_the_budget_is_refused(
+    request_: Request, factor: Fraction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = request_.spec.mechanism.name
+    mechanism = MECHANISMS[name]
+
+    def mutant(request: Request) -> tuple[Step, ...]:
+        last = release_steps(mechanism(request))[-1]
+        wrong = replace(last, share=lambda r: last.share(r) * factor)
+        return tuple(wrong if step.name == last.name else step for step in mechanism(request))
+
+    monkeypatch.setitem(registry.MECHANISMS, name, mutant)
+    with pytest.raises(ValueError, match="must sum to 1"):
+        steps_of(request_)
+
+
+def test_shares_that_sum_to_1_with_one_below_0_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mutant(request: Request) -> tuple[Step, ...]:
+        shares = iter([Fraction(3, 2), Fraction(-1), Fraction(1, 2)])
+        given = {step.name: next(shares) for step in release_steps(STEPS)}
+        return tuple(
+            replace(step, share=lambda r, share=given[step.name]: share) if step.name in given else step
+            for step in STEPS
+        )
+
+    monkeypatch.setitem(registry.MECHANISMS, "privsyn", mutant)
+    with pytest.raises(ValueError, match="must sum to 1"):
+        steps_of(REQUESTS["privsyn"])
+
+
+def test_a_mechanism_without_a_look_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = tuple(step for step in STEPS if step.kind is not Kind.RELEASE)
+    monkeypatch.setitem(registry.MECHANISMS, "privsyn", lambda request: free)
+    with pytest.raises(ValueError, match="must sum to 1"):
+        steps_of(REQUESTS["privsyn"])
+
+
+@every_mechanism
+def test_no_two_tables_are_published_under_one_name(request_: Request) -> None:
+    steps = steps_of(request_)
+    names = [file.name for step in steps for file in step.published.values()]
+    assert len(set(names)) == len(names) > 0
+    assert all(re.fullmatch(r"marginals/[a-z0-9_]+\.parquet", name) for name in names)
+    zones = {f"{step.name}.{name}": contract.zone for step in steps for name, contract in step.outputs.items()}
+    assert {zones[f"{step.name}.{table}"] for step in steps for table in step.published} == {Zone.RELEASED}
 
 
 def test_the_drawing_shows_every_step_and_every_table_read() -> None:
@@ -332,7 +506,7 @@ def test_help_loads_nothing_heavy() -> None:
         "sqlalchemy",
         "networkx",
     )
-    program = f"import sys, flows.cli; print([m for m in {heavy!r} if m in sys.modules])"
+    program = f"import sys, privsyn.flows.cli; print([m for m in {heavy!r} if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT)
     assert shown.stdout.strip() == "[]"
 
@@ -347,9 +521,9 @@ UNSEEN_WRITES = {
     "to_csv",
     "tofile",
 }
-"""Calls that write a file without Python's own `open`: tests/faults.py must wrap each place by hand."""
+"""Calls that write a file without Python's own `open`: tests/support/faults.py must wrap each place by hand."""
 
-WRAPPED = {("flows/storage/store.py", "ParquetWriter"), ("flows/storage/records.py", "write_table")}
+WRAPPED = {("privsyn/storage/store.py", "ParquetWriter"), ("privsyn/storage/records.py", "write_table")}
 """(module, call) that it wraps."""
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.places import ROOT
+
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")),
     *sorted(ROOT.glob("*/README.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
-FOLDERS = "tasks|flows|data_contracts|examples|benchmarks|deployments|docs"
+FOLDERS = "privsyn|tasks|flows|data_contracts|examples|benchmarks|deployments|docs"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())

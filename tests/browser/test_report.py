@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from flows.report.page import render
-from tests.evaluations import make_evaluation
+from privsyn.report.page import render
+from tests.support.evaluations import make_evaluation
 
 webdriver = pytest.importorskip("selenium.webdriver")
 from selenium.webdriver.chrome.service import Service  # noqa: E402

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +12,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from data_contracts.spec import Split
-from flows.release import release
-from flows.steps import STEPS
-from tests.browser.prefect_ui import ROOT, Page, Server, eventually, server
-from tests.releases import few
-from tests.specs import people
+from privsyn.data_contracts.mechanism_options import Independent, Rows, Split
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.flows.release_flow import release
+from privsyn.mechanisms.privsyn import STEPS
+from privsyn.mechanisms.registry import MECHANISMS
+from tests.support.prefect_ui import Page, Server, eventually, server
+from tests.support.releases import few
+from tests.support.specs import people
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install -e '.[dev]'")
 from selenium.webdriver.chrome.service import Service  # noqa: E402
@@ -32,6 +34,8 @@ pytestmark = [
     ),
 ]
 EPSILON = ("spec", "Privacy", "Epsilon")
+NAME = ("spec", "Mechanism", "Name")
+GAMMA = ("spec", "Mechanism", "Selection", "Gamma")
 
 
 @dataclass(frozen=True)
@@ -43,17 +47,21 @@ class Place:
     folder: Path
 
 
+def requested(folder: Path, **changes: Any) -> ReleaseSpec:
+    """What the deployment asks for, with an option that every mechanism has."""
+    return few(str(folder / "people.parquet"), synthesis={"seed": 7}, **changes)
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("ui")
     pq.write_table(people(300), folder / "people.parquet")
-    spec = few(str(folder / "people.parquet")).model_dump(mode="json", exclude_defaults=True)
+    spec = requested(folder).model_dump(mode="json", exclude_defaults=True)
     with server(folder) as running:
         deployment = {
             "name": "people",
             "flow_id": running.ask("/flows/", {"name": "release"})["id"],
-            "entrypoint": "flows/release.py:release",
-            "path": str(ROOT),
+            "entrypoint": "privsyn.flows.release_flow.release",
             "work_pool_name": "privsyn",
             "parameters": {"spec": spec},
             "parameter_openapi_schema": release.parameters.model_dump(),
@@ -73,6 +81,25 @@ def page(place: Place) -> Iterator[Page]:
     driver.quit()
 
 
+def submitted(place: Place, page: Page, fill: Callable[[], None]) -> dict[str, Any]:
+    """The run that the form starts once ``fill`` has filled it in."""
+    before = {run["id"] for run in place.server.runs()}
+
+    def new() -> Any:
+        return next((run for run in place.server.runs() if run["id"] not in before), None)
+
+    def started() -> Any:
+        """The form may be drawn anew while it is written into, when a refusal comes: then once more."""
+        if new() is None:
+            fill()
+            page.submit()
+        with suppress(AssertionError):
+            return eventually(new, "the run", patience=45)
+        return None
+
+    return dict(eventually(started, "the run"))
+
+
 @pytest.fixture(scope="module")
 def first(place: Place, page: Page) -> str:
     """The flow run that the form started, after a wrong epsilon was refused; its end."""
@@ -82,16 +109,7 @@ def first(place: Place, page: Page) -> str:
     eventually(lambda: "0 is less than or equal to the minimum of 0" in page.field(*EPSILON).text, "the refusal")
     assert place.server.runs() == []
 
-    def started() -> Any:
-        """The form may be drawn anew while it is written into, when its refusal comes: then once more."""
-        if not place.server.runs():
-            page.write("2", *EPSILON)
-            page.submit()
-        with suppress(AssertionError):
-            return eventually(place.server.runs, "the run", patience=45)
-        return None
-
-    (run,) = eventually(started, "the run")
+    run = submitted(place, page, lambda: page.write("2", *EPSILON))
     assert run["parameters"]["spec"]["privacy"]["epsilon"] == 2
     assert place.server.ended(run["id"]) == "Completed"
     return str(run["id"])
@@ -104,26 +122,50 @@ def start(place: Place, **changes: Any) -> str:
     return str(place.server.ask(f"/deployments/{place.deployment}/create_flow_run", content)["id"])
 
 
+def from_form_independent(place: Place, page: Page) -> str:
+    """A run of the mechanism `independent`, chosen in the form, that costs more than is left."""
+    page.open(f"/deployments/deployment/{place.deployment}/run")
+
+    def filled() -> None:
+        page.write("11", *EPSILON)
+        page.choose("independent", *NAME)
+
+    run = submitted(place, page, filled)
+    spec = run["parameters"]["spec"]
+    assert spec["mechanism"] == {"name": "independent", "synthesis": {"seed": 7}}
+    assert ReleaseSpec.model_validate(spec).mechanism == Independent(synthesis=Rows(seed=7))
+    return str(run["id"])
+
+
 def test_the_form_shows_fields_with_descriptions_limits_choices_and_defaults(place: Place, page: Page) -> None:
     page.open(f"/deployments/deployment/{place.deployment}/run")
     assert "above 10 it protects little. More than 0 and at most 1,000,000." in page.field(*EPSILON).text
-    assert "From 1 to 10,000,000." in page.field("spec", "Selection", "Gamma").text
+    assert "From 1 to 10,000,000. Empty: 5000." in page.field(*GAMMA).text
     assert page.choices("spec", "Preset") == ["default", "paper"]
     assert page.choices("spec", "Accountant") == ["gaussian", "tight", "paper"]
-    assert page.choices("spec", "Split", "Again") == ["true", "false"]
-    assert f"Empty: {Split().one_way}; with the preset paper, 0.1." in page.field("spec", "Split", "One Way").text
+    assert page.choices(*NAME) == list(MECHANISMS)
+    assert page.choices("spec", "Mechanism", "Split", "Remeasure One Ways") == ["true", "false"]
+    one_way = page.field("spec", "Mechanism", "Split", "One Way").text
+    assert f"Empty: {Split().one_way}; with the preset paper, 0.1." in one_way
+    assert "adaptive: Rounds after the first measurement." in page.field("spec", "Mechanism", "Rounds").text
     columns = page.field("spec", "Columns").find_element("css selector", "textarea").get_attribute("value")
     assert '"kind": "categorical"' in str(columns)
-    gamma = page.field("spec", "Selection", "Gamma").find_element("css selector", "input").get_attribute("value")
-    assert gamma == "5000"
+    filled = {**dict.fromkeys(["One Way", "Gamma", "Rounds", "Method"], ""), "Seed": "7", "Name": "privsyn"}
+    within = {"One Way": ["Split"], "Gamma": ["Selection"], "Method": ["Synthesis"], "Seed": ["Synthesis"]}
+    shown = {field: page.shown("spec", "Mechanism", *within.get(field, []), field) for field in filled}
+    assert shown == filled  # what the deployment says stands there, and no default
+    assert (page.shown("spec", "Accountant"), page.shown("spec", "Preset")) == ("", "default")
     page.photograph(place.folder / "form.png")
+    page.write("0", *GAMMA)
+    page.submit()
+    eventually(lambda: "0 is less than the minimum of 1" in page.field(*GAMMA).text, "the refusal")
 
 
 def test_what_nobody_chose_in_the_form_is_left_to_the_preset(place: Place, first: str) -> None:
     spec = place.server.ask(f"/flow_runs/{first}")["parameters"]["spec"]
     assert "accountant" not in spec
-    assert spec.get("split", {}) == {}
-    assert "method" not in spec["synthesis"]
+    assert spec["mechanism"] == {"name": "privsyn", "synthesis": {"seed": 7}}
+    assert ReleaseSpec.model_validate(spec) == requested(place.folder, privacy={"epsilon": 2, "delta": 1e-9})
 
 
 def test_the_run_page_names_every_step_with_its_kind(page: Page, first: str) -> None:
@@ -158,7 +200,7 @@ def test_the_artifacts_are_the_certificate_the_budget_the_note_the_files_and_the
 
 def test_the_same_run_again_is_cached_and_one_beyond_the_cap_is_refused(place: Place, page: Page, first: str) -> None:
     again = start(place)
-    refused = start(place, privacy={"epsilon": 9.99, "delta": 1e-8})
+    refused = from_form_independent(place, page)
     assert place.server.ended(again) == "Completed"
     page.open(f"/runs/flow-run/{again}")
     page.tab("Task Runs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -12,29 +13,31 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from data_contracts.adaptive import MOST_ROUNDS, Adaptive
-from data_contracts.artifacts import Kind
-from data_contracts.receipts import total_rho
-from data_contracts.spec import ReleaseSpec
-from flows import steps
-from flows.direct import release_directly
-from flows.evaluation.details import ReleasedTables
-from flows.evaluation.tables import coded, open_release
-from flows.ledger.ledger import Ledger
-from flows.ledger.view import verify_ledger
-from flows.publish import ReleaseSummary
-from flows.rounds import rounds, steps_of
-from flows.settings import Settings
-from flows.source import Source
-from flows.step import ReleaseStep
-from flows.steps import STEPS
-from tasks.codecs import plan
-from tasks.methods.base import PipelineSettings, Task
-from tasks.methods.pipeline import Variant, run_pipeline
-from tasks.noisy import receipts_from_table
-from tasks.privacy.accountant import rho_for
-from tasks.privacy.noise import SeededNoise
-from tests.specs import COLUMNS, make_spec, people
+from privsyn.api import release_in_process
+from privsyn.comparison import variants
+from privsyn.comparison.method import MethodSettings, Trial
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.mechanism_options import MOST_ROUNDS, Adaptive
+from privsyn.data_contracts.receipts import total_rho
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.evaluation.coded_tables import coded, open_release
+from privsyn.evaluation.details import ReleasedTables
+from privsyn.ledger_view import LedgerView
+from privsyn.ledgers.ledger import Ledger
+from privsyn.mechanisms import adaptive
+from privsyn.mechanisms.privsyn import STEPS
+from privsyn.mechanisms.registry import steps_of
+from privsyn.publish.folder import ReleaseSummary
+from privsyn.run.request import Request
+from privsyn.run.step import ReleaseStep, Step, release_steps
+from privsyn.settings import Settings
+from privsyn.source.open_source import open_source
+from privsyn.tasks.codecs import plan
+from privsyn.tasks.noisy import receipts_from_table
+from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.privacy.noise import SeededNoise
+from tests.support.kept import Kept
+from tests.support.specs import COLUMNS, changed, make_spec, people
 
 ROUNDS = {"rounds": 2, "share": 0.6, "scores": 0.2, "triples": True}
 LOOKS = (
@@ -48,17 +51,26 @@ LOOKS = (
 )
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return Kept(tmp_path_factory.mktemp("rounds") / "home")
+
+
 @pytest.fixture
-def spec(places: Path, save: Any) -> ReleaseSpec:
-    return make_spec(data=save(people(2_000)), adaptive=ROUNDS, synthesis={"sweeps": 3, "seed": 7})
+def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
+    data = kept.begin(monkeypatch) / "people.parquet"
+    pq.write_table(people(2_000), data)
+    return make_spec(data=str(data), adaptive=ROUNDS, synthesis={"sweeps": 3, "seed": 7})
+
+
+@pytest.fixture
+def released(kept: Kept, spec: ReleaseSpec) -> ReleaseSummary:
+    """A release of ``spec``, the same for every test that asks for it."""
+    return kept.once(lambda: run(spec))
 
 
 def run(spec: ReleaseSpec, **how: Any) -> ReleaseSummary:
-    return release_directly(spec, Settings(), **how)
-
-
-def changed(spec: ReleaseSpec, **changes: Any) -> ReleaseSpec:
-    return ReleaseSpec.model_validate({**spec.model_dump(), **changes})
+    return release_in_process(spec, Settings(), **how)
 
 
 def stages(summary: ReleaseSummary) -> dict[str, dict[str, Any]]:
@@ -66,11 +78,12 @@ def stages(summary: ReleaseSummary) -> dict[str, dict[str, Any]]:
     return {stage["step"]: stage for stage in json.loads(text)["stages"]}
 
 
-def test_each_round_has_its_own_entries_and_the_whole_costs_what_a_release_costs(spec: ReleaseSpec) -> None:
-    summary = run(spec)
+def test_each_round_has_its_own_entries_and_the_whole_costs_what_a_release_costs(
+    spec: ReleaseSpec, released: ReleaseSummary
+) -> None:
     ledger = Ledger(Settings().ledger)
     rho = rho_for(1.0, 1e-9, "gaussian")
-    third = rho * spec.split.exact()[2]
+    third = rho * spec.mechanism.split.exact()[2]
     each = third * Fraction(6, 10) / 2
     budgets = {
         "measure_marginals": third * Fraction(4, 10),
@@ -78,19 +91,21 @@ def test_each_round_has_its_own_entries_and_the_whole_costs_what_a_release_costs
         **{f"measure_again_{n}": each * Fraction(4, 5) for n in (2, 3)},
     }
     charged = {e.step: e.rho for e in ledger.entries("people") if e.event == "reserve"}
-    assert tuple(charged) == LOOKS == summary.drawn
+    assert tuple(charged) == LOOKS == released.drawn
     assert {step: charged[step] for step in budgets} == budgets
     assert sum(charged.values()) == rho == ledger.summary("people")[0].rho
     assert {e.event for e in ledger.entries("people")} == {"reserve", "spent"}
-    for step, stage in stages(summary).items():
+    for step, stage in stages(released).items():
         assert Fraction(stage["rho_budget"]) == charged[step]
         paid = Fraction(stage["rho_spent"])
         assert Fraction(999_999, 10**6) * charged[step] < paid <= charged[step] + Fraction(1, 10**30)
         assert stage["reason"]
 
 
-def test_what_a_round_asked_is_released_with_its_receipts_and_can_be_read(spec: ReleaseSpec) -> None:
-    folder = Path(run(spec).released)
+def test_what_a_round_asked_is_released_with_its_receipts_and_can_be_read(
+    spec: ReleaseSpec, released: ReleaseSummary
+) -> None:
+    folder = Path(released.released)
     for n in (2, 3):
         receipts = receipts_from_table(pq.read_table(folder / f"marginals/round_{n}_scores_receipts.parquet"))
         assert {q.cells for q in receipts} == {1} and {q.sensitivity for q in receipts} == {1}
@@ -103,25 +118,26 @@ def test_what_a_round_asked_is_released_with_its_receipts_and_can_be_read(spec: 
     note = (folder / "README.md").read_text()
     for n in (2, 3):
         assert note.count(f"| how far the rows made so far are from the private table, round {n} |") == 1
-    assert verify_ledger(Settings(), None).problems == ()
+    assert LedgerView(Settings()).verify().problems == ()
 
 
 def test_the_rows_are_those_of_the_method_in_memory(spec: ReleaseSpec) -> None:
-    source = Source.open(spec.data, spec)
+    source = open_source(spec.data, spec)
     order = tuple(name for name in source.columns if name in spec.released_columns)
     encoding = plan(spec, order)
     rows = coded(source.batches(), encoding).fine
     summary = run(spec, noise=SeededNoise(5))
-    settings = PipelineSettings.of(spec)
-    task = Task(rows, encoding.groups, 1.0, 1e-9, 1, SeededNoise(5), 7, settings=settings, in_order=encoding.in_order)
-    made = run_pipeline(task, Variant())
-    released = coded(pq.read_table(Path(summary.released) / "synthetic.parquet").to_batches(), encoding)
+    settings = MethodSettings.of(spec)
+    trial = Trial(rows, encoding.groups, 1.0, 1e-9, 1, SeededNoise(5), 7, settings=settings, in_order=encoding.in_order)
+    made = variants.default(trial)
+    published = coded(pq.read_table(Path(summary.released) / "synthetic.parquet").to_batches(), encoding)
     assert made.fine is not None
-    assert all(np.array_equal(x, y) for x, y in zip(made.fine.columns, released.fine.columns, strict=True))
+    assert all(np.array_equal(x, y) for x, y in zip(made.fine.columns, published.fine.columns, strict=True))
 
 
-def test_again_it_draws_nothing_and_another_share_draws_from_the_first_round_on(spec: ReleaseSpec) -> None:
-    first = run(spec)
+def test_again_it_draws_nothing_and_another_share_draws_from_the_first_round_on(
+    spec: ReleaseSpec, released: ReleaseSummary
+) -> None:
     assert run(spec).drawn == ()
     assert run(changed(spec, synthesis={"sweeps": 3, "seed": 7, "rows": 500})).drawn == ()  # no part of the rows so far
     assert run(changed(spec, adaptive={**ROUNDS, "triples": False})).drawn == LOOKS[3:]
@@ -129,7 +145,7 @@ def test_again_it_draws_nothing_and_another_share_draws_from_the_first_round_on(
     without = run(changed(spec, adaptive={}))
     assert without.drawn == LOOKS[2:3]
     assert set(stages(without)) == set(LOOKS[:3])
-    assert first.rho == without.rho
+    assert released.rho == without.rho
 
 
 def test_a_release_without_pairs_still_has_its_rounds(places: Path, save: Any) -> None:
@@ -138,34 +154,61 @@ def test_a_release_without_pairs_still_has_its_rounds(places: Path, save: Any) -
     assert summary.drawn == ("one_way_marginals", "measure_marginals", "measure_again_2")
 
 
+def facts(steps: Sequence[Step], request: Request) -> list[tuple[object, ...]]:
+    """All that two equal steps have in common but for their code."""
+    return [
+        (
+            *(type(s), s.name, s.title, s.kind, s.inputs, s.outputs, s.version, s.published, s.limit),
+            *(s.settings_json(request), s.words(request)),
+            (s.share(request), s.look.words, s.look.reason(request)) if isinstance(s, ReleaseStep) else None,
+        )
+        for s in steps
+    ]
+
+
 def test_without_rounds_the_steps_are_those_that_are_drawn() -> None:
-    assert steps_of(make_spec()) == STEPS
-    named = [step.name for step in steps_of(make_spec(adaptive={"rounds": 1}))]
+    request = Request(make_spec())
+    assert facts(steps_of(request), request) == facts(STEPS, request)
+    named = [step.name for step in steps_of(Request(make_spec(adaptive={"rounds": 1})))]
     assert named[8:12] == ["rows_so_far_2", "residual_scores_2", "select_again_2", "measure_again_2"]
-    kinds = {step.name: step.kind for step in steps_of(make_spec(adaptive={"rounds": 1}))}
+    kinds = {step.name: step.kind for step in steps_of(Request(make_spec(adaptive={"rounds": 1})))}
     assert [kinds[name] for name in named[8:12]] == [Kind.POSTPROCESS, Kind.RELEASE, Kind.POSTPROCESS, Kind.RELEASE]
-    assert [type(s) is ReleaseStep for s in steps_of(make_spec(adaptive={"rounds": 1}))[8:12]] == [False, True] * 2
+    assert [type(s) is ReleaseStep for s in steps_of(Request(make_spec(adaptive={"rounds": 1})))[8:12]] == [
+        False,
+        True,
+    ] * 2
 
 
-@pytest.mark.parametrize("step", ["MAKE_CONSISTENT", "SYNTHESIZE", "SELECT_PAIRS"])
+@pytest.mark.parametrize("step", ["consistent_step", "synthesize_step", "select_step"])
 def test_a_rounds_steps_are_newer_when_the_steps_with_their_code_are(
     step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = {s.name: s.version for s in rounds(1)[0]}
-    declared = getattr(steps, step)
-    monkeypatch.setattr(steps, step, replace(declared, version=declared.version + 1))
-    after = {s.name: s.version for s in rounds(1)[0]}
-    newer = "select_again_2" if step == "SELECT_PAIRS" else "rows_so_far_2"
+    """A round runs the code of these steps, so its own steps take their versions from them."""
+    before = {s.name: s.version for s in steps_of(Request(make_spec(adaptive={"rounds": 1})))}
+    declared = getattr(adaptive, step)
+
+    def newer_step(of: Any) -> Step:
+        return replace(declared(of), version=declared(of).version + 1)
+
+    monkeypatch.setattr(adaptive, step, newer_step)
+    after = {s.name: s.version for s in steps_of(Request(make_spec(adaptive={"rounds": 1})))}
+    newer = "select_again_2" if step == "select_step" else "rows_so_far_2"
     assert {name for name in after if after[name] != before[name]} == {newer}
 
 
 @pytest.mark.parametrize(("number", "share", "scores"), [(0, 0.5, 0.1), (1, 0.5, 0.1), (3, 0.7, 0.3), (9, 0.1, 0.9)])
 def test_the_rounds_share_the_third_stage_exactly(number: int, share: float, scores: float) -> None:
     whole = Fraction(73, 100)
-    parts = Adaptive(rounds=number, share=share, scores=scores).exact(whole)
-    assert parts.first + number * (parts.scores + parts.measurement) == whole
+    request = Request(make_spec(adaptive={"rounds": number, "share": share, "scores": scores}))
+    paid = {step.name: step.share(request) for step in release_steps(steps_of(request))}
+    further = {name: part for name, part in paid.items() if name.startswith(("residual_scores_", "measure_again_"))}
+    assert len(further) == 2 * number
+    assert paid["measure_marginals"] + sum(further.values()) == whole
     if number:
+        parts = Adaptive(rounds=number, rounds_share=share, scores_share=scores).exact_rounds()
+        assert parts.first + number * (parts.scores + parts.measurement) == whole
         assert parts.scores == whole * Fraction(repr(share)) * Fraction(repr(scores)) / number
+        assert {further[f"residual_scores_{n}"] for n in range(2, number + 2)} == {parts.scores}
 
 
 def test_the_most_rounds_are_all_read_back(places: Path, save: Any) -> None:

@@ -14,17 +14,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from data_contracts.spec import ReleaseSpec
-from data_contracts.tables import profile_values
-from flows.direct import release_directly
-from flows.errors import RequestError
-from flows.ledger.ledger import Ledger
-from flows.publish import is_whole
-from flows.settings import Settings
-from tasks.codecs import plan
-from tasks.privacy.accountant import rho_for
-from tasks.privacy.noise import NoNoise, SeededNoise
-from tests.specs import COLUMNS, make_spec, people
+from privsyn.api import release_in_process
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.tables import profile_values
+from privsyn.errors import RequestError
+from privsyn.ledgers.ledger import Ledger
+from privsyn.publish.folder import is_whole
+from privsyn.settings import Settings
+from privsyn.tasks.codecs import plan
+from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.privacy.noise import NoNoise, SeededNoise
+from tests.support.specs import COLUMNS, make_spec, people
 
 Save = Callable[..., str]
 QUICK: dict[str, Any] = {"synthesis": {"iterations": 2}}
@@ -33,7 +33,7 @@ SEX: dict[str, Any] = {"kind": "categorical", "values": ["f", "m"]}
 
 def valid(spec: ReleaseSpec, **how: Any) -> pa.Table:
     """The released table, after checks that every release must pass: whole, complete, within the public domain."""
-    summary = release_directly(spec, Settings(), **how)
+    summary = release_in_process(spec, Settings(), **how)
     folder = Path(summary.released)
     table = pq.read_table(folder / "synthetic.parquet")
     ranges = plan(spec).ranges()
@@ -58,7 +58,7 @@ def repairs(spec: ReleaseSpec) -> dict[tuple[str, str], int]:
 def test_hardly_any_rows(places: Path, save: Save, rows: int) -> None:
     spec = make_spec(data=save(people(5).slice(0, rows)), **QUICK)
     assert valid(spec).num_rows < 2_000  # noise alone: about sigma times the root of the cells
-    fixed = spec.model_copy(update={"synthesis": spec.synthesis.model_copy(update={"rows": 25})})
+    fixed = spec.with_rows(rows=25)
     assert valid(fixed).num_rows == 25
 
 
@@ -78,19 +78,19 @@ def test_one_column(places: Path, save: Save, column: str) -> None:
 def test_one_column_costs_only_what_it_asks(places: Path, save: Save) -> None:
     """Without pairs there is nothing to score: that charge is given back."""
     spec = make_spec({"happy": COLUMNS["happy"]}, data=save(people(50).select(["happy"])), **QUICK)
-    summary = release_directly(spec, Settings())
+    summary = release_in_process(spec, Settings())
     spent = Ledger(Settings().ledger).summary("people")[0].rho
     certificate = json.loads((Path(summary.released) / "certificate.json").read_text(encoding="utf-8"))
-    assert spent == (1 - spec.split.exact()[1]) * rho_for(1.0, 1e-9, "gaussian")
+    assert spent == (1 - spec.mechanism.split.exact()[1]) * rho_for(1.0, 1e-9, "gaussian")
     assert [bool(stage["groups"]) for stage in certificate["stages"]] == [True, False, True]
-    assert release_directly(spec, Settings()).drawn == ()
+    assert release_in_process(spec, Settings()).drawn == ()
     assert Ledger(Settings().ledger).summary("people")[0].rho == spent
 
 
 def test_a_budget_that_means_nothing_but_noise_is_refused_and_spends_nothing(places: Path, save: Save) -> None:
     spec = make_spec(data=save(people(50)), privacy={"epsilon": 1e-17, "delta": 1e-9}, **QUICK)
     with pytest.raises(RequestError, match=r"privacy\.epsilon"):
-        release_directly(spec, Settings())
+        release_in_process(spec, Settings())
     assert Ledger(Settings().ledger).summary("people") == []
     assert not list(Settings().private_root.rglob("*.parquet"))
 
@@ -231,7 +231,7 @@ def test_at_a_huge_epsilon_the_datas_marginals_come_back(places: Path, save: Sav
 def test_without_noise_every_measured_count_is_exact(places: Path, save: Save) -> None:
     data = people(500)
     spec = make_spec(data=save(data), compression={"enabled": False}, **QUICK)
-    summary = release_directly(spec, Settings(), noise=NoNoise())
+    summary = release_in_process(spec, Settings(), noise=NoNoise())
     folder = Path(summary.released) / "marginals"
     receipts, noisy = pq.read_table(folder / "one_way_receipts.parquet"), pq.read_table(folder / "one_way.parquet")
     codecs = {codec.attribute: codec for codec in plan(spec).codecs}
@@ -299,6 +299,6 @@ def test_text_where_numbers_belong_never_fails(places: Path) -> None:
 def test_broken_structure_is_refused_in_words(places: Path, body: str) -> None:
     (places / "t.csv").write_text(body, encoding="utf-8")
     with pytest.raises(RequestError) as error:
-        release_directly(make_spec({"sex": SEX}, data=str(places / "t.csv"), **QUICK), Settings())
+        release_in_process(make_spec({"sex": SEX}, data=str(places / "t.csv"), **QUICK), Settings())
     assert "t.csv" in str(error.value)
     assert "\n" not in str(error.value)

@@ -12,24 +12,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.places import ROOT
+
 COLUMNS, SIZE = 20, 16
 RELEASE = """
 import json, sys
 from pathlib import Path
-import flows.source, tasks.decode, tasks.kernels.blocks
-flows.source.Source.batches.__defaults__ = (8_192,)
-tasks.kernels.blocks.BLOCK_BYTES = 1 << 18
-tasks.decode.BATCH_ROWS = 8_192
+import privsyn.source.private_table, privsyn.tasks.decode, privsyn.tasks.kernels.blocks
+privsyn.source.private_table.Source.batches.__defaults__ = (8_192,)
+privsyn.tasks.kernels.blocks.BLOCK_BYTES = 1 << 18
+privsyn.tasks.decode.BATCH_ROWS = 8_192
 from benchmarks.memory import memory_mb
-from data_contracts.spec import ReleaseSpec
-from flows.direct import release_directly
-from flows.settings import Settings
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.api import release_in_process
+from privsyn.settings import Settings
 folder, peaks = Path(sys.argv[1]), []
 for name in ("few", "some", "many"):
     spec = ReleaseSpec.model_validate_json((folder / f"{name}.json").read_text())
     Path("/proc/self/clear_refs").write_text("5")
     before = memory_mb("VmRSS")
-    done = release_directly(spec, Settings(out=folder / name, ledger=str(folder / f"{name}.sqlite"), threads=1))
+    done = release_in_process(spec, Settings(out=folder / name, ledger=str(folder / f"{name}.sqlite"), threads=1))
     peaks.append([done.rows, memory_mb("VmHWM") - before])
 print(json.dumps(peaks))
 """
@@ -61,7 +63,7 @@ def test_ten_times_the_rows_take_no_more_memory(tmp_path: Path) -> None:
     for name, rows in sizes.items():
         write_spec(tmp_path, name, rows)
     command = [sys.executable, "-c", RELEASE, str(tmp_path)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     (_, _), (some_rows, some), (many_rows, many) = json.loads(done.stdout.splitlines()[-1])
     assert (some_rows, many_rows) == (sizes["some"], sizes["many"])
     assert len(list((tmp_path / "many" / "released").glob("*/synthetic/part-*.parquet"))) == 160

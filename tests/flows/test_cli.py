@@ -19,18 +19,18 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import Result
 
-from data_contracts.domain import Domain
-from data_contracts.tables import ENCODED_ROWS, code_schema, profile_codes
-from flows import cli
-from flows.checks import check_table
-from flows.direct import release_directly
-from flows.errors import ContractError
-from flows.ledger.ledger import Ledger
-from flows.settings import Settings
-from flows.spec.file import load_spec
-from tasks.privacy.accountant import rho_for
-from tests.commands import privsyn
-from tests.specs import PEOPLE_YAML, people
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.tables import ENCODED_ROWS, code_schema, profile_codes
+from privsyn.errors import ContractError
+from privsyn.flows import cli
+from privsyn.ledgers.ledger import Ledger
+from privsyn.mechanisms.privsyn import STEPS
+from privsyn.run.contract_checks import check_table
+from privsyn.settings import Settings
+from privsyn.spec.spec_file import load_spec
+from privsyn.tasks.privacy.accountant import rho_for
+from tests.support.commands import privsyn, use_no_server
+from tests.support.specs import PEOPLE_YAML, people
 
 Save = Callable[..., str]
 JSON_KEYS = {"run", "released", "private", "rows", "epsilon", "delta", "rho", "seconds"}
@@ -47,9 +47,8 @@ def spec(places: Path, save: Save) -> Path:
 
 @pytest.fixture
 def direct(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same release without Prefect, which takes seconds to start."""
-    run = lambda request, fresh: release_directly(request, Settings(), fresh=fresh)  # noqa: E731
-    monkeypatch.setattr(cli.release, "_run_release", run)
+    """The command without a Prefect server."""
+    use_no_server(monkeypatch)
 
 
 def shown(result: Result) -> str:
@@ -165,11 +164,13 @@ def test_a_wrong_setting_is_2_and_names_the_variable(spec: Path, monkeypatch: py
         refused(privsyn(*command), 2, "PRIVSYN_THREADS", "'abc'", "integer")
 
 
-def test_a_release_of_no_rows_warns(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_rows(request: Any, fresh: bool) -> Any:
-        return release_directly(request, Settings(), fresh=fresh).model_copy(update={"rows": 0})
+def test_a_release_of_no_rows_warns(direct: None, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = cli.release._run_here
 
-    monkeypatch.setattr(cli.release, "_run_release", without_rows)
+    def without_rows(*request: Any, fresh: bool) -> Any:
+        return run(*request, fresh=fresh).model_copy(update={"rows": 0})
+
+    monkeypatch.setattr(cli.release, "_run_here", without_rows)
     assert "the noisy total is zero, since epsilon 1 is too small" in shown(privsyn("release", spec))
     spec.write_text(SPEC.replace("iterations: 2", "rows: 0"), encoding="utf-8")
     assert "Warning" not in shown(privsyn("release", spec))
@@ -204,11 +205,11 @@ def test_an_unknown_spec_file_is_2(spec: Path) -> None:
         refused(privsyn(*command, spec.parent / "missing.yaml"), 2, "missing.yaml")
 
 
-def test_an_unexpected_error_is_1_without_its_text(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(request: object, fresh: bool) -> None:
+def test_an_unexpected_error_is_1_without_its_text(direct: None, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*request: object, fresh: bool) -> None:
         raise ZeroDivisionError("CANARY-VALUE")
 
-    monkeypatch.setattr(cli.release, "_run_release", fail)
+    monkeypatch.setattr(cli.release, "_run_here", fail)
     result = privsyn("release", spec)
     refused(result, 1, "ZeroDivisionError", "--debug", "nothing is charged twice")
     assert "CANARY" not in result.output
@@ -218,22 +219,24 @@ def test_an_unexpected_error_is_1_without_its_text(spec: Path, monkeypatch: pyte
     assert "ZeroDivisionError: CANARY-VALUE" in shown_whole.stderr
 
 
-def test_an_interrupted_run_is_1_and_says_how_to_go_on(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(request: object, fresh: bool) -> None:
+def test_an_interrupted_run_is_1_and_says_how_to_go_on(
+    direct: None, spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*request: object, fresh: bool) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.release, "_run_release", stop)
+    monkeypatch.setattr(cli.release, "_run_here", stop)
     result = privsyn("release", spec)
     assert result.exit_code == 1
     assert "Run the same command again" in shown(result)
 
 
-def test_sigterm_ends_a_run_as_an_interrupt_does(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(request: object, fresh: bool) -> None:
+def test_sigterm_ends_a_run_as_an_interrupt_does(direct: None, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*request: object, fresh: bool) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
 
-    monkeypatch.setattr(cli.release, "_run_release", stop)
+    monkeypatch.setattr(cli.release, "_run_here", stop)
     monkeypatch.setattr(time, "sleep", lambda _: None)
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
@@ -245,9 +248,12 @@ def test_sigterm_ends_a_run_as_an_interrupt_does(spec: Path, monkeypatch: pytest
     assert "stopped. Run the same command again" in shown(result)
 
 
-def test_a_named_server_that_does_not_answer_is_2_and_nothing_is_reserved(spec: Path) -> None:
+def test_a_named_server_that_does_not_answer_is_2_and_nothing_is_reserved(
+    spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")  # and here, where Prefect is loaded already:
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
         result = privsyn("release", spec)
     assert result.exit_code == 2, result.output
@@ -261,10 +267,16 @@ def test_a_failing_step_is_1(direct: None, spec: Path, monkeypatch: pytest.Monke
     def fail(*_: object, **__: object) -> None:
         raise ValueError("CANARY-VALUE")
 
-    monkeypatch.setattr("tasks.select_pairs.select", fail)
+    monkeypatch.setattr("privsyn.tasks.select_pairs.select", fail)
     result = privsyn("release", spec)
-    refused(result, 1, "select_pairs", "ValueError")
+    *progress, refusal = result.stderr.splitlines()
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert refusal.startswith("privsyn: ")
+    assert "select_pairs" in refusal and "ValueError" in refusal
+    assert progress[0].startswith("Running in this process")
+    assert progress[1:] == [step.label for step in STEPS[:6]]
     assert "CANARY" not in result.output
+    assert "Traceback" not in result.output
     monkeypatch.undo()
 
 
@@ -362,9 +374,9 @@ def test_help_and_wrong_arguments(places: Path) -> None:
 
 
 def run_whole(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """The command as people run it, with Prefect."""
+    """The command as people run it, who have configured no Prefect server."""
     return subprocess.run(
-        [sys.executable, "-m", "flows.cli", *map(str, arguments)],
+        [sys.executable, "-m", "privsyn.flows.cli", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
@@ -373,12 +385,15 @@ def run_whole(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_itself(spec: Path) -> None:
-    result = run_whole("release", spec, "--json")
-    assert result.returncode == 0, result.stderr
-    assert len(result.stdout.splitlines()) == 1
-    assert set(json.loads(result.stdout)) == JSON_KEYS
-    assert "Traceback" not in result.stderr
-    assert spent() == rho_for(1.0, 1e-9, "gaussian")
+    """As a Prefect flow with a server of its own; then in this process, which finds the release."""
+    for arguments, says in ((("--prefect",), "Starting Prefect"), ((), "no noise was drawn")):
+        result = run_whole("release", spec, "--json", *arguments)
+        assert result.returncode == 0, result.stderr
+        assert len(result.stdout.splitlines()) == 1
+        assert set(json.loads(result.stdout)) == JSON_KEYS
+        assert says in " ".join(result.stderr.replace("│", " ").split())
+        assert "Traceback" not in result.stderr
+        assert spent() == rho_for(1.0, 1e-9, "gaussian")
     refusal = run_whole("release", spec, "--epsilon", 5, "--json")
     assert refusal.returncode == 3
     assert refusal.stdout == ""

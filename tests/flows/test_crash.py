@@ -1,8 +1,8 @@
 """Killed at any moment, a release run again completes: one charge and one draw a release step, no half-written file.
 
-A child process is told where to kill itself (SIGKILL: no handler runs, nothing is cleaned up); the same
-request then runs again here.  Children are forked from a server that has made one release already.  The boundaries and
-the release steps are those of ``STEPS``, and the writes those that a run makes (tests/faults.py): what is added to a
+A child process is told where to kill itself (SIGKILL: no handler runs, nothing is cleaned up); the same request then
+runs again here. Children are forked from a server that has made one release already. The boundaries and the release
+steps are those of ``STEPS``, and the writes those that a run makes (tests/support/faults.py): what is added to a
 release is killed there too.
 """
 
@@ -23,22 +23,25 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from data_contracts.spec import Guarantee, ReleaseSpec
-from flows.direct import release_directly
-from flows.errors import BudgetRefusedError, LedgerError
-from flows.ledger.ledger import Ledger
-from flows.publish import ReleaseSummary, is_whole
-from flows.settings import Settings
-from flows.shell import Shell
-from flows.step import Inputs, ReleaseStep, Request, Step
-from flows.steps import STEPS
-from flows.storage.records import Records
-from flows.storage.store import Store
-from tasks.noisy import answers_from_table, receipts_from_table
-from tasks.privacy.accountant import rho_for
-from tasks.privacy.noise import OpenDPNoise
-from tests.faults import Site, at_every_write
-from tests.specs import COLUMNS, make_spec, people
+from privsyn.api import release_in_process
+from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec
+from privsyn.errors import BudgetRefusedError, LedgerError
+from privsyn.ledgers.ledger import Ledger
+from privsyn.mechanisms.privsyn import STEPS
+from privsyn.publish.folder import ReleaseSummary, is_whole
+from privsyn.run.execute import Shell
+from privsyn.run.inputs import Inputs
+from privsyn.run.request import Request
+from privsyn.run.step import ReleaseStep, Step
+from privsyn.settings import Settings
+from privsyn.storage.records import Records
+from privsyn.storage.released_root import ReleasedRoot
+from privsyn.storage.store import Store
+from privsyn.tasks.noisy import answers_from_table, receipts_from_table
+from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.privacy.noise import OpenDPNoise
+from tests.support.faults import Site, at_every_write
+from tests.support.specs import COLUMNS, make_spec, people
 
 PLACES: dict[str, tuple[Any, str]] = {
     "reserve": (Ledger, "reserve"),
@@ -49,9 +52,9 @@ PLACES: dict[str, tuple[Any, str]] = {
     "write_table": (Store, "write_table"),
     "save": (Records, "save"),
     "discard_noise": (Records, "discard_noise"),
-    "publish": (Store, "publish"),
+    "publish": (ReleasedRoot, "publish"),
     "add_released": (Store, "add_released"),
-    "swap": (Store, "_swap"),
+    "swap": (ReleasedRoot, "_swap"),
     "execute": (Shell, "execute"),
     "rename": (Path, "replace"),
     "move": (Path, "rename"),
@@ -109,7 +112,7 @@ def child(spec: str, environment: dict[str, str], kill: Kill | None, fresh: bool
     os.environ.update(environment)
     if kill is not None:
         plant(kill)
-    release_directly(ReleaseSpec.model_validate_json(spec), Settings(), fresh=fresh)
+    release_in_process(ReleaseSpec.model_validate_json(spec), Settings(), fresh=fresh)
 
 
 def child_of_writes(
@@ -125,7 +128,7 @@ def child_of_writes(
 
     settings = Settings()
     with at_every_write([settings.out, Path(settings.ledger)], die):
-        release_directly(ReleaseSpec.model_validate_json(spec), settings)
+        release_in_process(ReleaseSpec.model_validate_json(spec), settings)
 
 
 @pytest.fixture
@@ -189,7 +192,7 @@ def the_one(step: str, table: str) -> Any:
 def exact_counts(spec: ReleaseSpec, step: ReleaseStep, key: str) -> list[Any]:
     """The exact answers to the queries of a finished step, counted anew."""
     queries = receipts_from_table(of_step(step.name, key, "receipts"))
-    request = Request(spec, tuple(spec.released_columns), lambda: ())
+    request = Request(spec, tuple(spec.released_columns))
     inputs = Inputs({name: functools.partial(the_one, *name.split(".")) for name in step.inputs})
     return list(step.exact(request, inputs, step.read_rows(request, inputs), queries))
 
@@ -233,7 +236,7 @@ def check_draw(spec: ReleaseSpec, key: str, draws: Any) -> None:
 def check_recovery(spec: ReleaseSpec) -> ReleaseSummary:
     """Run again after a kill: what was drawn stays, and everything else is made."""
     tables, noise = noisy_tables(), kept()
-    summary = release_directly(spec, Settings())
+    summary = release_in_process(spec, Settings())
     assert summary.rows > 0
     after = noisy_tables()
     assert tables.items() <= after.items()
@@ -275,7 +278,6 @@ ONCE = [
 ]
 WRITES = [Kill("rename", nth, "before") for nth in range(1, 32)]
 QUICK = {"before-reserve-1", "after-draw-3", "after-add_released-4", "after-read_rows-indif_scores", "before-rename-14"}
-
 
 ALL = [*ONCE, *EVERY_BOUNDARY, *WRITES]
 
@@ -362,7 +364,7 @@ def test_noise_that_was_kept_for_other_queries_is_not_used(children: Any, spec: 
     (path,) = (Settings().private_root / "noise" / "people").glob("*.parquet")
     pq.write_table(pq.read_table(path).replace_schema_metadata({"plan": "another"}), path)
     with pytest.raises(LedgerError, match="drawn for other queries"):
-        release_directly(spec, Settings())
+        release_in_process(spec, Settings())
     assert len(kept()) == 1  # neither used nor lost
     assert noisy_tables() == {}
 
@@ -378,7 +380,7 @@ def test_the_checks_find_a_draw_that_is_not_kept(
 
 
 def test_a_replacement_that_was_killed_leaves_the_run_whole(children: Any, spec: ReleaseSpec) -> None:
-    summary = release_directly(spec, Settings())
+    summary = release_in_process(spec, Settings())
     for moves in (1, 2):
         (Path(summary.released) / "synthetic.parquet").write_bytes(b"broken")
         killed(children, spec, Kill("move", moves, "after"))
@@ -388,7 +390,7 @@ def test_a_replacement_that_was_killed_leaves_the_run_whole(children: Any, spec:
 def test_fresh_noise_that_was_killed_is_taken_up_again(children: Any, spec: ReleaseSpec) -> None:
     """The same command again, with --fresh: the second release is finished, not a third one begun (or refused)."""
     spec = spec.model_copy(update={"budget": Guarantee(epsilon=4.5, delta=1e-9)})
-    first = release_directly(spec, Settings())
+    first = release_in_process(spec, Settings())
     for kill in (
         Kill("reserve", 1, "after"),
         Kill("keep_noise", 1, "after"),
@@ -396,12 +398,12 @@ def test_fresh_noise_that_was_killed_is_taken_up_again(children: Any, spec: Rele
         Kill("publish", 1, "before"),
     ):
         killed(children, spec, kill, fresh=True)
-    second = release_directly(spec, Settings(), fresh=True)
+    second = release_in_process(spec, Settings(), fresh=True)
     assert second.run != first.run
     check_money(releases=2)
     check_files(second)
     with pytest.raises(BudgetRefusedError):
-        release_directly(spec, Settings(), fresh=True)
+        release_in_process(spec, Settings(), fresh=True)
 
 
 def time_of_a_run(children: Any, spec: ReleaseSpec) -> float:

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from data_contracts.certificate import Certificate
-from data_contracts.spec import ReleaseSpec
-from flows.errors import PrivsynError
-from flows.ledger.ledger import Ledger
-from flows.settings import Settings
-from flows.shell import StepRefs
-from flows.storage.record_kinds import (
+from privsyn.data_contracts.certificate import Certificate
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import PrivsynError
+from privsyn.ledgers.ledger import Ledger
+from privsyn.run.execute import StepRefs
+from privsyn.settings import Settings
+from privsyn.storage.record_kinds import (
     CounterRecord,
     GenerationRecord,
     LedgerRecord,
@@ -23,9 +23,9 @@ from flows.storage.record_kinds import (
     RunRecord,
     VersionsRecord,
 )
-from flows.storage.records import Records
-from tests.releases import few, run
-from tests.specs import people
+from privsyn.storage.records import Records
+from tests.support.releases import few, run
+from tests.support.specs import people
 
 KINDS: dict[str, type[BaseModel]] = {
     "certificate-": Certificate,

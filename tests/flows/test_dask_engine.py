@@ -16,27 +16,29 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
-from data_contracts.domain import Domain
-from data_contracts.engine import EngineChoice
-from data_contracts.spec import ReleaseSpec
-from flows.engines.base import StoredTable
-from flows.engines.choice import engine_of
-from flows.engines.dask import DaskEngine
-from flows.engines.local import LocalEngine
-from flows.errors import PrivsynError, RequestError
-from flows.ledger.ledger import Ledger
-from flows.settings import Settings
-from tasks.kernels import blocks
-from tasks.kernels.counting import CodeTable
-from tasks.privacy.noise import NoNoise
-from tests.releases import few, run
-from tests.specs import people
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.engine_choice import EngineChoice
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engines.chosen_engine import engine_of
+from privsyn.engines.dask_engine import DaskEngine
+from privsyn.engines.local_engine import LocalEngine
+from privsyn.errors import PrivsynError, RequestError
+from privsyn.ledgers.ledger import Ledger
+from privsyn.settings import Settings
+from privsyn.storage.table_files import StoredTable
+from privsyn.tasks.kernels import blocks
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.privacy.noise import NoNoise
+from tests.support.releases import few, run
+from tests.support.specs import people
 
 distributed = pytest.importorskip("distributed", reason="no Dask: install privsyn-flows[dask]")
 cloudpickle = pytest.importorskip("cloudpickle")
 
-FORBIDDEN = ("tasks.privacy", "opendp", "flows.ledger", "flows.shell", "flows.preflight", "data_contracts.receipts",
-             "data_contracts.spec", "prefect")  # fmt: skip
+FORBIDDEN = (
+    *("privsyn.tasks.privacy", "opendp", "privsyn.ledgers", "privsyn.run.execute", "privsyn.run.open_run"),
+    *("privsyn.data_contracts.receipts", "privsyn.data_contracts.release_spec", "prefect"),
+)
 """What a worker has no use for: noise, budgets, and whatever knows of either."""
 
 
@@ -104,7 +106,7 @@ def test_two_workers_give_the_local_counts_with_one_draw(
         loaded = client.run(modules_of_a_worker)
     assert len(loaded) == 2
     for names in loaded.values():
-        assert "flows.engines.partitions" in names, "this worker has counted nothing"
+        assert "privsyn.engines.partitions" in names, "this worker has counted nothing"
         assert [name for name in names if name.startswith(FORBIDDEN)] == []
     monkeypatch.setattr(DaskEngine, "open", lambda self: pytest.fail("the second run needs no cluster"))
     monkeypatch.setattr(LocalEngine, "rows", lambda *a, **k: pytest.fail("the second run counts nothing"))
@@ -118,7 +120,7 @@ def test_two_workers_give_the_local_counts_with_one_draw(
 
 def slow_counting(folder: str) -> None:
     """On a worker: each partition takes half a second more, and leaves a file named for the worker when done."""
-    from flows.engines import partitions
+    from privsyn.engines import partitions
 
     count = partitions.count_partition
 
@@ -183,7 +185,7 @@ def test_counts_in_several_passes_over_padded_rows(
 def test_a_wrong_address_is_refused_before_anything_is_spent(places: Path, folder: str) -> None:
     spec = on(few(folder), kind="dask", address="tcp://127.0.0.1:9")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("flows.engines.dask._CONNECT", "1s")
+        patched.setattr("privsyn.engines.dask_engine._CONNECT", "1s")
         with pytest.raises(RequestError, match=r"tcp://127\.0\.0\.1:9") as refused:
             run(spec)
     assert refused.value.field == "engine.address"
@@ -208,7 +210,7 @@ def test_a_choice_that_means_nothing_is_refused(content: dict[str, Any]) -> None
 
 
 def test_errors_of_workers_keep_their_words_to_themselves() -> None:
-    from flows.engines.dask import _in_words
+    from privsyn.engines.dask_engine import _in_words
 
     with pytest.raises(PrivsynError, match="cannot read the private store") as told, _in_words():
         raise FileNotFoundError("/mnt/elsewhere/secret")

@@ -1,7 +1,8 @@
 """Disk full and permission denied at every write of a release: one clear sentence, and a re-run that pays once.
 
-The writes are found while a release runs (tests/faults.py), so that none can be forgotten.  Each attempt fails at the
-first write that has not failed yet; the next one goes on where it stopped; the last one meets no such write any more.
+The writes are found while a release runs (tests/support/faults.py), so that none can be forgotten. Each attempt fails
+at the first write that has not failed yet; the next one goes on where it stopped; the last one meets no such write any
+more.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from data_contracts.spec import ReleaseSpec
-from flows.direct import release_directly
-from flows.errors import PrivsynError
-from flows.ledger.ledger import Ledger
-from flows.publish import ReleaseSummary, is_whole
-from flows.settings import Settings
-from flows.step import ReleaseStep
-from flows.steps import STEPS
-from tests.faults import Site, at_every_write
-from tests.specs import COLUMNS, make_spec, people
+from privsyn.api import release_in_process
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import PrivsynError
+from privsyn.ledgers.ledger import Ledger
+from privsyn.mechanisms.privsyn import STEPS
+from privsyn.publish.folder import ReleaseSummary, is_whole
+from privsyn.run.step import ReleaseStep
+from privsyn.settings import Settings
+from tests.support.faults import Site, at_every_write
+from tests.support.specs import COLUMNS, make_spec, people
 
 Key = tuple[str, ...]
 SAYS = {
@@ -55,7 +56,7 @@ def attempt(spec: ReleaseSpec, tried: dict[Key, Site], number: int, by: Callable
     settings = Settings()
     try:
         with at_every_write([settings.out, Path(settings.ledger)], fail):
-            summary = release_directly(spec, settings)
+            summary = release_in_process(spec, settings)
     except PrivsynError as error:
         assert failed, error
         return str(error)
@@ -126,7 +127,7 @@ def test_every_file_that_is_written_may_fail_once(spec: ReleaseSpec, number: int
 
 def test_the_checks_find_a_write_that_fails_in_silence(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted mutant: a record that is not written, and nobody is told."""
-    from flows.storage import records
+    from privsyn.storage import records
 
     written = records.write_json
 

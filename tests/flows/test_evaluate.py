@@ -17,15 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from data_contracts.evaluation import Evaluation, Metric
-from data_contracts.evaluation_spec import EvaluationSpec
-from flows import cli
-from flows.direct import release_directly
-from flows.errors import RequestError
-from flows.evaluation.evaluate import EvaluationRequest, Report, evaluate
-from flows.publish import ReleaseSummary
-from flows.settings import Settings
-from tests.specs import make_spec, people
+from privsyn.api import release_in_process
+from privsyn.data_contracts.evaluation_results import Evaluation, Metric
+from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.errors import RequestError
+from privsyn.evaluation.private_evaluation import EvaluationRequest, Report, evaluate
+from privsyn.flows import cli
+from privsyn.publish.folder import ReleaseSummary
+from privsyn.settings import Settings
+from tests.support.specs import make_spec, people
 
 Save = Callable[..., str]
 ROWS = 900
@@ -44,7 +44,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def made(home: Path) -> ReleaseSummary:
     data = str(home / "people.parquet")
     spec = make_spec(data=data, synthesis={"iterations": 5}, compression={"sigmas": 1.0})
-    return release_directly(spec, Settings(out=home / "out", ledger=str(home / "ledger.sqlite")))
+    return release_in_process(spec, Settings(out=home / "out", ledger=str(home / "ledger.sqlite")))
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_a_hold_out_brings_the_attack_and_an_honest_test(made: ReleaseSummary, r
     with_it = by_name(report_on(made, holdout=save(people(300, seed=9), "later.parquet")).evaluation.release.metrics)
     without = by_name(report.evaluation.release.metrics)
     assert with_it["membership"].value is not None and 0.5 <= with_it["membership"].value <= 1
-    assert without["membership"].value is None and "--holdout" in without["membership"].note
+    assert without["membership"].value is None and "hold-out" in without["membership"].note
     assert "hold-out rows" in with_it["unique_match"].references
     svm = next(m for m in with_it.values() if m.name.startswith("svm:"))
     assert not svm.note and set(svm.references) == {"Majority", "NonPriv"}
@@ -185,7 +185,7 @@ def test_every_value_lies_in_its_range(report: Report) -> None:
 
 def test_a_release_of_no_rows_is_evaluated_too(places: Path, save: Save) -> None:
     spec = make_spec(data=save(people(200)), synthesis={"rows": 0})
-    metrics = by_name(report_on(release_directly(spec, Settings())).evaluation.release.metrics)
+    metrics = by_name(report_on(release_in_process(spec, Settings())).evaluation.release.metrics)
     assert metrics["l1_1way"].value == pytest.approx(1.0)
     assert metrics["pmse"].value is None and metrics["pmse"].note
 
@@ -266,7 +266,7 @@ def test_wrong_settings_name_the_field(made: ReleaseSummary, tmp_path: Path, tex
 
 
 def test_a_release_whose_data_is_not_known_asks_for_it(made: ReleaseSummary, places: Path) -> None:
-    with pytest.raises(RequestError, match="--data"):
+    with pytest.raises(RequestError, match="Name it with data"):
         evaluate(EvaluationRequest(made.released), Settings(out=places / "elsewhere"))
 
 
@@ -346,11 +346,11 @@ def test_only_the_rows_that_a_release_keeps_are_compared(places: Path, save: Sav
         data=save(rows),
         unit={"person_id": "pid", "max_records": 2},
     )
-    report = report_on(release_directly(spec, Settings()))
+    report = report_on(release_in_process(spec, Settings()))
     assert report.evaluation.rows_real == 5
     assert report.evaluation.one_ways[0].real == pytest.approx((3 / 5, 2 / 5))
     without = save(rows.drop_columns(["pid"]), "without.parquet")
-    with pytest.raises(RequestError, match=r"--data.*pid"):
+    with pytest.raises(RequestError, match=r"^data: .*pid"):
         evaluate(EvaluationRequest(report.evaluation.run, without), Settings())
 
 
@@ -363,12 +363,12 @@ def test_errors_show_no_private_value(made: ReleaseSummary, save: Save) -> None:
 
 def test_released_figures_at_a_large_epsilon_warn(places: Path, save: Save) -> None:
     """The warning comes before the refusal of the budget, which is 2 here."""
-    release = release_directly(make_spec(data=save(people(300)), synthesis={"iterations": 2}), Settings())
+    release = release_in_process(make_spec(data=save(people(300)), synthesis={"iterations": 2}), Settings())
     assert "Warning: epsilon 30 is above 10" in " ".join(privsyn(release.run, "--epsilon-report", "30").stderr.split())
 
 
 def test_noisy_figures_are_released_at_a_cost_and_the_report_stays_away(places: Path, save: Save) -> None:
-    release = release_directly(make_spec(data=save(people(300)), synthesis={"iterations": 2}), Settings())
+    release = release_in_process(make_spec(data=save(people(300)), synthesis={"iterations": 2}), Settings())
     result = privsyn(release.run, "--epsilon-report", "0.5", "--json", "--out", places / "out")
     assert result.exit_code == 0, result.stderr
     answer = json.loads(result.stdout)

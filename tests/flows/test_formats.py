@@ -7,31 +7,32 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from data_contracts.spec import ReleaseSpec
-from flows.cli import app
-from flows.errors import RequestError
-from flows.formats.adding import add_formats
-from flows.ledger.ledger import Ledger
-from flows.ledger.view import verify_ledger
-from flows.preflight import check_request
-from flows.publish import is_whole
-from flows.settings import Settings
-from flows.storage.released_files import read_manifest
-from flows.storage.store import Store
-from tasks.privacy.noise import NoNoise
-from tests.described import ABOUT
-from tests.releases import few, run
-from tests.specs import people
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import RequestError
+from privsyn.flows.cli import app
+from privsyn.ledger_view import LedgerView
+from privsyn.ledgers.ledger import Ledger
+from privsyn.mechanisms.release_job import release_job
+from privsyn.publish.folder import is_whole
+from privsyn.publish.formats.add_formats import add_formats
+from privsyn.run.open_run import check_request
+from privsyn.settings import Settings
+from privsyn.storage.released_files import read_manifest
+from privsyn.storage.store import Store
+from privsyn.tasks.privacy.noise import NoNoise
+from tests.support.described import ABOUT
+from tests.support.places import FIXTURES
+from tests.support.releases import few, run
+from tests.support.specs import changed, people
 
 Save = Callable[..., str]
-OLD = Path(__file__).parents[1] / "unit" / "flows" / "released_0_2_0"
+OLD = FIXTURES / "released_0_2_0"
 
 
 @pytest.fixture
@@ -39,10 +40,6 @@ def spec(places: Path, save: Save) -> ReleaseSpec:
     """All of its data set's lifetime cap goes into one release: nothing else can be paid for."""
     price = {"epsilon": 1.0, "delta": 1e-9}
     return few(save(people(400)), privacy=price, budget=price)
-
-
-def changed(spec: ReleaseSpec, **changes: Any) -> ReleaseSpec:
-    return ReleaseSpec.model_validate({**spec.model_dump(), **changes})
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -54,14 +51,14 @@ def entries() -> int:
 
 
 def disagreements() -> list[str]:
-    return list(verify_ledger(Settings(), None).problems)
+    return list(LedgerView(Settings()).verify().problems)
 
 
 def test_other_formats_and_words_rerun_the_publishing_only(spec: ReleaseSpec) -> None:
     first = run(spec)
     folder, before, paid = Path(first.released), contents(Path(first.released)), entries()
     more = changed(spec, formats=["parquet", "csv"], about=ABOUT)
-    check_request(more, Settings(), fresh=False)
+    check_request(more, Settings(), fresh=False, job=release_job(more))
     second = run(more)
     assert (second.drawn, second.run, entries()) == ((), first.run, paid)
     after = contents(folder)
@@ -77,7 +74,7 @@ def test_other_formats_and_words_rerun_the_publishing_only(spec: ReleaseSpec) ->
     assert contents(folder) == after
     columns = {n: c.model_dump() for n, c in spec.columns.items()}
     worded = changed(spec, columns={**columns, "age": {**columns["age"], "description": "age at interview"}})
-    check_request(worded, Settings(), fresh=False)
+    check_request(worded, Settings(), fresh=False, job=release_job(worded))
     assert (run(worded).drawn, entries()) == ((), paid)
     assert "age at interview" in (folder / "README.md").read_text()
     run(spec)
@@ -134,7 +131,7 @@ def test_the_versions_are_those_that_made_the_tables(
     summary = run(spec)
     folder = Path(summary.released)
     old = read_manifest(folder).versions
-    monkeypatch.setattr("flows.versions.versions", lambda: {**old, "numpy": "99.0"})
+    monkeypatch.setattr("privsyn.publish.versions.versions", lambda: {**old, "numpy": "99.0"})
     if lost == "record":
         (Settings().private_root / "records" / "people" / f"versions-{summary.run}.json").unlink()
     else:
@@ -142,7 +139,7 @@ def test_the_versions_are_those_that_made_the_tables(
     run(changed(spec, about=ABOUT))
     assert "Statistics Office" in (folder / "README.md").read_text()
     assert read_manifest(folder).versions == old
-    other = run(changed(spec, about=ABOUT, synthesis={**spec.synthesis.model_dump(), "seed": 99}))
+    other = run(changed(spec, about=ABOUT, synthesis={**spec.mechanism.synthesis.model_dump(), "seed": 99}))
     assert read_manifest(Path(other.released)).versions["numpy"] == "99.0"
 
 
@@ -219,7 +216,7 @@ def old_release(out: Path) -> Path:
     ages = pa.array([20, 30, 40], pa.int64())
     columns = {"age": ages, "region": ["north", "south", "other"]}
     pq.write_table(pa.table({n: columns[n] for n in manifest["column_order"]}), folder / "synthetic.parquet")
-    from flows.formats.described import files_in
+    from privsyn.publish.formats.described import files_in
 
     manifest["files"] = {n: f.model_dump() for n, f in files_in(folder).items()}
     path.write_text(json.dumps(manifest), encoding="utf-8")
@@ -245,7 +242,7 @@ def test_the_command_says_what_it_did(spec: ReleaseSpec) -> None:
     done = cli.invoke(app, ["formats", summary.run, "--to", "csv", "--json"])
     assert (done.exit_code, json.loads(done.stdout)["added"]) == (0, ["synthetic.csv"])
     assert "Cost: nothing" in done.stderr
-    for arguments, says in ((["--to", "xlsx"], "--to: 'xlsx' is no format"), ([], "--to")):
+    for arguments, says in ((["--to", "xlsx"], "--to: 'xlsx' is not a format"), ([], "--to")):
         refused = cli.invoke(app, ["formats", summary.run, *arguments])
         assert refused.exit_code == 2
         assert says in refused.stderr

@@ -18,16 +18,16 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
-from data_contracts.spec import ReleaseSpec
-from flows import cli
-from flows.direct import release_directly
-from flows.ledger import database as ledger_database
-from flows.ledger.ledger import Ledger
-from flows.settings import Settings
-from flows.spec.file import load_spec
-from tests.opened import watched
-from tests.specs import people
-from tests.tampering import tamper
+from privsyn.api import release_in_process
+from privsyn.flows import cli
+from privsyn.ledgers import database as ledger_database
+from privsyn.ledgers.ledger import Ledger
+from privsyn.settings import Settings
+from privsyn.spec.spec_file import load_spec
+from tests.support.commands import use_no_server
+from tests.support.opened import watched
+from tests.support.specs import people
+from tests.support.tampering import tamper
 
 SPEC = """\
 dataset: people
@@ -50,7 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pq.write_table(people(80).select(["age", "happy"]), folder / "people.parquet")
     (folder / "spec.yaml").write_text(SPEC, encoding="utf-8")
     settings = Settings(out=folder / "out", ledger=str(folder / "ledger.sqlite"))
-    release_directly(load_spec(folder / "spec.yaml"), settings)
+    release_in_process(load_spec(folder / "spec.yaml"), settings)
     return folder
 
 
@@ -61,11 +61,7 @@ def again(made: Path, places: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         copy = shutil.copytree if (made / name).is_dir() else shutil.copy
         copy(made / name, places / name)
     monkeypatch.setattr(ledger_database, "TIMEOUT", 0.2)
-
-    def run(request: ReleaseSpec, fresh: bool) -> Any:
-        return release_directly(request, Settings(), fresh=fresh)
-
-    monkeypatch.setattr(cli.release, "_run_release", run)
+    use_no_server(monkeypatch)
     return places
 
 
@@ -234,7 +230,7 @@ def test_a_read_only_server_stops_a_release_before_its_data(
     pytest.importorskip("psycopg")
     monkeypatch.setenv("PRIVSYN_LEDGER", postgres_database)
     shutil.rmtree(again / "out")
-    release_directly(load_spec(again / "spec.yaml"), Settings())
+    release_in_process(load_spec(again / "spec.yaml"), Settings())
     engine = sa.create_engine(sa.make_url(postgres_database).set(drivername="postgresql+psycopg"))
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         name = connection.exec_driver_sql("SELECT current_database()").scalar_one()

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from data_contracts.spec import ReleaseSpec
-from flows import cli
-from flows.direct import release_directly
-from flows.ledger.ledger import Ledger
-from flows.publish import ReleaseSummary, is_whole
-from flows.settings import Settings
-from tests.releases import few
-from tests.specs import people
+from privsyn.api import release_in_process
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.flows import cli
+from privsyn.ledgers.ledger import Ledger
+from privsyn.publish.folder import ReleaseSummary, is_whole
+from privsyn.settings import Settings
+from tests.support.commands import use_no_server
+from tests.support.releases import few
+from tests.support.specs import people
 
 
 @pytest.fixture
@@ -25,15 +26,14 @@ def spec(places: Path, save: Callable[..., str]) -> ReleaseSpec:
 
 @pytest.fixture
 def done(spec: ReleaseSpec) -> ReleaseSummary:
-    return release_directly(spec, Settings())
+    return release_in_process(spec, Settings())
 
 
 @pytest.mark.parametrize("kind", ["link to a folder", "dangling link", "file"])
 def test_a_link_in_the_place_of_a_run_is_refused_and_nothing_is_written(
     spec: ReleaseSpec, done: ReleaseSummary, places: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    run = lambda request, fresh: release_directly(request, Settings(), fresh=fresh)  # noqa: E731
-    monkeypatch.setattr(cli.release, "_run_release", run)
+    use_no_server(monkeypatch)
     folder, outside, before = Path(done.released), places / "outside", Ledger(Settings().ledger).export()
     folder.rename(places / "old")
     if kind == "file":
@@ -45,12 +45,12 @@ def test_a_link_in_the_place_of_a_run_is_refused_and_nothing_is_written(
     (places / "spec.yaml").write_text(spec.model_dump_json(), encoding="utf-8")
     result = CliRunner().invoke(cli.app, ["release", str(places / "spec.yaml")])
     assert result.exit_code == 2, result.output
-    assert "privsyn: released: " in result.stderr
+    assert "privsyn: PRIVSYN_RELEASED: " in result.stderr
     assert "is a link or a file" in result.stderr
     assert Ledger(Settings().ledger).export() == before
     assert not outside.exists() or not list(outside.iterdir())
     folder.unlink()
-    assert release_directly(spec, Settings()).drawn == ()
+    assert release_in_process(spec, Settings()).drawn == ()
 
 
 def test_a_link_in_a_released_folder_is_replaced_by_the_file_itself(
@@ -61,7 +61,7 @@ def test_a_link_in_a_released_folder_is_replaced_by_the_file_itself(
     table.symlink_to(places / "elsewhere.parquet")
     assert not is_whole(Path(done.released))
     content = table.read_bytes()
-    assert release_directly(spec, Settings()).drawn == ()
+    assert release_in_process(spec, Settings()).drawn == ()
     assert not table.is_symlink()
     assert table.read_bytes() == content == (places / "elsewhere.parquet").read_bytes()
 
@@ -73,7 +73,7 @@ def test_a_linked_folder_in_a_released_folder_is_replaced(
     marginals.rename(places / "elsewhere")
     marginals.symlink_to(places / "elsewhere")
     before = {p.name for p in (places / "elsewhere").iterdir()}
-    assert release_directly(spec, Settings()).drawn == ()
+    assert release_in_process(spec, Settings()).drawn == ()
     assert marginals.is_dir()
     assert not marginals.is_symlink()
     assert {p.name for p in (places / "elsewhere").iterdir()} == before

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from flows.direct import release_directly
-from flows.settings import Settings
-from tests.specs import make_spec, people
+from privsyn.api import release_in_process
+from privsyn.settings import Settings
+from tests.support.specs import make_spec, people
 
 Save = Callable[..., str]
 
 
 def released(save: Save, **changes: Any) -> Path:
     spec = make_spec(**{"data": save(people(200)), "synthesis": {"iterations": 2}, **changes})
-    return Path(release_directly(spec, Settings()).released)
+    return Path(release_in_process(spec, Settings()).released)
 
 
 def test_the_note_follows_the_request(places: Path, save: Save) -> None:

@@ -29,10 +29,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests import postgres
-from tests.specs import COLUMNS, make_spec, people
+from privsyn.api import release_in_process
+from privsyn.settings import Settings
+from privsyn.spec.spec_file import load_spec
+from tests.support import postgres
+from tests.support.places import ROOT
+from tests.support.specs import COLUMNS, make_spec, people
 
-ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 DATABASE = "postgresql://privsyn:PASSWORD@db.example.org/privsyn"
 NOT_RUN = "# not run by the tests:"
@@ -65,13 +68,6 @@ trap stop EXIT
 """
 
 
-RELEASE = (
-    "from pathlib import Path; from flows.direct import release_directly; from flows.settings import Settings; "
-    'from flows.spec.file import load_spec; print(release_directly(load_spec(Path("people.yaml")), Settings()).run)'
-)
-"""A release without Prefect, as quick as it gets."""
-
-
 def sections(page: str) -> dict[str, list[str]]:
     """Heading -> its sh blocks."""
     parts = re.split(r"^## (.+)$", page, flags=re.M)[1:]
@@ -96,12 +92,28 @@ def uses_server(blocks: list[str]) -> bool:
     return starts_server(blocks) or any(re.search(r"\bprefect |make deploy|privsyn deploy", b) for b in blocks)
 
 
-def script(blocks: list[str], port: int, database: str = "") -> str:
-    """One program of a section's blocks."""
+def needs_release(blocks: list[str]) -> bool:
+    return any(re.search(r"\$RUN|privsyn ledger", b) for b in blocks) and not starts_server(blocks)
+
+
+def release_in(home: Path, environment: dict[str, str], database: str) -> str:
+    """Release people.yaml as a person there would, but in this process, which is warm; the run's name."""
+    with pytest.MonkeyPatch.context() as there:
+        for name in os.environ.keys() - environment.keys():
+            there.delenv(name)
+        for name, value in environment.items():
+            there.setenv(name, value)
+        if database:
+            there.setenv("PRIVSYN_DATABASE_URL", database)
+        there.chdir(home)
+        return release_in_process(load_spec(Path("people.yaml")), Settings()).run
+
+
+def script(blocks: list[str], port: int, database: str = "", run: str = "") -> str:
+    """One program of a section's blocks; ``run``: of the release that is there."""
     lines = [PRELUDE]
-    if any(re.search(r"\$RUN|privsyn ledger", b) for b in blocks) and not starts_server(blocks):
-        ledger = f"PRIVSYN_DATABASE_URL='{database}' " if database else ""
-        lines.append(f"RUN=$({ledger}python -c '{RELEASE}')")
+    if run:
+        lines.append(f"RUN={run}")
     if uses_server(blocks) and not starts_server(blocks):
         lines += ["keep privsyn server", "privsyn deploy"]
     for line in "\n".join(blocks).splitlines():
@@ -150,10 +162,12 @@ def variables(home: Path, port: int) -> dict[str, str]:
 
 def run(home: Path, blocks: list[str], database: str = "") -> subprocess.CompletedProcess[str]:
     port = free_port()
+    environment = variables(home, port)
+    name = release_in(home, environment, database) if needs_release(blocks) else ""
     done = subprocess.run(
-        ["bash", "-c", script(blocks, port, database)],
+        ["bash", "-c", script(blocks, port, database, name)],
         cwd=home,
-        env=variables(home, port),
+        env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli import common
-from flows.errors import LedgerError
-from flows.ledger.ledger import Ledger
-from tests.commands import privsyn
+from privsyn.errors import LedgerError
+from privsyn.flows.cli import common
+from privsyn.ledgers.ledger import Ledger
 from tests.flows.test_cli import SPEC, Save, refused
-from tests.specs import people
+from tests.support.commands import privsyn
+from tests.support.specs import people
 
 LONG = "x" * 300
 NOBODY = "~nosuchuser/x"
@@ -93,7 +93,7 @@ def test_a_spec_whose_data_is_in_such_a_home(spec: Path) -> None:
 
 def test_a_port_that_is_no_number(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRIVSYN_LEDGER", "postgresql://u@h:port/db")
-    refused(privsyn("ledger", "show"), 2, "ledger: this is not a database URL")
+    refused(privsyn("ledger", "show"), 2, "PRIVSYN_LEDGER: this is not a database URL")
 
 
 def test_a_ledger_with_a_damaged_byte_in_its_schema(ledger: Path) -> None:

@@ -15,13 +15,13 @@ from prefect.artifacts import Artifact
 from prefect.client.orchestration import get_client
 from prefect.settings import get_current_settings
 
-from data_contracts.evaluation_spec import EvaluationSpec
-from flows.direct import release_directly
-from flows.errors import PrivsynError
-from flows.evaluation.flow import evaluate
-from flows.publish import ReleaseSummary
-from flows.settings import Settings
-from tests.specs import make_spec, people
+from privsyn.api import release_in_process
+from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.errors import PrivsynError
+from privsyn.flows.evaluate_flow import evaluate
+from privsyn.publish.folder import ReleaseSummary
+from privsyn.settings import Settings
+from tests.support.specs import make_spec, people
 
 QUICK = EvaluationSpec(range_queries=20, nist_schemas=5, nist_queries=5, attack_rows=20)
 CANARY = "zanzibar"
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 def made(places: Path, save: Callable[..., str]) -> ReleaseSummary:
     table = people(300)
     table = table.set_column(2, "region", pa.array([CANARY] * table.num_rows))
-    return release_directly(make_spec(data=save(table), synthesis={"iterations": 2}), Settings())
+    return release_in_process(make_spec(data=save(table), synthesis={"iterations": 2}), Settings())
 
 
 def database() -> bytes:
@@ -113,7 +113,7 @@ def test_a_stage_that_fails_shows_its_type_only(made: ReleaseSummary, monkeypatc
     def broken(*_: object, **__: object) -> None:
         raise ValueError(f"could not convert {CANARY!r}")
 
-    monkeypatch.setattr("flows.evaluation.scores.classification", broken)
+    monkeypatch.setattr("privsyn.evaluation.scores.classification", broken)
     with pytest.raises(PrivsynError) as caught:
         evaluate(made.run, settings=QUICK)
     assert "unexpected ValueError" in str(caught.value) and CANARY not in str(caught.value)

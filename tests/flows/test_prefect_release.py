@@ -24,18 +24,19 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, LogFi
 from prefect.settings import get_current_settings
 from prefect.states import State
 
-from data_contracts.artifacts import ArtifactRef
-from data_contracts.spec import ReleaseSpec
-from flows import steps
-from flows.ledger.ledger import Ledger
-from flows.publish import ReleaseSummary
-from flows.release import release
-from flows.settings import Settings
-from flows.shell import StepRefs
-from flows.steps import STEPS
-from tasks.privacy.accountant import rho_for
-from tests.kept import Kept
-from tests.specs import make_spec, people
+from privsyn.data_contracts.artifacts import ArtifactRef
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.flows.release_flow import release
+from privsyn.ledgers.ledger import Ledger
+from privsyn.mechanisms import common_steps
+from privsyn.mechanisms import privsyn as steps
+from privsyn.mechanisms.privsyn import STEPS
+from privsyn.publish.folder import ReleaseSummary
+from privsyn.run.execute import StepRefs
+from privsyn.settings import Settings
+from privsyn.tasks.privacy.accountant import rho_for
+from tests.support.kept import Kept
+from tests.support.specs import changed, make_spec, people
 
 LABELS = [step.label for step in STEPS]
 DRAWING = ("one_way_marginals", "indif_scores", "measure_marginals")
@@ -58,10 +59,6 @@ def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
     table = table.set_column(2, "region", regions).set_column(5, "caseid", caseids)
     pq.write_table(table, home / "people.parquet")
     return make_spec(data=str(home / "people.parquet"), compression={"sigmas": 1.0})
-
-
-def changed(spec: ReleaseSpec, **changes: Any) -> ReleaseSpec:
-    return ReleaseSpec.model_validate({**spec.model_dump(), **changes})
 
 
 def attempt(spec: ReleaseSpec, **how: Any) -> tuple[State[Any], UUID]:
@@ -219,7 +216,7 @@ def test_a_damaged_table_is_made_again_without_noise(spec: ReleaseSpec, first: F
 
 def test_a_broken_contract_is_a_table_on_the_run_page(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = pa.table({"a": ["age"], "b": ["income"], "score": ["high"]})
-    monkeypatch.setattr(steps.select_pairs, "select", lambda *how, again: wrong)
+    monkeypatch.setattr(steps.select_pairs, "select", lambda *how, remeasure_one_ways: wrong)
     state, flow_run = attempt(spec)
     assert state.is_failed()
     assert states(flow_run, 6)["Select pairs (postprocess)"] == "Failed"
@@ -240,7 +237,7 @@ def test_the_text_of_an_unexpected_error_stays_in_the_private_zone(
     def fail(*how: object) -> pa.Table:
         raise ValueError("cannot read zanzibar")
 
-    monkeypatch.setattr(steps.encode, "encode", fail)
+    monkeypatch.setattr(common_steps.encode, "encode", fail)
     state, flow_run = attempt(spec)
     assert "ValueError" in str(state.message)
     errors = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[flow_run]))
@@ -261,8 +258,8 @@ def test_the_text_of_an_unexpected_error_stays_in_the_private_zone(
 ONE_OF_TWO = """
 import json, sys, time
 from pathlib import Path
-from data_contracts.spec import ReleaseSpec
-from flows.release import release
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.flows.release_flow import release
 spec = ReleaseSpec.model_validate_json(Path(sys.argv[1]).read_text())
 Path(sys.argv[2]).touch()
 while not Path(sys.argv[3]).exists():
@@ -273,28 +270,26 @@ print(json.dumps([state.result().model_dump(mode="json"), str(state.state_detail
 
 
 def test_two_at_once_draw_once_and_pay_once(spec: ReleaseSpec, tmp_path: Path, prefect_server: str) -> None:
+    """One run in another process and one in this, started together."""
     (tmp_path / "spec.json").write_text(spec.model_dump_json())
-    ready, go = [tmp_path / "ready-0", tmp_path / "ready-1"], tmp_path / "go"
-    environment = {**os.environ, "PREFECT_API_URL": prefect_server}
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-c", ONE_OF_TWO, str(tmp_path / "spec.json"), str(mine), str(go)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=environment,
-        )
-        for mine in ready
-    ]
+    ready, go = tmp_path / "ready", tmp_path / "go"
+    process = subprocess.Popen(
+        [sys.executable, "-c", ONE_OF_TWO, str(tmp_path / "spec.json"), str(ready), str(go)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PREFECT_API_URL": prefect_server},
+    )
     try:
-        eventually(lambda: [r.exists() or p.poll() is not None for r, p in zip(ready, both, strict=True)], all)
+        eventually(lambda: ready.exists() or process.poll() is not None, bool)
         go.touch()
-        said = [json.loads(p.communicate(timeout=120)[0].splitlines()[-1]) for p in both]
+        state, flow_run = attempt(spec)
+        theirs = json.loads(process.communicate(timeout=120)[0].splitlines()[-1])
     finally:
-        for process in both:
-            process.kill()
-    assert [p.returncode for p in both] == [0, 0]
-    drew, found = sorted(said, key=lambda s: len(s[0]["drawn"]), reverse=True)
+        process.kill()
+    assert process.returncode == 0
+    both = [theirs, [state.result().model_dump(mode="json"), str(flow_run)]]
+    drew, found = sorted(both, key=lambda s: len(s[0]["drawn"]), reverse=True)
     assert (tuple(drew[0]["drawn"]), found[0]["drawn"]) == (DRAWING, [])
     assert drew[0]["run"] == found[0]["run"]
     assert states(UUID(drew[1]), len(STEPS)) == dict.fromkeys(LABELS, "Completed")
@@ -317,6 +312,7 @@ def test_the_run_form_has_every_field_with_its_description_limits_and_choices() 
     assert epsilon["exclusiveMinimum"] == 0
     assert (delta["exclusiveMinimum"], delta["exclusiveMaximum"]) == (0, 1)
     assert models["Synthesis"]["properties"]["decay"]["enum"] == ["step", "exponential", "linear", "square_root"]
-    assert models["Synthesis"]["properties"]["decay"]["default"] == "step"
-    assert models["Selection"]["properties"]["gamma"]["description"].endswith("From 1 to 10,000,000.")
+    assert "default" not in models["Synthesis"]["properties"]["decay"]  # or a form would send it
+    assert models["Synthesis"]["properties"]["decay"]["description"].endswith("Empty: `step`.")
+    assert models["Selection"]["properties"]["gamma"]["description"].endswith("From 1 to 10,000,000. Empty: `5000`.")
     assert fields["preset"]["enum"] == ["default", "paper"]

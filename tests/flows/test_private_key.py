@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from data_contracts.spec import ReleaseSpec
-from flows.errors import PrivsynError
-from flows.ledger.ledger import Ledger
-from flows.settings import Settings
-from flows.storage.private_key import CHECK, NAME
-from tests.opened import watched
-from tests.releases import few, run
-from tests.specs import people
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import PrivsynError
+from privsyn.ledgers.ledger import Ledger
+from privsyn.settings import Settings
+from privsyn.storage.private_key import CHECK, NAME
+from tests.support.opened import watched
+from tests.support.releases import few, run
+from tests.support.specs import people
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_lost_or_changed_key_is_refused_and_charges_nothing(
     with watched(Path(spec.data)) as events:
         for fresh in (False, True):
             with pytest.raises(
-                PrivsynError, match=rf"the key .*\.key.*{words}.*[Rr]estore.*begin with a dot.*--out"
+                PrivsynError, match=rf"the key .*\.key.*{words}.*[Rr]estore.*begin with a dot.*PRIVSYN_OUT"
             ) as e:
                 run(spec, fresh=fresh)
             assert e.value.exit_code == 1

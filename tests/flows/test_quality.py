@@ -17,25 +17,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data_contracts.certificate import Certificate, Manifest
-from data_contracts.quality import QualityReport
-from data_contracts.spec import ReleaseSpec
-from flows.direct import release_directly
-from flows.errors import BudgetRefusedError, LedgerError, RequestError
-from flows.evaluation import quality
-from flows.evaluation.quality import QualitySummary, publish_quality
-from flows.evaluation.quality_note import meaning
-from flows.ledger.ledger import Ledger
-from flows.publish import ReleaseSummary, is_whole
-from flows.settings import Settings
-from flows.source import Source
-from flows.step import ReleaseStep
-from flows.storage.records import Records
-from tasks import noisy, quality_figures
-from tasks.privacy.accountant import rho_for
-from tasks.privacy.noise import NoNoise
-from tests.kept import Kept
-from tests.specs import make_spec, people
+from privsyn.api import release_in_process
+from privsyn.data_contracts.certificate import Certificate, Manifest
+from privsyn.data_contracts.quality_report import QualityReport
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import BudgetRefusedError, LedgerError, RequestError
+from privsyn.evaluation import quality_release as quality
+from privsyn.evaluation.quality_note import meaning
+from privsyn.evaluation.quality_release import QualitySummary, publish_quality
+from privsyn.ledgers.ledger import Ledger
+from privsyn.publish.folder import ReleaseSummary, is_whole
+from privsyn.run.step import ReleaseStep
+from privsyn.settings import Settings
+from privsyn.source.private_table import Source
+from privsyn.storage.records import Records
+from privsyn.tasks import noisy, quality_figures
+from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.privacy.noise import NoNoise
+from tests.support.kept import Kept
+from tests.support.specs import make_spec, people
 
 Save = Callable[..., str]
 QUICK: dict[str, Any] = {"synthesis": {"iterations": 2}}
@@ -59,7 +59,7 @@ def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
 @pytest.fixture
 def release(kept: Kept, spec: ReleaseSpec) -> ReleaseSummary:
     """A release of ``spec``, the same for every test that asks for it."""
-    return kept.once(lambda: release_directly(spec, Settings()))
+    return kept.once(lambda: release_in_process(spec, Settings()))
 
 
 def ask(release: ReleaseSummary, epsilon: float = 1.0, **how: Any) -> QualitySummary:
@@ -170,21 +170,21 @@ def test_the_same_again_draws_nothing_and_gives_the_same_bytes(release: ReleaseS
 def test_whole_encoded_rows_are_used_again_and_lost_ones_made_again(
     release: ReleaseSummary, spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    passes: list[Path] = []
+    passes: list[str] = []
     batches = Source.batches
 
     def noted(source: Source, *arguments: Any) -> Any:
-        passes.extend(source.files)
+        passes.extend(source.names)
         return batches(source, *arguments)
 
     monkeypatch.setattr(Source, "batches", noted)
     ask(release)
-    assert passes == [Path(release.released) / "synthetic.parquet"]
+    assert passes == [str(Path(release.released) / "synthetic.parquet")]
     for path in Settings().private_root.glob("store/people/encode-*-encoded_rows.parquet"):
         path.write_bytes(b"")
-    monkeypatch.setattr("flows.source._WHOLE", set())  # as in a new process
+    monkeypatch.setattr("privsyn.source.file_source._WHOLE", set())  # as in a new process
     other = ask(release, 0.5)
-    assert passes.count(Path(spec.data)) == 2  # looked through before anything is reserved, then encoded
+    assert passes.count(spec.data) == 2  # looked through before anything is reserved, then encoded
     assert other.drawn == ("quality_figures",)
 
 
@@ -194,7 +194,7 @@ def test_the_bound_of_the_unit_is_enforced(places: Path, save: Save) -> None:
     much = pa.concat_tables([table, *[table.slice(0, 1)] * 299])
     unit = {"person_id": "caseid", "max_records": 2}
     spec = make_spec(data=save(much), unit=unit, **QUICK)
-    release = release_directly(spec, Settings())
+    release = release_in_process(spec, Settings())
     found = ask(release, noise=NoNoise())
     (receipts,) = Settings().private_root.glob("store/people/quality_figures-*-receipts.parquet")
     assert [q.sensitivity for q in noisy.receipts_from_table(pq.read_table(receipts))] == [10, 20, 20, 2_000]
@@ -208,7 +208,7 @@ def test_a_request_above_the_cap_is_refused_and_nothing_is_read(
     cost, entries = spent(), len(Ledger(Settings().ledger).entries("people"))
     Path(spec.data).unlink()
     monkeypatch.setattr(ReleaseStep, "read_rows", lambda *a: pytest.fail("the rows were read"))
-    with pytest.raises(BudgetRefusedError, match=r"--epsilon-report: .* lower --epsilon-report") as refused:
+    with pytest.raises(BudgetRefusedError, match=r"^epsilon_report: .* lower epsilon_report") as refused:
         ask(release, 50.0)
     assert refused.value.exit_code == 3
     assert (spent(), len(Ledger(Settings().ledger).entries("people"))) == (cost, entries)
@@ -218,14 +218,14 @@ def test_a_request_above_the_cap_is_refused_and_nothing_is_read(
 @pytest.mark.parametrize(
     ("epsilon", "how", "field"),
     [
-        (0.0, {}, "--epsilon-report"),
-        (float("nan"), {}, "--epsilon-report"),
-        (1e-17, {"delta": 1e-30}, "--epsilon-report"),
-        (1e-17, {}, "--epsilon-report"),
-        (1e-100, {}, "--epsilon-report"),
-        (1e-300, {}, "--epsilon-report"),
-        (1e-4, {}, "--epsilon-report"),
-        (1.0, {"delta": 1.0}, "delta"),
+        (0.0, {}, "evaluate.epsilon_report"),
+        (float("nan"), {}, "evaluate.epsilon_report"),
+        (1e-17, {"delta": 1e-30}, "evaluate.epsilon_report"),
+        (1e-17, {}, "evaluate.epsilon_report"),
+        (1e-100, {}, "evaluate.epsilon_report"),
+        (1e-300, {}, "evaluate.epsilon_report"),
+        (1e-4, {}, "evaluate.epsilon_report"),
+        (1.0, {"delta": 1.0}, "evaluate.delta"),
         (1.0, {"data": "nowhere.parquet"}, "data"),
     ],
 )
@@ -241,7 +241,7 @@ def test_wrong_arguments_are_refused_by_name(
 
 
 def test_only_a_whole_and_private_release_counts_as_public(spec: ReleaseSpec, release: ReleaseSummary) -> None:
-    fake = release_directly(spec, Settings(), noise=NoNoise())
+    fake = release_in_process(spec, Settings(), noise=NoNoise())
     with pytest.raises(RequestError, match="test noise"):
         publish_quality(fake.released, 1.0, Settings(), data=spec.data)
     manifest = Path(fake.released) / "manifest.json"
@@ -250,7 +250,7 @@ def test_only_a_whole_and_private_release_counts_as_public(spec: ReleaseSpec, re
     )
     with pytest.raises(RequestError, match="knows no release"):
         publish_quality(fake.released, 1.0, Settings(), data=spec.data)
-    with pytest.raises(RequestError, match=r"RELEASE: .*holds figures .*Name the release itself"):
+    with pytest.raises(RequestError, match=r"^release: .*holds figures .*Name the release itself"):
         publish_quality(ask(release).run, 1.0, Settings())
     (Path(release.released) / "synthetic.parquet").write_bytes(Path(spec.data).read_bytes())
     with pytest.raises(RequestError, match="not a whole release"):
@@ -274,7 +274,7 @@ def test_a_table_that_no_run_made_is_refused_although_the_manifest_agrees(
 ) -> None:
     cost = spent()
     replace_table(Path(release.released), Path(spec.data))
-    with pytest.raises(RequestError, match=r"RELEASE: .*is not the one that the private folder recorded") as refused:
+    with pytest.raises(RequestError, match=r"^release: .*is not the one that the private folder recorded") as refused:
         ask(release)
     assert (refused.value.exit_code, spent()) == (2, cost)
     assert {p.name for p in Settings().released_root.iterdir()} == {release.run}
@@ -282,14 +282,13 @@ def test_a_table_that_no_run_made_is_refused_although_the_manifest_agrees(
 
 def test_a_run_that_the_private_folder_does_not_know_is_refused(spec: ReleaseSpec, release: ReleaseSummary) -> None:
     (Settings().private_root / "runs" / release.run / "run.json").unlink()
-    with pytest.raises(RequestError, match=r"RELEASE: .*knows no release"):
+    with pytest.raises(RequestError, match=r"^release: .*knows no release"):
         ask(release, data=spec.data)
 
 
 def test_a_release_on_the_noise_of_another_is_a_release(spec: ReleaseSpec, release: ReleaseSummary) -> None:
     """Another seed of the post-processing makes another run, on the first one's charges."""
-    seeded = spec.synthesis.model_copy(update={"seed": spec.synthesis.seed + 1})
-    other = release_directly(spec.model_copy(update={"synthesis": seeded}), Settings())
+    other = release_in_process(spec.with_rows(seed=spec.mechanism.synthesis.seed + 1), Settings())
     assert other.run != release.run and other.drawn == ()
     assert ask(other).release == other.run
 
@@ -301,9 +300,7 @@ def test_a_table_of_two_columns_has_ranges_of_two_columns() -> None:
 
 
 def test_a_release_without_rows_is_refused(spec: ReleaseSpec) -> None:
-    empty = release_directly(
-        spec.model_copy(update={"synthesis": spec.synthesis.model_copy(update={"rows": 0})}), Settings()
-    )
+    empty = release_in_process(spec.with_rows(rows=0), Settings())
     with pytest.raises(RequestError, match="no synthetic rows"):
         ask(empty)
 
@@ -328,11 +325,11 @@ def test_lost_figures_are_never_drawn_anew_in_silence(release: ReleaseSummary) -
 def test_a_release_at_the_same_epsilon_is_another_request(spec: ReleaseSpec) -> None:
     """The figures at epsilon 2 are no release at epsilon 2: that one is refused before its data is opened."""
     spec = ReleaseSpec.model_validate({**spec.model_dump(), "budget": {"epsilon": 2.5, "delta": 1e-8}})
-    ask(release_directly(spec, Settings()), 2.0)
+    ask(release_in_process(spec, Settings()), 2.0)
     dear = {**spec.model_dump(), "privacy": {"epsilon": 2.0, "delta": 1e-9}, "data": "nowhere.parquet"}
     with pytest.raises(BudgetRefusedError):
-        release_directly(ReleaseSpec.model_validate(dear), Settings())
-    assert release_directly(spec, Settings()).drawn == ()
+        release_in_process(ReleaseSpec.model_validate(dear), Settings())
+    assert release_in_process(spec, Settings()).drawn == ()
 
 
 # mutants
@@ -353,7 +350,7 @@ def all_noised(release: ReleaseSummary, exact: list[int]) -> bool:
 
 def test_a_figure_without_noise_is_found(release: ReleaseSummary, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted mutant: one of the figures is published as it is counted."""
-    from flows.shell import Shell
+    from privsyn.run.execute import Shell
 
     draws = Shell._draws
 

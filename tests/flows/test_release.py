@@ -14,18 +14,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data_contracts.receipts import SMOOTHING, Query
-from data_contracts.spec import ReleaseSpec
-from flows.direct import release_directly
-from flows.errors import BudgetRefusedError, LedgerError, RequestError
-from flows.ledger.ledger import Ledger
-from flows.publish import ReleaseSummary, is_whole
-from flows.settings import Settings
-from flows.source import Source
-from tasks.noisy import receipts_from_table
-from tasks.privacy.accountant import rho_for
-from tasks.privacy.noise import NoNoise
-from tests.specs import make_spec, people
+from privsyn.api import release_in_process
+from privsyn.data_contracts.receipts import SMOOTHING, Query
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import BudgetRefusedError, LedgerError, RequestError
+from privsyn.ledgers.ledger import Ledger
+from privsyn.publish.folder import ReleaseSummary, is_whole
+from privsyn.settings import Settings
+from privsyn.source.private_table import Source
+from privsyn.tasks.noisy import receipts_from_table
+from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.privacy.noise import NoNoise
+from tests.support.specs import changed, make_spec, people
 
 Save = Callable[..., str]
 
@@ -35,12 +35,8 @@ def spec(places: Path, save: Save) -> ReleaseSpec:
     return make_spec(data=save(people(2_000)))
 
 
-def changed(spec: ReleaseSpec, **changes: Any) -> ReleaseSpec:
-    return ReleaseSpec.model_validate({**spec.model_dump(), **changes})
-
-
 def run(spec: ReleaseSpec, **how: Any) -> ReleaseSummary:
-    return release_directly(spec, Settings(), **how)
+    return release_in_process(spec, Settings(), **how)
 
 
 def contents(folder: str) -> dict[str, bytes]:
@@ -369,7 +365,7 @@ def test_fresh_gets_past_lost_tables_of_several_generations(spec: ReleaseSpec) -
     run(spec, fresh=True)
     for folder in ("store", "records"):
         shutil.rmtree(Settings().private_root / folder / "people")
-    with pytest.raises(RequestError, match="--fresh"):
+    with pytest.raises(RequestError, match="or release again with `fresh=True` to draw new noise"):
         run(spec)
     assert run(spec, fresh=True).drawn == STAGES
 
@@ -396,7 +392,7 @@ def test_lost_noisy_tables_are_never_drawn_anew_in_silence(spec: ReleaseSpec) ->
     run(spec)
     for path in Settings().private_root.glob("store/people/measure_marginals-*-noisy.parquet"):
         path.write_bytes(b"")
-    with pytest.raises(RequestError, match="--fresh"):
+    with pytest.raises(RequestError, match="or release again with `fresh=True` to draw new noise"):
         run(spec)
     assert run(spec, fresh=True).drawn == STAGES
 

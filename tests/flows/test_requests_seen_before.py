@@ -9,19 +9,24 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from data_contracts.spec import ReleaseSpec
-from flows.errors import BudgetRefusedError
-from tests.opened import watched
-from tests.releases import few, released, run
-from tests.specs import people
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import BudgetRefusedError
+from tests.support import specs
+from tests.support.opened import watched
+from tests.support.releases import few, released, run
+from tests.support.specs import people
 
 FULL = {"epsilon": 1.0, "delta": 1e-9}
 """Privacy and cap: one release uses all."""
 
 
 def changed(spec: ReleaseSpec, **synthesis: Any) -> ReleaseSpec:
-    content = spec.model_dump()
-    return ReleaseSpec.model_validate({**content, "synthesis": {**content["synthesis"], **synthesis}})
+    return specs.changed(spec, synthesis={**spec.mechanism.synthesis.model_dump(), **synthesis})
+
+
+def with_value(spec: ReleaseSpec, section: str, name: str, value: Any) -> ReleaseSpec:
+    holder = spec.mechanism if hasattr(spec.mechanism, section) else spec
+    return specs.changed(spec, **{section: {**getattr(holder, section).model_dump(), name: value}})
 
 
 def test_with_further_rounds_another_synthesis_is_refused_before_the_table_is_opened(
@@ -46,19 +51,16 @@ def test_without_further_rounds_it_draws_nothing(places: Path, save: Callable[..
 def test_what_draws_nothing_needs_no_room(places: Path, save: Callable[..., str]) -> None:
     """As docs/operations.md says."""
     spec = few(save(people(200)), privacy=FULL, budget=FULL)
-    assert not spec.adaptive.rounds and not spec.selection.combine_cliques
+    assert not spec.mechanism.selection.combine_cliques
     run(spec)
-    content = spec.model_dump()
     for field, name, value in (
-        ("consistency", "firm", 7),
-        ("adaptive", "share", 0.4),
-        ("adaptive", "scores", 0.4),
-        ("adaptive", "triples", not spec.adaptive.triples),
-        ("selection", "gamma", spec.selection.gamma / 2),
+        ("consistency", "one_way_weight", 7),
+        ("selection", "gamma", spec.mechanism.selection.gamma // 2),
     ):
-        request = ReleaseSpec.model_validate({**content, field: {**content[field], name: value}})
+        request = with_value(spec, field, name, value)
         assert request != spec
         assert run(request).drawn == (), (field, name)
+    content = spec.model_dump()
     age = {**content["columns"]["age"], "type": "int16", "description": "as told"}
     summary = run(ReleaseSpec.model_validate({**content, "columns": {**content["columns"], "age": age}}))
     assert summary.drawn == ()
@@ -68,14 +70,13 @@ def test_what_draws_nothing_needs_no_room(places: Path, save: Callable[..., str]
 def test_what_draws_anew_is_refused_before_the_table_is_opened(places: Path, save: Callable[..., str]) -> None:
     spec = few(save(people(200)), privacy=FULL, budget=FULL)
     run(spec)
-    content = spec.model_dump()
     with watched(Path(spec.data)) as events:
         for field, name, value in (
             ("selection", "max_cells", 400),
             ("compression", "sigmas", 2.0),
-            ("split", "again", not spec.split.again),
+            ("split", "remeasure_one_ways", not spec.mechanism.split.remeasure_one_ways),
             ("unit", "records_per_person", 2),
         ):
             with pytest.raises(BudgetRefusedError):
-                run(ReleaseSpec.model_validate({**content, field: {**content[field], name: value}}))
+                run(with_value(spec, field, name, value))
         assert events() == 0, "the private table was opened"

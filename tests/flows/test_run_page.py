@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,36 +14,37 @@ import pyarrow.parquet as pq
 import pytest
 from prefect.artifacts import Artifact
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import (
-    ArtifactFilter,
-    ArtifactFilterFlowRunId,
-    LogFilter,
-    LogFilterFlowRunId,
-)
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, LogFilter, LogFilterFlowRunId
 
-from data_contracts.receipts import Query
-from data_contracts.spec import ReleaseSpec
-from flows import overview as overviews
-from flows.evaluation.evaluate import FIGURES, REPORT, report_folder
-from flows.evaluation.tables import open_release, read_table
-from flows.ledger.ledger import Ledger
-from flows.overview import Overview, ReleasedInputs, overview, overview_note
-from flows.publish import ReleaseSummary
-from flows.release import release
-from flows.report import overview as pictures
-from flows.run_page import progress
-from flows.run_page.budget import budget_page, read_budget
-from flows.run_page.words import certificate_page, files_page
-from flows.settings import Settings
-from flows.steps import STEPS
-from flows.storage.released_files import read_certificate, read_manifest
-from tasks.codecs import plan
-from tasks.compress_domain import AttributeRecode, coarse_domain, recode_from_table
-from tasks.kernels import blocks
-from tasks.kernels.counting import CodeTable
-from tasks.marginals import Marginal
-from tasks.metrics.error_sources import recoded
-from tests.specs import make_spec, people
+from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.evaluation.coded_tables import open_release, read_table
+from privsyn.evaluation.private_evaluation import FIGURES, REPORT, report_folder
+from privsyn.flows.release_flow import release
+from privsyn.flows.run_page import step_progress as progress
+from privsyn.flows.run_page.budget import budget_page, read_budget
+from privsyn.flows.run_page.certificate_page import certificate_page, files_page
+from privsyn.ledgers.ledger import Ledger
+from privsyn.mechanisms.privsyn import STEPS
+from privsyn.mechanisms.release_job import release_job
+from privsyn.publish import noise_overview as overviews
+from privsyn.publish.folder import ReleaseSummary
+from privsyn.publish.noise_overview import Overview, ReleasedInputs, overview, overview_note
+from privsyn.publish.release_note import looks_of
+from privsyn.report import overview_chart as pictures
+from privsyn.settings import Settings
+from privsyn.storage.released_files import read_certificate, read_manifest
+from privsyn.tasks.codecs import plan
+from privsyn.tasks.compress_domain import AttributeRecode, coarse_domain, recode_from_table
+from privsyn.tasks.kernels import blocks
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.marginals import Marginal
+from privsyn.tasks.metrics.error_sources import recoded
+from tests.support.kept import Kept
+from tests.support.specs import make_spec, people
+
+First = tuple[ReleaseSummary, dict[str, Artifact]]
+"""What a run of the flow returned, and the artifacts of its run page by key."""
 
 SHOWN = ("release-note", "certificate", "budget-people", "files", "columns", "overview", "private-report")
 
@@ -137,11 +137,23 @@ def no_step_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "AFTER", 600.0)
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return Kept(tmp_path_factory.mktemp("run-page") / "home")
+
+
 @pytest.fixture
-def spec(places: Path, save: Callable[..., str], prefect_server: str) -> ReleaseSpec:
-    table = people(600)
+def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
+    data, table = kept.begin(monkeypatch) / "people.parquet", people(600)
     regions = pa.array(["zanzibar" if i % 7 == 0 else r for i, r in enumerate(table["region"].to_pylist())])
-    return make_spec(data=save(table.set_column(2, "region", regions)), synthesis={"iterations": 3})
+    pq.write_table(table.set_column(2, "region", regions), data)
+    return make_spec(data=str(data), synthesis={"sweeps": 1})
+
+
+@pytest.fixture
+def first(kept: Kept, spec: ReleaseSpec, prefect_server: str) -> First:
+    """What the first run of ``spec`` returned, and its artifacts, the same for every test that asks for it."""
+    return kept.once(lambda: run(spec))
 
 
 def run(spec: ReleaseSpec) -> tuple[ReleaseSummary, dict[str, Artifact]]:
@@ -169,9 +181,9 @@ def from_folder(folder: Path) -> Overview:
     return overview(ReleasedInputs.of(opened.encoding, recode, [receipts], [answers], consistent, rows))
 
 
-def test_the_run_page_shows_what_the_released_folder_says_and_nothing_else(spec: ReleaseSpec, tmp_path: Path) -> None:
+def test_the_run_page_shows_what_the_released_folder_says_and_nothing_else(first: First, tmp_path: Path) -> None:
     """Everything shown is computed once more from a copy of the released folder, with the private zone out of reach."""
-    summary, shown = run(spec)
+    summary, shown = first
     assert set(shown) == set(SHOWN)
     folder = Path(summary.released)
     Settings().private_root.rename(tmp_path / "gone")
@@ -183,7 +195,7 @@ def test_the_run_page_shows_what_the_released_folder_says_and_nothing_else(spec:
     picture = pictures.data_uri(pictures.overview_png(found.one_ways, found.marginals, title=title))
     assert shown["overview"].type == "image"
     assert shown["overview"].data == picture
-    assert shown["certificate"].data == certificate_page(read_certificate(folder))
+    assert shown["certificate"].data == certificate_page(read_certificate(folder), looks_of(STEPS))
     private = Settings().private_root
     places = (folder, private / "runs" / summary.run, private / "reports" / summary.run / "report.html")
     assert shown["files"].data == files_page(read_manifest(folder), *places, "")
@@ -195,8 +207,10 @@ def test_the_run_page_shows_what_the_released_folder_says_and_nothing_else(spec:
     assert all("zanzibar" not in str(a.data) + str(a.description) for a in shown.values())
 
 
-def test_the_budget_tells_this_release_from_others_and_a_run_that_costs_nothing(spec: ReleaseSpec) -> None:
-    summary, _ = run(spec)
+def test_the_budget_tells_this_release_from_others_and_a_run_that_costs_nothing(
+    spec: ReleaseSpec, first: First
+) -> None:
+    summary, _ = first
     again = str(run(spec)[1]["budget-people"].data)
     assert "This run drew no noise and cost nothing" in again
     assert "| other releases | 0 | 0 % | 0 |" in again
@@ -208,8 +222,7 @@ def test_the_budget_tells_this_release_from_others_and_a_run_that_costs_nothing(
     assert f"| this release | {second.rho:.6g} |" in page
 
 
-def test_a_refused_run_shows_what_is_left(spec: ReleaseSpec) -> None:
-    run(spec)
+def test_a_refused_run_shows_what_is_left(spec: ReleaseSpec, first: First) -> None:
     large = spec.model_copy(update={"privacy": spec.budget.model_copy(update={"epsilon": 9.99})})
     state = release(large, return_state=True)
     assert (state.type.value, state.name) == ("FAILED", "Refused")
@@ -222,7 +235,9 @@ def test_a_refused_run_shows_what_is_left(spec: ReleaseSpec) -> None:
     assert "| this release | 0 | 0 % | 0 |" in str(shown["budget-people"].data)
 
 
-def test_a_refused_first_run_has_no_budget_to_show_and_no_ledger_is_made_for_it(spec: ReleaseSpec) -> None:
+def test_a_refused_first_run_has_no_budget_to_show_and_no_ledger_is_made_for_it(
+    spec: ReleaseSpec, prefect_server: str
+) -> None:
     beyond = spec.model_copy(update={"privacy": spec.budget.model_copy(update={"epsilon": 11.0})})
     state = release(beyond, return_state=True)
     flow_run = state.state_details.flow_run_id
@@ -230,7 +245,9 @@ def test_a_refused_first_run_has_no_budget_to_show_and_no_ledger_is_made_for_it(
     assert artifacts(flow_run) == {}
 
 
-def test_a_long_step_has_a_bar_on_its_task_run(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_step_has_a_bar_on_its_task_run(
+    spec: ReleaseSpec, prefect_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(progress, "AFTER", 0.0)
     _, shown = run(spec)
     bars = {key: bar for key, bar in shown.items() if key.startswith("progress-")}
@@ -239,8 +256,8 @@ def test_a_long_step_has_a_bar_on_its_task_run(spec: ReleaseSpec, monkeypatch: p
     assert all(bar.task_run_id is not None for bar in bars.values())
 
 
-def test_the_link_says_where_the_private_report_lies(spec: ReleaseSpec) -> None:
-    summary, shown = run(spec)
+def test_the_link_says_where_the_private_report_lies(spec: ReleaseSpec, first: First) -> None:
+    summary, shown = first
     place = report_folder(summary.run, Settings()) / REPORT
     assert place.as_uri() in str(shown["private-report"].data)
     words = str(shown["private-report"].description)
@@ -255,7 +272,7 @@ def test_the_link_says_where_the_private_report_lies(spec: ReleaseSpec) -> None:
 
 @pytest.mark.parametrize("place", [(pictures, "overview_png"), (overviews, "overview")], ids=["picture", "figures"])
 def test_an_error_in_the_overview_fails_nothing_and_is_told_by_its_type(
-    spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str]
+    spec: ReleaseSpec, first: First, monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str]
 ) -> None:
     def fail(*arguments: object, **named: object) -> None:
         raise ZeroDivisionError("zanzibar")
@@ -276,7 +293,7 @@ def test_an_error_in_the_overview_fails_nothing_and_is_told_by_its_type(
     assert not [m for m in said if "zanzibar" in m]
 
 
-def test_nothing_is_drawn_outside_a_flow_run(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_drawn_outside_a_flow_run(spec: ReleaseSpec, first: First, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "overview_png", lambda *a, **k: pytest.fail("drawn"))
     monkeypatch.setattr(overviews, "overview", lambda *a, **k: pytest.fail("computed"))
     assert release.fn(spec).rows > 0
@@ -284,15 +301,15 @@ def test_nothing_is_drawn_outside_a_flow_run(spec: ReleaseSpec, monkeypatch: pyt
 
 def test_a_private_table_is_refused_by_the_overview(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted mutant: the private rows' table in place of the synthetic codes' one."""
-    from data_contracts.artifacts import Zone
-    from flows.direct import release_directly
-    from flows.preflight import open_run
-    from flows.storage.store import ZoneError
-    from flows.wiring import release_steps
+    from privsyn.api import release_in_process
+    from privsyn.data_contracts.artifacts import Zone
+    from privsyn.run.open_run import open_run
+    from privsyn.run.runner import run_steps
+    from privsyn.storage.released_root import ZoneError
 
-    release_directly(spec, Settings())
-    with open_run(spec, Settings(), fresh=False, report=lambda *a: None) as opened:
-        refs = release_steps(lambda step, *i: opened.shell.execute(step, {r.step: r for r in i}))
+    release_in_process(spec, Settings())
+    with open_run(spec, Settings(), fresh=False, report=lambda *a: None, job=release_job(spec)) as opened:
+        refs = run_steps(opened.shell.steps, opened.shell.execute)
         ReleasedInputs.of_run(opened.shell, refs)
         rows = refs["recode_rows"].tables["recoded_rows"]
         assert rows.zone is Zone.PRIVATE
@@ -303,12 +320,12 @@ def test_a_private_table_is_refused_by_the_overview(spec: ReleaseSpec, monkeypat
 
 def test_the_overview_counts_stored_rows_block_by_block(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     """3,000 synthetic rows in blocks of 1,024: the same figures as from all of them in memory, and never more held."""
-    from flows.direct import release_directly
-    from flows.preflight import open_run
-    from flows.wiring import release_steps
+    from privsyn.api import release_in_process
+    from privsyn.run.open_run import open_run
+    from privsyn.run.runner import run_steps
 
-    larger = spec.model_copy(update={"synthesis": spec.synthesis.model_copy(update={"rows": 3_000})})
-    release_directly(larger, Settings())
+    larger = spec.with_rows(rows=3_000)
+    release_in_process(larger, Settings())
     held: list[int] = []
     read = CodeTable.from_arrow
 
@@ -317,8 +334,8 @@ def test_the_overview_counts_stored_rows_block_by_block(spec: ReleaseSpec, monke
         held.append(found.rows)
         return found
 
-    with open_run(larger, Settings(), fresh=False, report=lambda *a: None) as opened:
-        refs = release_steps(lambda step, *i: opened.shell.execute(step, {r.step: r for r in i}))
+    with open_run(larger, Settings(), fresh=False, report=lambda *a: None, job=release_job(larger)) as opened:
+        refs = run_steps(opened.shell.steps, opened.shell.execute)
         monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
         monkeypatch.setattr(CodeTable, "from_arrow", watched)
         inputs = ReleasedInputs.of_run(opened.shell, refs)

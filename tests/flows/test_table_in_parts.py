@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from flows.evaluation.evaluate import EvaluationRequest, evaluate
-from flows.evaluation.quality import publish_quality
-from flows.evaluation.tables import open_release, read_table
-from flows.publish import is_whole
-from flows.settings import Settings
-from tests.releases import few, run
-from tests.specs import people
+from privsyn.evaluation.coded_tables import open_release, read_table
+from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
+from privsyn.evaluation.quality_release import publish_quality
+from privsyn.publish.folder import is_whole
+from privsyn.settings import Settings
+from tests.support.releases import few, run
+from tests.support.specs import people
 
 Save = Callable[..., str]
 SHARDS: dict[str, Any] = {"sweeps": 2, "rows": 1_000, "shard_rows": 300}
@@ -83,7 +83,7 @@ def test_evaluation_and_quality_figures_read_all_parts(places: Path, save: Save)
     done = run(few(save(people(300)), synthesis=SHARDS))
     release = open_release(done.run, Settings())
     assert [path.name for path in release.synthetic] == [path.name for path in parts(done.released)]
-    assert read_table(release.synthetic, release.encoding, release.spec, "RELEASE").fine.rows == 1_000
+    assert read_table(release.synthetic, release.encoding, release.spec, "evaluate.release").fine.rows == 1_000
     figures = publish_quality(done.run, 0.5, Settings())
     assert json.loads((Path(figures.released) / "figures.json").read_text())["synthetic_rows"] == 1_000
     assert evaluate(EvaluationRequest(done.run), Settings()) is not None
@@ -93,4 +93,4 @@ def test_with_csv_beside_the_parts_the_release_is_still_read(places: Path, save:
     done = run(few(save(people(300)), synthesis=SHARDS, formats=["parquet", "csv"]))
     release = open_release(done.run, Settings())
     assert len(list((Path(done.released) / "synthetic_csv").glob("*.csv"))) == 4
-    assert read_table(release.synthetic, release.encoding, release.spec, "RELEASE").fine.rows == 1_000
+    assert read_table(release.synthetic, release.encoding, release.spec, "evaluate.release").fine.rows == 1_000

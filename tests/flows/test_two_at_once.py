@@ -16,15 +16,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from data_contracts.spec import ReleaseSpec
-from flows.direct import release_directly
-from flows.ledger.ledger import Ledger
-from flows.publish import is_whole
-from flows.settings import Settings
-from flows.step import ReleaseStep
-from flows.steps import STEPS
-from flows.storage.store import Store
-from tests.specs import COLUMNS, make_spec, people
+from privsyn.api import release_in_process
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.ledgers.ledger import Ledger
+from privsyn.mechanisms.privsyn import STEPS
+from privsyn.publish.folder import is_whole
+from privsyn.run.step import ReleaseStep
+from privsyn.settings import Settings
+from privsyn.storage.store import Store
+from tests.support.specs import COLUMNS, make_spec, people
 
 DRAWING = tuple(step.name for step in STEPS if isinstance(step, ReleaseStep))
 
@@ -45,7 +45,7 @@ def environment() -> dict[str, str]:
 def worker(spec: str, environment: dict[str, str], start: Any, said: Any) -> None:
     os.environ.update(environment)
     start.wait()
-    summary = release_directly(ReleaseSpec.model_validate_json(spec), Settings())
+    summary = release_in_process(ReleaseSpec.model_validate_json(spec), Settings())
     said.put((summary.run, summary.drawn))
 
 
@@ -58,7 +58,7 @@ def looks_for_ever(spec: str, environment: dict[str, str], looking: Any) -> None
         time.sleep(10_000)
 
     ReleaseStep.read_rows = look  # type: ignore[assignment, method-assign]
-    release_directly(ReleaseSpec.model_validate_json(spec), Settings())
+    release_in_process(ReleaseSpec.model_validate_json(spec), Settings())
 
 
 def waits(spec: str, environment: dict[str, str], waiting: Any, said: Any) -> None:
@@ -73,7 +73,7 @@ def waits(spec: str, environment: dict[str, str], waiting: Any, said: Any) -> No
             yield
 
     Store.lock = told  # type: ignore[method-assign]
-    summary = release_directly(ReleaseSpec.model_validate_json(spec), Settings())
+    summary = release_in_process(ReleaseSpec.model_validate_json(spec), Settings())
     said.put((summary.run, summary.drawn))
 
 
@@ -135,7 +135,7 @@ def test_two_commands_at_once_draw_once(spec: ReleaseSpec, places: Path) -> None
     """As people run it, each with a Prefect server of its own."""
     content = json.loads(spec.model_dump_json())
     (places / "spec.yaml").write_text(json.dumps(content), encoding="utf-8")
-    command = [sys.executable, "-m", "flows.cli", "release", str(places / "spec.yaml"), "--json"]
+    command = [sys.executable, "-m", "privsyn.flows.cli", "release", str(places / "spec.yaml"), "--prefect", "--json"]
 
     def begin(name: str) -> subprocess.Popen[str]:
         home = {"PREFECT_HOME": str(places / f"prefect-{name}")}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,11 +20,13 @@ from audit.lockstep import LOOKS, UP_TO_THE_LAST_LOOK, Release, evidence
 from audit.mutants import MUTANTS
 from audit.table import claimed_mu
 from audit.worst_case import DELTA, RECORDS, audited_spec, neighbours, worst_pair
-from data_contracts.receipts import total_rho
-from flows.steps import STEPS
-from tasks.privacy.accountant import rho_for
-from tasks.privacy.noise import OpenDPNoise, SeededNoise
-from tests.releases import outputs
+from privsyn.data_contracts.receipts import total_rho
+from privsyn.mechanisms.privsyn import STEPS
+from privsyn.mechanisms.registry import steps_of
+from privsyn.run.step import ReleaseStep, Step
+from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.privacy.noise import OpenDPNoise, SeededNoise
+from tests.support.releases import outputs
 
 RUNS = 250
 SELECTION = "selection on exact scores"
@@ -75,9 +78,14 @@ def test_19_the_evidence_is_the_whole_budgets() -> None:
 def test_19_the_audit_runs_the_releases_own_steps_noise_and_budget() -> None:
     """Every step before the last look, OpenDP's noise unless told otherwise, the whole budget, the encoded rows."""
     names = [step.name for step in STEPS]
-    assert [step.name for step in UP_TO_THE_LAST_LOOK] == names[1 : names.index(LOOKS[-1]) + 1]
+    assert list(UP_TO_THE_LAST_LOOK) == names[1 : names.index(LOOKS[-1]) + 1]
     spec = audited_spec(1.0)
     release = Release(spec, neighbours(0))
+    assert [step.name for step in release.steps] == list(UP_TO_THE_LAST_LOOK)
+    for step, own in zip(release.steps, steps_of(release.request)[1:], strict=False):
+        assert codes(step) == codes(own)
+        if isinstance(step, ReleaseStep) and isinstance(own, ReleaseStep):
+            assert step.rho(release.request) == own.rho(release.request)
     assert isinstance(release.noise, OpenDPNoise)
     receipts = release.run(canary=True).receipts
     rho = rho_for(1.0, DELTA, spec.accountant)
@@ -87,6 +95,12 @@ def test_19_the_audit_runs_the_releases_own_steps_noise_and_budget() -> None:
     assert release.encoded[1]["encode.encoded_rows"].equals(
         outputs(STEPS[0], {}, spec, rows=neighbours(0)[1].to_batches)["encoded_rows"]
     )
+
+
+def codes(step: Step) -> dict[str, Any]:
+    """What a step runs, plans and counts: its functions' code."""
+    functions = {name: getattr(step, name, None) for name in ("run", "plan", "exact", "settings", "rows_domain")}
+    return {name: getattr(function, "__code__", None) for name, function in functions.items()}
 
 
 # the bounds themselves

@@ -17,17 +17,17 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from data_contracts.artifacts import Kind
-from data_contracts.spec import ReleaseSpec
-from flows import cli
-from flows.publish import ReleaseSummary
-from flows.settings import Settings
-from flows.steps import STEPS
-from tasks.privacy import noise
-from tasks.privacy.noise import NoNoise, OpenDPNoise, SeededNoise
-from tests.releases import few, released, run
-from tests.specs import make_spec, people
-from tests.statistical import gaussian_referee as referee
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.flows import cli
+from privsyn.mechanisms.privsyn import STEPS
+from privsyn.publish.folder import ReleaseSummary
+from privsyn.settings import Settings
+from privsyn.tasks.privacy import noise
+from privsyn.tasks.privacy.noise import NoNoise, OpenDPNoise, SeededNoise
+from tests.support import gaussian_referee as referee
+from tests.support.releases import few, released, run
+from tests.support.specs import make_spec, people
 
 Save = Callable[..., str]
 DRAWS = 20_000

@@ -9,19 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_contracts.domain import Domain
-from data_contracts.evaluation_spec import EvaluationSpec
-from flows.cli import common
-from flows.evaluation import evaluate as evaluation
-from flows.evaluation.evaluate import EvaluationRequest, Report, evaluate
-from flows.settings import Settings
-from tasks.kernels.counting import CodeTable
-from tasks.methods.base import Task
-from tasks.methods.pipeline import Variant, run_pipeline
-from tasks.metrics import membership as attacks
-from tasks.privacy.noise import SeededNoise
-from tests.releases import few, run
-from tests.specs import people
+from privsyn.comparison import variants
+from privsyn.comparison.method import Trial
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.evaluation import private_evaluation as evaluation
+from privsyn.evaluation.private_evaluation import EvaluationRequest, Report, evaluate
+from privsyn.flows.cli import common
+from privsyn.settings import Settings
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics import membership as attacks
+from privsyn.tasks.privacy.noise import SeededNoise
+from tests.support.releases import few, run
+from tests.support.specs import people
 
 Save = Callable[..., str]
 QUICK = {"range_queries": 20, "nist_schemas": 5, "nist_queries": 5, "attack_rows": 20}
@@ -38,7 +38,7 @@ def attacked(epsilon: float) -> float:
         rng = np.random.default_rng(seed)
         real, holdout = (CodeTable(SMALL, tuple(rng.integers(5, size=(5, 40)).astype(np.uint8))) for _ in range(2))
         groups = {name: np.arange(5, dtype=np.int32) for name in SMALL.attributes}
-        made = run_pipeline(Task(real, groups, epsilon, 1e-9, 1, SeededNoise(seed)), Variant())
+        made = variants.default(Trial(real, groups, epsilon, 1e-9, 1, SeededNoise(seed)))
         result = attacks.membership(real, holdout, made.table, (), threads=1)
         found.append(0.5 if result is None else result.auc)  # None: noise left no row to look at
     return float(np.mean(found))

@@ -11,22 +11,30 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from data_contracts import tables
-from data_contracts.artifacts import Kind, Zone
-from data_contracts.receipts import Query
-from data_contracts.spec import ReleaseSpec, Synthesis
-from flows import steps
-from flows.publish import ReleaseSummary
-from flows.shell import Shell, StepFailedError
-from flows.source import Source
-from flows.step import Inputs, Request, Step
-from flows.steps import STEPS
-from tasks import compress_domain, noisy, synthesize
-from tasks.codecs import plan
-from tasks.compress_domain import noisy_total, recode_from_table
-from tasks.privacy.noise import NoNoise
-from tests.releases import QUICK, few, outputs, released, run
-from tests.specs import make_spec, people
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import Kind, Zone
+from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.ledgers.ledger import Ledger
+from privsyn.mechanisms import registry
+from privsyn.mechanisms.privsyn import STEPS
+from privsyn.mechanisms.registry import MECHANISMS, steps_of
+from privsyn.publish.folder import ReleaseSummary
+from privsyn.run.execute import Shell, StepFailedError
+from privsyn.run.inputs import Inputs, PrivateAccess
+from privsyn.run.memory import MemoryRun
+from privsyn.run.request import Request
+from privsyn.run.step import Progress, ReleaseStep, Step, step_of
+from privsyn.settings import Settings
+from privsyn.source.file_source import FileSource
+from privsyn.source.private_table import Source
+from privsyn.tasks import compress_domain, noisy, synthesize
+from privsyn.tasks.codecs import plan
+from privsyn.tasks.compress_domain import noisy_total, recode_from_table
+from privsyn.tasks.privacy.noise import NoNoise
+from tests.support.releases import QUICK, few, outputs, released, run
+from tests.support.specs import make_spec, people
 
 Save = Callable[..., str]
 
@@ -66,17 +74,47 @@ def readers_of_a_run(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> tupl
     return passes, {name for name, zone in readers if zone == Zone.PRIVATE}
 
 
-def allowed(kind: Kind) -> set[str]:
-    return {step.name for step in STEPS if step.kind is kind}
-
-
+@pytest.mark.parametrize("name", MECHANISMS)
 def test_03_only_release_steps_and_transforms_read_private_rows(
-    places: Path, save: Save, monkeypatch: pytest.MonkeyPatch
+    places: Path, save: Save, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    passes, readers = readers_of_a_run(make_spec(data=save(people(300)), **QUICK), monkeypatch)
+    spec = few(save(people(300)), mechanism={"name": name}, synthesis={})
+    passes, readers = readers_of_a_run(spec, monkeypatch)
+    of_kind = {kind: {step.name for step in steps_of(Request(spec)) if step.kind is kind} for kind in Kind}
     assert passes == {"preflight", "encode"}
-    assert readers == allowed(Kind.RELEASE) | {"recode_rows"}
-    assert readers <= allowed(Kind.RELEASE) | allowed(Kind.TRANSFORM)
+    assert readers == of_kind[Kind.RELEASE] | of_kind[Kind.TRANSFORM] - {"encode"}
+
+
+def planted(monkeypatch: pytest.MonkeyPatch, name: str, **fields: Any) -> None:
+    """PrivSyn, of which the step ``name`` has other fields, in the place of PrivSyn."""
+    original = MECHANISMS["privsyn"]
+
+    def mechanism(request: Request) -> tuple[Step, ...]:
+        return tuple(replace(step, **fields) if step.name == name else step for step in original(request))
+
+    monkeypatch.setitem(registry.MECHANISMS, "privsyn", mechanism)
+
+
+def starts_a_pass(request: Request, inputs: Inputs, *rest: Any) -> Any:
+    list(inputs.private.rows())
+
+
+def reads_encoded_rows(request: Request, inputs: Inputs, *rest: Any) -> Any:
+    list(inputs.batches("encode.encoded_rows"))
+
+
+@pytest.mark.parametrize(
+    ("looks", "error"), [(starts_a_pass, "TypeError"), (reads_encoded_rows, "KeyError")], ids=["a pass", "a table"]
+)
+def test_03_mutant_post_processing_that_asks_for_private_rows(
+    places: Path, save: Save, monkeypatch: pytest.MonkeyPatch, looks: Any, error: str
+) -> None:
+    """Planted mutants: consistency asks for a pass over the rows, or for their table, which it even declares."""
+    inputs = ("encode.encoded_rows", *step_of(STEPS, "make_consistent").inputs)
+    planted(monkeypatch, "make_consistent", run=looks, inputs=inputs)
+    with pytest.raises(StepFailedError, match=f"'make_consistent' failed with {error}"):
+        run(few(save(people(300))))
+    assert list(Settings().released_root.iterdir()) == []
 
 
 def test_03_mutant_rare_values_merged_by_their_exact_counts(
@@ -84,9 +122,9 @@ def test_03_mutant_rare_values_merged_by_their_exact_counts(
 ) -> None:
     """Planted mutant: the merger of rare values opens the private table."""
     original, sources = compress_domain.compress_domain, []
-    start = Source.__init__
+    start = FileSource.__init__
 
-    def keep(source: Source, *arguments: Any, **named: Any) -> None:
+    def keep(source: FileSource, *arguments: Any, **named: Any) -> None:
         start(source, *arguments, **named)
         sources.append(source)
 
@@ -94,7 +132,7 @@ def test_03_mutant_rare_values_merged_by_their_exact_counts(
         sum(batch.num_rows for batch in sources[-1].batches())
         return original(*arguments)
 
-    monkeypatch.setattr(Source, "__init__", keep)
+    monkeypatch.setattr(FileSource, "__init__", keep)
     monkeypatch.setattr(compress_domain, "compress_domain", by_exact_counts)
     passes, _ = readers_of_a_run(few(save(people(300))), monkeypatch)
     assert passes == {"preflight", "encode", "compress_domain"}
@@ -183,7 +221,10 @@ def test_04_mutant_as_many_rows_as_the_data_has(places: Path, save: Save, monkey
 # 7: selection on un-noised or mis-scaled scores
 
 
-def selected(spec: ReleaseSpec, found: dict[str, Any], step: Step = steps.SELECT_PAIRS) -> list[dict[str, Any]]:
+SELECT_PAIRS = step_of(STEPS, "select_pairs")
+
+
+def selected(spec: ReleaseSpec, found: dict[str, Any], step: Step = SELECT_PAIRS) -> list[dict[str, Any]]:
     """What the step selects when it is handed these tables and nothing else."""
     return outputs(step, found, spec)["pairs"].to_pylist()
 
@@ -214,28 +255,67 @@ def test_07_mutant_a_selection_that_reads_rows(places: Path, save: Save) -> None
     spec = make_spec(data=save(people(300)), **QUICK)
     found = scores_of(run(spec))
 
-    def by_a_pass(request: Request, inputs: Inputs, progress: steps.Progress) -> Any:
-        list(request.rows())
-
-    def by_table(request: Request, inputs: Inputs, progress: steps.Progress) -> Any:
+    def by_table(request: Request, inputs: Inputs, progress: Progress) -> Any:
         inputs.batches("recode_rows.recoded_rows")
 
-    with pytest.raises(AssertionError, match="private rows"):
-        selected(spec, found, replace(steps.SELECT_PAIRS, run=by_a_pass))
+    with pytest.raises(TypeError, match="no access to private rows"):
+        selected(spec, found, replace(SELECT_PAIRS, run=starts_a_pass))
     with pytest.raises(KeyError, match="recoded_rows"):
-        selected(spec, found, replace(steps.SELECT_PAIRS, run=by_table))
+        selected(spec, found, replace(SELECT_PAIRS, run=by_table))
 
 
-def test_07_mutant_a_plan_that_reads_rows(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted mutant: what is asked, and with how much noise, would follow from private rows."""
+def asks_as_many(batches: Any) -> list[Query]:
+    """A question whose noise follows from private rows."""
+    return [Query(("age", "region"), 1, 1, float(sum(batch.num_rows for batch in batches)))]
 
-    def by_rows(request: Request, inputs: Inputs) -> list[Query]:
-        rows = sum(batch.num_rows for batch in inputs.batches("recode_rows.recoded_rows"))
-        return [Query(("age", "region"), 1, 1, float(rows))]
 
-    monkeypatch.setattr(steps, "INDIF_SCORES", replace(steps.INDIF_SCORES, plan=by_rows))
-    with pytest.raises(StepFailedError, match="'indif_scores' failed with KeyError"):
+def by_recoded_rows(request: Request, inputs: Inputs, rho: Any) -> list[Query]:
+    return asks_as_many(inputs.batches("recode_rows.recoded_rows"))
+
+
+def by_a_pass(request: Request, inputs: Inputs, rho: Any) -> list[Query]:
+    return asks_as_many(inputs.private.rows())
+
+
+PLANS = {"a table": (by_recoded_rows, "KeyError"), "a pass": (by_a_pass, "TypeError")}
+
+
+@pytest.mark.parametrize(("plan", "error"), PLANS.values(), ids=list(PLANS))
+def test_07_mutant_a_plan_that_reads_rows(
+    places: Path, save: Save, monkeypatch: pytest.MonkeyPatch, plan: Any, error: str
+) -> None:
+    """Planted mutants: what is asked, and with how much noise, would follow from private rows."""
+    planted(monkeypatch, "indif_scores", plan=plan)
+    looks: list[str] = []
+    read_rows = ReleaseStep.read_rows
+
+    def noted(step: ReleaseStep, *arguments: Any) -> Any:
+        looks.append(step.name)
+        return read_rows(step, *arguments)
+
+    monkeypatch.setattr(ReleaseStep, "read_rows", noted)
+    with pytest.raises(StepFailedError, match=f"'indif_scores' failed with {error}"):
         run(make_spec(data=save(people(300)), **QUICK))
+    assert looks == ["one_way_marginals"]
+
+
+def test_07_mutant_a_first_plan_that_reads_rows(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: the same in the first look, whose questions are public; nothing is reserved."""
+    planted(monkeypatch, "one_way_marginals", plan=by_a_pass)
+    with pytest.raises(TypeError, match="no access to private rows"):
+        run(few(save(people(300))))
+    assert Ledger(Settings().ledger).entries("people") == []
+
+
+@pytest.mark.parametrize(("plan", "error"), [(by_recoded_rows, KeyError), (by_a_pass, TypeError)], ids=list(PLANS))
+def test_07_mutant_a_plan_that_reads_rows_in_memory(plan: Any, error: type[Exception]) -> None:
+    """Planted mutants: the runner of comparisons and audits refuses such a plan, too."""
+    spec = few("in-memory")
+    request = Request(spec, tuple(spec.released_columns))
+    steps = tuple(replace(s, plan=plan) if s.name == "indif_scores" else s for s in steps_of(request))
+    access = PrivateAccess(people(300).to_batches)
+    with pytest.raises(error):
+        MemoryRun(request, steps, lambda step, queries: [np.zeros(q.cells, np.int64) for q in queries], access).run()
 
 
 def test_07_the_price_list_holds_noise_levels_and_no_counts(places: Path, save: Save) -> None:

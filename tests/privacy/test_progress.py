@@ -9,10 +9,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from data_contracts.artifacts import Kind
-from flows.run_page import progress
-from flows.run_page.progress import StepProgress
-from flows.steps import STEPS
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.flows.run_page import step_progress as progress
+from privsyn.flows.run_page.step_progress import StepProgress
+from privsyn.mechanisms.privsyn import STEPS
 
 
 class Bars:

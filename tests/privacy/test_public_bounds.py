@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
-from data_contracts.spec import ReleaseSpec
-from flows import steps
-from flows.publish import ReleaseSummary
-from flows.step import Inputs, Request, Step
-from flows.steps import STEPS
-from tasks.codecs import plan
-from tests.releases import QUICK, no_rows, outputs, released, run
-from tests.specs import COLUMNS, make_spec, people
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.mechanisms import common_steps, registry
+from privsyn.mechanisms.privsyn import STEPS
+from privsyn.mechanisms.registry import MECHANISMS, steps_of
+from privsyn.publish.folder import ReleaseSummary
+from privsyn.run.inputs import Inputs
+from privsyn.run.request import Request
+from privsyn.run.step import Progress, Step
+from privsyn.tasks import encode
+from privsyn.tasks.codecs import plan
+from tests.support.releases import QUICK, few, outputs, released, run
+from tests.support.specs import COLUMNS, make_spec, people
 
 Save = Callable[..., str]
 EXTREME = {"age": 10**9, "income": 1e300, "region": "Atlantis", "happy": None, "seen": None, "caseid": "extreme"}
@@ -84,7 +89,7 @@ def test_01_a_column_without_bounds_or_values_is_refused(missing: str) -> None:
 def codes_of_a_few(others: pa.Table) -> list[dict[str, Any]]:
     """Codes of the same ten rows before other rows: they say in which bins these lie."""
     table = pa.concat_tables([people(10), others.cast(people(10).schema)])
-    made = outputs(steps.ENCODE, {}, make_spec(), rows=lambda: table.to_batches())
+    made = outputs(common_steps.ENCODE, {}, make_spec(), rows=lambda: table.to_batches())
     return made["encoded_rows"].slice(0, 10).to_pylist()
 
 
@@ -99,16 +104,16 @@ def test_02_bins_do_not_follow_the_values() -> None:
 
 def test_02_mutant_bins_at_the_datas_quantiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: the bins of income are its private quantiles."""
-    encode = steps.encode.encode
+    original = encode.encode
 
     def by_quantiles(rows: Callable[[], Any], encoding: Any, *rest: Any) -> Any:
         incomes = np.concatenate([np.asarray(b.column("income")) for b in rows()])
         codec = next(c for c in encoding.codecs if c.attribute == "income")
         edges = np.quantile(incomes, np.linspace(0, 1, len(codec._edges)))
         monkeypatch.setattr(codec, "_edges", np.maximum.accumulate(edges))
-        return encode(rows, encoding, *rest)
+        return original(rows, encoding, *rest)
 
-    monkeypatch.setattr(steps.encode, "encode", by_quantiles)
+    monkeypatch.setattr(encode, "encode", by_quantiles)
     assert codes_of_a_few(people(500, seed=3)) != codes_of_a_few(rich())
 
 
@@ -116,18 +121,18 @@ def test_02_coarse_codes_follow_from_noisy_counts_alone(places: Path, save: Save
     """The step that merges values is handed noisy counts; a row, or any other table, would fail it."""
     spec = make_spec(data=save(people(300)), **QUICK)
     summary = run(spec)
-    assert compressed(summary, steps.COMPRESS_DOMAIN, spec).equals(released(summary, "marginals/recode.parquet"))
+    assert compressed(summary, common_steps.COMPRESS_DOMAIN, spec).equals(released(summary, "marginals/recode.parquet"))
 
 
 def test_02_mutant_coarse_codes_from_the_rows(places: Path, save: Save) -> None:
     """Planted mutant: values are merged by how often they really occur."""
 
-    def by_rows(request: Request, inputs: Inputs, progress: steps.Progress) -> Any:
-        return {"recode": pa.concat_tables(pa.Table.from_batches([b]) for b in request.rows())}
+    def by_rows(request: Request, inputs: Inputs, progress: Progress) -> Any:
+        return {"recode": pa.concat_tables(pa.Table.from_batches([b]) for b in inputs.private.rows())}
 
     spec = make_spec(data=save(people(300)), **QUICK)
-    with pytest.raises(AssertionError, match="private rows"):
-        compressed(run(spec), replace(steps.COMPRESS_DOMAIN, run=by_rows), spec)
+    with pytest.raises(TypeError, match="no access to private rows"):
+        compressed(run(spec), replace(common_steps.COMPRESS_DOMAIN, run=by_rows), spec)
 
 
 def compressed(summary: ReleaseSummary, step: Step, spec: ReleaseSpec) -> pa.Table:
@@ -141,27 +146,29 @@ def compressed(summary: ReleaseSummary, step: Step, spec: ReleaseSpec) -> pa.Tab
 # 17: tuning on the private data
 
 
-def settings_of(steps_: tuple[Step, ...], rows: Callable[[], Iterator[pa.RecordBatch]]) -> dict[str, str]:
+def settings_of(spec: ReleaseSpec) -> dict[str, str]:
     """What each step is set to, as it enters the step's key."""
-    spec = make_spec()
-    request = Request(spec, tuple(spec.released_columns), rows)
-    return {step.name: step.settings_json(request) for step in steps_}
+    request = Request(spec, tuple(spec.released_columns))
+    return {step.name: step.settings_json(request) for step in steps_of(request)}
 
 
-def test_17_settings_and_defaults_do_not_depend_on_the_data() -> None:
-    """Every setting of every step follows from the spec, without a look at rows; so do those the spec leaves out."""
-    assert settings_of(STEPS, no_rows) == settings_of(STEPS, lambda: iter(people(9).to_batches()))
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_17_settings_and_defaults_do_not_depend_on_the_data(places: Path, save: Save, name: str) -> None:
+    """Every setting of every step follows from the spec, with no table there at all; so do those it leaves out."""
+    sources = (str(places / "absent"), save(people(9)), save(people(90), "more.parquet"))
+    settings = [settings_of(few(data, mechanism={"name": name}, synthesis={})) for data in sources]
+    assert settings[0] == settings[1] == settings[2]
     assert ReleaseSpec.model_fields.keys() == make_spec().public().keys() | {"data", "engine"}
 
 
-def test_17_mutant_a_setting_that_follows_the_data() -> None:
+def test_17_mutant_a_setting_that_follows_the_data(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: the most cells of a pair are the number of private rows."""
 
     def tuned(request: Request) -> dict[str, int]:
-        return {"max_cells": sum(batch.num_rows for batch in request.rows())}
+        return {"max_cells": pq.read_metadata(request.spec.data).num_rows}
 
-    mutants = tuple(replace(s, settings=tuned) if s is steps.SELECT_PAIRS else s for s in STEPS)
-    with pytest.raises(AssertionError, match="private rows"):
-        settings_of(mutants, no_rows)
-    few, many = (settings_of(mutants, lambda n=n: iter(people(n).to_batches())) for n in (9, 90))
-    assert few != many
+    mutants = tuple(replace(s, settings=tuned) if s.name == "select_pairs" else s for s in STEPS)
+    monkeypatch.setitem(registry.MECHANISMS, "privsyn", lambda request: mutants)
+    with pytest.raises(FileNotFoundError):
+        settings_of(few("absent.parquet"))
+    assert settings_of(few(save(people(9)))) != settings_of(few(save(people(90), "more.parquet")))

@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_contracts.spec import ReleaseSpec
-from tasks.codecs import Codec, parsing, plan
-from tests.specs import anything, make_spec, specs
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.tasks.codecs import Codec, parsing, plan
+from tests.support.specs import anything, make_spec, specs
 
 KINDS: dict[str, dict[str, Any]] = {
     "integer": {"kind": "integer", "min": -5, "max": 99, "nullable": True},

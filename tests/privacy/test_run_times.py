@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from flows import publish
-from flows.publish import ReleaseSummary
-from flows.shell import Shell
-from tests.releases import few, run
-from tests.specs import people
+from privsyn.publish import folder as publish
+from privsyn.publish.folder import ReleaseSummary
+from privsyn.run.execute import Shell
+from tests.support.places import ROOT
+from tests.support.releases import few, run
+from tests.support.specs import people
 
 Save = Callable[..., str]
-PAGE = Path(__file__).parents[2] / "docs" / "privacy.md"
+PAGE = ROOT / "docs" / "privacy.md"
 MEASURED = re.compile(r"second|duration|elapsed|started|finished|timestamp|created|memory|_ms$|^time|_time$")
 """What a field would be called that holds a time or a size in memory."""
 

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from data_contracts.domain import Domain
-from data_contracts.receipts import Query
-from tasks import indif_scores, measure_marginals, one_way_marginals
-from tasks.indif_scores import Reference
-from tasks.kernels.counting import CodeTable, count
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.receipts import Query
+from privsyn.tasks import indif_scores, measure_marginals, one_way_marginals
+from privsyn.tasks.indif_scores import Reference
+from privsyn.tasks.kernels.counting import CodeTable, count
 
 DOMAIN = Domain(("a", "b"), (2, 3))
 ROWS = list(product(range(2), range(3)))

@@ -13,17 +13,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data_contracts import tables
-from data_contracts.artifacts import Zone
-from data_contracts.domain import Domain
-from data_contracts.spec import ReleaseSpec
-from flows import shell
-from flows.settings import Settings
-from flows.storage.store import Store, ZoneError
-from tasks import encode
-from tests.commands import privsyn
-from tests.releases import QUICK, few, run
-from tests.specs import make_spec, people
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import Zone
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.run import execute as shell
+from privsyn.settings import Settings
+from privsyn.storage.released_root import ZoneError
+from privsyn.storage.store import Store
+from privsyn.tasks import encode
+from tests.support.commands import privsyn
+from tests.support.releases import QUICK, few, run
+from tests.support.specs import make_spec, people
 
 Save = Callable[..., str]
 
@@ -95,7 +96,11 @@ def everything_logged() -> Iterator[list[str]]:
 
 # without Prefect: quick enough for mutants
 
-PLACES = ("tasks.encode.encode", "flows.step.ReleaseStep.read_rows", "flows.storage.store.Store.write_table")
+PLACES = (
+    "privsyn.tasks.encode.encode",
+    "privsyn.run.step.ReleaseStep.read_rows",
+    "privsyn.storage.store.Store.write_table",
+)
 
 
 def shown_by_releases(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -120,14 +125,14 @@ def test_12_a_release_shows_no_private_value(places: Path, monkeypatch: pytest.M
 
 def logging_encode(rows: Any, *rest: Any) -> Any:
     first = next(iter(rows())).slice(0, 9).to_pylist()
-    logging.getLogger("tasks.encode").debug("rows start with %s", first)
+    logging.getLogger("privsyn.tasks.encode").debug("rows start with %s", first)
     return ENCODE(rows, *rest)
 
 
-ENCODE, PLACE = encode.encode, shell._place
+ENCODE, PLACE = encode.encode, shell.error_place
 MUTANTS: dict[str, tuple[str, Callable[..., Any]]] = {
-    "rows in a log": ("tasks.encode.encode", logging_encode),
-    "the text of an error": ("flows.shell._place", lambda error: f"{PLACE(error)}: {error}"),
+    "rows in a log": ("privsyn.tasks.encode.encode", logging_encode),
+    "the text of an error": ("privsyn.run.execute.error_place", lambda error: f"{PLACE(error)}: {error}"),
 }
 
 
@@ -156,16 +161,16 @@ def test_12_mutant_a_private_table_in_the_released_root(places: Path, save: Save
     rows = pa.table({"x": pa.array([0, 1, 2], pa.uint8())}, schema=tables.code_schema(domain))
     ref = store.write_table(rows, rows.schema, "encoded_rows", "encode", "0" * 64, Zone.PRIVATE)
     with pytest.raises(ZoneError):
-        store.publish("mutant", lambda folder: store.add_released(ref, folder, "rows.parquet"))
+        store.released.publish("mutant", lambda folder: store.add_released(ref, folder, "rows.parquet"))
     lying = ref.model_copy(update={"zone": Zone.RELEASED})
     with pytest.raises(Exception, match="not the file that was written"):
-        store.publish("mutant", lambda folder: store.add_released(lying, folder, "rows.parquet"))
+        store.released.publish("mutant", lambda folder: store.add_released(lying, folder, "rows.parquet"))
     assert not (Settings().released_root / "mutant").exists()
 
 
 # every command, under Prefect, with everything logged
 
-LATER = ("tasks.synthesize.synthesize",)
+LATER = ("privsyn.tasks.synthesize.synthesize",)
 SLIGHT = {"range_queries": 20, "nist_schemas": 5, "nist_queries": 5, "attack_rows": 20}
 
 
@@ -174,21 +179,25 @@ def commands(places: Path, run_name: str) -> dict[str, tuple[tuple[object, ...],
     yaml, slight = places / "people.yaml", places / "slight.json"
     comparing = ("compare", yaml, "--methods", "independent", "--epsilons", 1, "--seeds", 1)
     return {
+        "release": (
+            ("release", yaml, "--epsilon", 0.3),
+            ("privsyn.run.step.ReleaseStep.read_rows", *LATER),
+        ),
         "evaluate": (
             ("evaluate", run_name, "--settings", slight),
-            ("flows.evaluation.scores.classification", "flows.evaluation.tables.encode"),
+            ("privsyn.evaluation.scores.classification", "privsyn.evaluation.coded_tables.encode"),
         ),
         "figures": (
             ("evaluate", run_name, "--epsilon-report", 0.5),
-            ("tasks.quality_figures.exact",),
+            ("privsyn.tasks.quality_figures.exact",),
         ),
-        "compare": (comparing, ("flows.comparison.compare.encode",)),
+        "compare": (comparing, ("privsyn.comparison.compare_methods.encode",)),
         "check": (
             ("spec", "check", yaml, "--data", places / "source" / "people.csv"),
-            ("flows.source.Source.batches",),
+            ("privsyn.source.private_table.Source.batches",),
         ),
         "show": (("ledger", "show", "people"), ()),
-        "verify": (("ledger", "verify"), ("flows.ledger.ledger.Ledger.entries",)),
+        "verify": (("ledger", "verify"), ("privsyn.ledgers.ledger.Ledger.entries",)),
         "export": (("ledger", "export"), ()),
     }
 
@@ -200,7 +209,7 @@ def test_12_canaries_reach_nothing_released_or_shown_by_any_command(
     from prefect.logging.handlers import APILogWorker
     from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, get_current_settings, temporary_settings
 
-    from flows.release import release
+    from privsyn.flows.release_flow import release
 
     (places / "source").mkdir()
     spec = make_spec(
@@ -211,7 +220,9 @@ def test_12_canaries_reach_nothing_released_or_shown_by_any_command(
     results, messages = [], []
     with everything_logged() as logged, temporary_settings({PREFECT_LOCAL_STORAGE_PATH: places / "results"}):
         summary = release(spec)
-        for number, place in enumerate(("tasks.encode.encode", "flows.step.ReleaseStep.read_rows", *LATER), start=2):
+        for number, place in enumerate(
+            ("privsyn.tasks.encode.encode", "privsyn.run.step.ReleaseStep.read_rows", *LATER), start=2
+        ):
             other = make_spec(**{**spec.model_dump(mode="json", exclude_none=True), "null_values": ["", str(number)]})
             with monkeypatch.context() as patched:
                 patched.setattr(place, fail_with_canaries)

@@ -15,23 +15,25 @@ import pytest
 from dp_accounting import GaussianDpEvent, dp_event
 from dp_accounting.rdp import RdpAccountant
 
-from data_contracts.receipts import Query, sigma_for
-from data_contracts.spec import ReleaseSpec
-from flows import steps
-from flows.errors import LedgerError, PrivsynError
-from flows.ledger.ledger import Ledger
-from flows.publish import ReleaseSummary
-from flows.settings import Settings
-from flows.shell import Shell
-from flows.step import ReleaseStep
-from flows.steps import STEPS
-from flows.storage.records import Records
-from flows.storage.store import Store
-from tasks import indif_scores, measure_marginals, noisy, one_way_marginals
-from tasks.privacy.accountant import epsilon_for
-from tasks.privacy.noise import NoNoise
-from tests.releases import few, released, run
-from tests.specs import people
+from privsyn.data_contracts.receipts import Query, sigma_for
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import LedgerError, PrivsynError
+from privsyn.ledgers.ledger import Ledger
+from privsyn.mechanisms import registry
+from privsyn.mechanisms.privsyn import STEPS
+from privsyn.mechanisms.registry import MECHANISMS
+from privsyn.publish.folder import ReleaseSummary
+from privsyn.run.execute import Shell
+from privsyn.run.request import Request
+from privsyn.run.step import ReleaseStep, Step
+from privsyn.settings import Settings
+from privsyn.storage.records import Records
+from privsyn.storage.store import Store
+from privsyn.tasks import indif_scores, measure_marginals, noisy, one_way_marginals
+from privsyn.tasks.privacy.accountant import epsilon_for
+from privsyn.tasks.privacy.noise import NoNoise
+from tests.support.releases import few, released, run
+from tests.support.specs import people
 
 Save = Callable[..., str]
 LOOKS = tuple(step.name for step in STEPS if isinstance(step, ReleaseStep))
@@ -145,15 +147,39 @@ def test_08_mutant_one_ways_that_are_not_paid_for(places: Path, save: Save, monk
     def for_all_of_it(domain: Any, rho: Fraction, records: int, **how: Any) -> list[Query]:
         return plan(domain, rho / Fraction(1, 4), records, **how)
 
-    monkeypatch.setattr(steps.one_way_marginals, "plan", for_all_of_it)
+    monkeypatch.setattr(one_way_marginals, "plan", for_all_of_it)
     spec = few(save(people(300)), accountant="tight")
-    with pytest.raises(PrivsynError, match="stage"):
+    with pytest.raises(PrivsynError, match="breaks its budget"):
         run(spec)
     assert list(Settings().released_root.iterdir()) == []
-    monkeypatch.setattr("flows.shell.check_stage", lambda *arguments: None)
-    monkeypatch.setattr("flows.shell.total_rho", lambda queries: 0)
+    monkeypatch.setattr("privsyn.run.execute.check_stage", lambda *arguments: None)
+    monkeypatch.setattr("privsyn.run.execute.total_rho", lambda queries: 0)
     declared, kept = promised_and_kept(run(spec))
     assert kept > 1.1 * declared
+
+
+def shares_of_more_than_all(request: Request) -> tuple[Step, ...]:
+    """PrivSyn, but the scores have the share of the one-ways besides."""
+    return tuple(
+        replace(s, share=lambda request: Fraction(27, 100)) if s.name == "indif_scores" else s
+        for s in MECHANISMS_AS_THEY_ARE["privsyn"](request)
+    )
+
+
+MECHANISMS_AS_THEY_ARE = dict(MECHANISMS)
+
+
+def test_08_mutant_shares_that_sum_to_more_than_1(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: a mechanism whose looks cost more than the promise; without the check the ledger holds more."""
+    monkeypatch.setitem(registry.MECHANISMS, "privsyn", shares_of_more_than_all)
+    spec = few(save(people(300)))
+    with pytest.raises(ValueError, match="1/4, 27/100, 73/100: they must sum to 1"):
+        run(spec)
+    assert Ledger(Settings().ledger).entries("people") == []
+    assert not Settings().released_root.exists()
+    monkeypatch.setattr(registry, "check_shares", lambda *arguments: None)
+    run(spec)
+    assert reserved() == Request(spec).total_rho * Fraction(125, 100)
 
 
 def order_of_events(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.places import ROOT
+
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "privacy.md"
+PAGE = ROOT / "docs" / "privacy.md"
 CLASSES = range(1, 21)
 
 

@@ -13,22 +13,22 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
-from data_contracts.domain import Domain
-from data_contracts.spec import ReleaseSpec
-from flows import steps
-from tasks import encode
-from tasks.codecs import ordered, parsing, plan
-from tasks.kernels.counting import CodeTable, count
-from tasks.privacy.noise import NoNoise
-from tests.releases import QUICK, few, outputs, released, run
-from tests.specs import COLUMNS, make_spec, people
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.mechanisms.common_steps import ENCODE
+from privsyn.tasks import encode
+from privsyn.tasks.codecs import ordered, parsing, plan
+from privsyn.tasks.kernels.counting import CodeTable, count
+from privsyn.tasks.privacy.noise import NoNoise
+from tests.support.releases import QUICK, few, outputs, released, run
+from tests.support.specs import COLUMNS, make_spec, people
 
 Save = Callable[..., str]
 BOUNDED = {"age": COLUMNS["age"], "income": COLUMNS["income"], "seen": COLUMNS["seen"]}
 
 
 def encoded(table: pa.Table, spec: ReleaseSpec) -> pa.Table:
-    return outputs(steps.ENCODE, {}, spec, rows=table.to_batches)["encoded_rows"]
+    return outputs(ENCODE, {}, spec, rows=table.to_batches)["encoded_rows"]
 
 
 # 9: clipping computed, then ignored
@@ -154,7 +154,7 @@ def test_14_mutant_metadata_of_the_source_in_a_released_file(places: Path, monke
         pq.write_table(pa.Table.from_batches(batches, schema).replace_schema_metadata({"author": "CANARY"}), path)
 
     data = source_with_metadata(places)
-    monkeypatch.setattr("flows.storage.store._write_parquet", handing_on)
+    monkeypatch.setattr("privsyn.storage.store._write_parquet", handing_on)
     assert metadata_of(Path(run(few(data)).released)) != []
 
 

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_contracts.spec import ReleaseSpec
-from flows.errors import RequestError
-from flows.source import Source
-from flows.spec.dictionaries import read_dictionary
-from flows.spec.draft import draft, scalar
-from flows.spec.file import load_spec, parse_spec
-from flows.spec.yaml_file import parse_yaml
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import RequestError
+from privsyn.source.open_source import open_source
+from privsyn.spec.dictionaries import read_dictionary
+from privsyn.spec.draft import draft, scalar
+from privsyn.spec.spec_file import load_spec, parse_spec
+from privsyn.spec.yaml_file import parse_yaml
 
 QUICK = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 VALID: dict[str, Any] = {
@@ -149,7 +149,7 @@ SPEC = ReleaseSpec.model_validate({**VALID, "columns": {"a": {"kind": "boolean"}
 
 def reads(path: Path, canary: str = "") -> None:
     try:
-        for batch in Source.open(path, SPEC).batches(7):
+        for batch in open_source(path, SPEC).batches(7):
             assert batch.schema.names in (["a", "b"], ["b", "a"]) and batch.num_rows <= 7
     except RequestError as error:
         says_something(error)

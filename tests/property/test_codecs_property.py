@@ -7,10 +7,10 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_contracts.spec import ReleaseSpec
-from data_contracts.tables import profile_values
-from tasks.codecs import plan
-from tests.specs import anything, specs
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.tables import profile_values
+from privsyn.tasks.codecs import plan
+from tests.support.specs import anything, specs
 
 
 @settings(max_examples=150, deadline=None)

@@ -10,15 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_contracts import tables
-from data_contracts.domain import Domain
-from data_contracts.spec import Compression, ReleaseSpec
-from flows.checks import check_stage, check_table
-from flows.errors import ContractError
-from tasks import compress_domain, noisy, one_way_marginals
-from tasks.codecs import plan
-from tasks.encode import Repairs, encode_batch
-from tests.specs import anything, specs
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import Compression
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import ContractError
+from privsyn.run.contract_checks import check_stage, check_table
+from privsyn.tasks import compress_domain, noisy, one_way_marginals
+from privsyn.tasks.codecs import plan
+from privsyn.tasks.encode import Repairs, encode_batch
+from tests.support.specs import anything, specs
 
 SLOW = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 

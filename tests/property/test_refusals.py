@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from flows import cli
-from flows.ledger.ledger import Ledger
-from flows.settings import Settings
-from tests.bad_requests import COLUMNS, SPEC, Bad, all_bad, changed, csv, write
+from privsyn import api
+from privsyn.flows import cli
+from privsyn.flows.server import temporary_server
+from privsyn.ledgers.ledger import Ledger
+from privsyn.settings import Settings
+from tests.support.bad_requests import COLUMNS, SPEC, Bad, all_bad, changed, csv, write
 
 BAD = all_bad()
 PARTS = 4
@@ -25,25 +27,33 @@ LONGEST = 1_000
 """Characters of a refusal; the longest ones list the fields of the spec."""
 
 
-def refusal(request: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """Exit code and standard error of ``privsyn release``; nothing may be on standard output."""
+HERE = "Running in this process: no Prefect server is configured (--prefect starts one).\n"
+STARTING = "Starting Prefect ...\n"
+
+
+def refusal(request: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
+    """Exit code and standard error of ``privsyn release``, without the line that says how it runs.
+
+    Nothing may be on standard output.
+    """
     with pytest.raises(SystemExit) as ended:
-        get_command(cli.app)(["release", str(request)], prog_name="privsyn")
+        get_command(cli.app)(["release", str(request), *options], prog_name="privsyn")
     shown = capsys.readouterr()
     assert shown.out == ""
-    return int(str(ended.value.code)), shown.err
+    return int(str(ended.value.code)), shown.err.removeprefix(STARTING if options else HERE)
 
 
 @pytest.fixture
 def no_start(places: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
-    """Whatever gets as far as starting Prefect fails; the ledger knows another data set already."""
+    """Whatever gets as far as starting Prefect, or as running a step in this process, fails."""
     command = get_command(cli.app)  # once: it is most of the time of a refusal
     monkeypatch.setattr(sys.modules[__name__], "get_command", lambda app: command)
 
-    def start(request: object, fresh: bool) -> None:
-        raise AssertionError("Prefect would have been started")
+    def start(*_: object) -> None:
+        raise AssertionError("the release would have been started")
 
-    monkeypatch.setattr(cli.release, "_run_release", start)
+    monkeypatch.setattr(temporary_server, "temporary_server_starting", start)
+    monkeypatch.setattr(api, "run_steps", start)
     return Ledger(Settings().ledger)
 
 
@@ -62,16 +72,17 @@ def test_there_are_a_thousand() -> None:
     assert len({bad.name for bad in BAD}) >= 1_000
 
 
+@pytest.mark.parametrize("options", [(), ("--prefect",)], ids=["here", "with Prefect"])
 @pytest.mark.parametrize("part", range(PARTS))
 def test_wrong_requests_are_refused_in_words_and_spend_nothing(
-    no_start: Ledger, places: Path, capsys: pytest.CaptureFixture[str], part: int
+    no_start: Ledger, places: Path, capsys: pytest.CaptureFixture[str], part: int, options: tuple[str, ...]
 ) -> None:
     before, wrong = no_start.export(), {}
     for bad in BAD[part::PARTS]:
         folder = places / "request"
         folder.mkdir()
         bad.build(folder)
-        code, shown = refusal(folder / "spec.yaml", capsys)
+        code, shown = refusal(folder / "spec.yaml", capsys, *options)
         if found := faults(bad, code, shown):
             wrong[bad.name[:80]] = [*found, shown[:300]]
         shutil.rmtree(folder)
@@ -84,10 +95,13 @@ def test_wrong_requests_are_refused_in_words_and_spend_nothing(
     assert set(kept) <= {".key", "key-check"}
 
 
-def test_what_is_right_gets_through(no_start: Ledger, places: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("options", [(), ("--prefect",)], ids=["here", "with Prefect"])
+def test_what_is_right_gets_through(
+    no_start: Ledger, places: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
+) -> None:
     """The spec that all wrong ones are made from: the refusals above have the reasons that they name."""
     write(places)
-    code, shown = refusal(places / "spec.yaml", capsys)
+    code, shown = refusal(places / "spec.yaml", capsys, *options)
     assert (code, "AssertionError" in shown) == (1, True)
 
 
@@ -102,7 +116,7 @@ def test_a_checker_of_refusals_that_finds_faults() -> None:
 def test_a_refusal_comes_before_prefect_is_even_loaded(places: Path) -> None:
     write(places, table=csv([["30"]]))
     program = (
-        "import sys; from flows.cli import app\n"
+        "import sys; from privsyn.flows.cli import app\n"
         "try: app(['release', sys.argv[1]])\n"
         "except SystemExit as end: print(end.code, 'prefect' in sys.modules)"
     )
@@ -135,8 +149,8 @@ def memory_of(program: str, *arguments: str) -> tuple[int, str]:
 LOAD = """
 import sys
 from pathlib import Path
-from flows.errors import RequestError
-from flows.spec.file import load_spec
+from privsyn.errors import RequestError
+from privsyn.spec.spec_file import load_spec
 try: load_spec(Path(sys.argv[1]))
 except RequestError as error: print(error)
 """

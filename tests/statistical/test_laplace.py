@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tasks.privacy import noise
+from privsyn.tasks.privacy import noise
 
 DRAWS = 40_000
 

@@ -4,12 +4,12 @@ import functools
 import inspect
 import multiprocessing
 
-import gaussian_referee as referee
 import numpy as np
 import pytest
 from scipy import stats
 
-from tasks.privacy import noise
+from privsyn.tasks.privacy import noise
+from tests.support import gaussian_referee as referee
 
 SCALES = (0.3, 0.5, 0.8, 1.0, 1.7, 4.0, 10.0, 37.5, 300.0, 5_000.0)
 DRAWS = 15_000

@@ -1,7 +1,7 @@
 """docs/operations.md, "What a changed field re-runs": every row's field is changed, and what runs again is compared.
 
-The keys of all steps are known before anything runs (flows/shell.py); a step whose key is known is Cached, a release
-step whose key is new draws and pays.  A few rows are run for good, under Prefect.
+The keys of all steps are known before anything runs (privsyn/run/execute.py); a step whose key is known is Cached, a
+release step whose key is new draws and pays. A few rows are run for good, under Prefect.
 """
 
 from __future__ import annotations
@@ -19,19 +19,22 @@ import pytest
 from pydantic import BaseModel
 from ruamel.yaml import YAML
 
-from data_contracts.adaptive import Adaptive
-from data_contracts.columns import Column
-from data_contracts.spec import Guarantee, ReleaseSpec
-from flows.errors import RequestError
-from flows.ledger.ledger import Ledger
-from flows.preflight import release_job
-from flows.settings import Settings
-from flows.shell import lineage_keys
-from flows.step import ReleaseStep, Request, Step
-from tasks.privacy.noise import OpenDPNoise
-from tests.specs import COLUMNS, people
+from privsyn.data_contracts.columns import Column
+from privsyn.data_contracts.earlier_spellings import RENAMED, ROUNDS, SECTIONS
+from privsyn.data_contracts.mechanism_options import Adaptive, AnyMechanism, Mechanism
+from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec
+from privsyn.errors import RequestError
+from privsyn.ledgers.ledger import Ledger
+from privsyn.mechanisms.release_job import release_job
+from privsyn.run.keys import lineage_keys
+from privsyn.run.request import Request
+from privsyn.run.step import ReleaseStep, Step
+from privsyn.settings import Settings
+from privsyn.tasks.privacy.noise import OpenDPNoise
+from tests.support.places import ROOT
+from tests.support.specs import COLUMNS, people
 
-PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,12 @@ class Row:
     where: str
     first: str
     costs: str
+
+    @property
+    def to(self) -> str | None:
+        """The new value, where the row says it."""
+        new = re.search(r"to `([^`]+)`", self.where)
+        return new and new[1]
 
 
 def rows() -> list[Row]:
@@ -63,7 +72,7 @@ BASE: dict[str, Any] = {
     "unit": {"records_per_person": 1},
     "privacy": {"epsilon": 1.0, "delta": 1e-9},
     "budget": {"epsilon": 10.0, "delta": 1e-8},
-    "split": {"one_way": 0.3, "selection": 0.1, "measurement": 0.6},
+    "mechanism": {"name": "privsyn", "split": {"one_way": 0.3, "selection": 0.1, "measurement": 0.6}},
     "columns": {
         "age": {"kind": "integer", "min": 18, "max": 89, "bins": 24, "nullable": True},
         "income": {"kind": "number", "min": 0.0, "max": 200_000.0, "bins": 20},
@@ -90,40 +99,39 @@ VALUES: dict[str, Any] = {
     "null_values": ["", "NA"],
     "preset": "paper",
     "accountant": "tight",
-    "split.one_way": {"split.one_way": 0.2, "split.measurement": 0.7},
-    "split.selection": {"split.selection": 0.2, "split.measurement": 0.5},
-    "split.measurement": {"split.measurement": 0.5, "split.selection": 0.2},
-    "split.one_ways": "equal",
-    "split.again": False,
-    "compression.enabled": False,
-    "compression.sigmas": 4.0,
-    "compression.filter": True,
-    "compression.neighbours": False,
-    "selection.scores": "indif",
-    "selection.choice": "dense_marg",
-    "selection.combine_cliques": True,
-    "selection.gamma": 300,
-    "selection.max_cells": 400,
-    "adaptive.rounds": 1,
-    "adaptive.share": 0.4,
-    "adaptive.scores": 0.2,
-    "adaptive.triples": not Adaptive().triples,
-    "consistency.rounds": 5,
-    "consistency.firm": 1.0,
-    "consistency.shrink": False,
-    "synthesis.rows": 100,
-    "synthesis.seed": 7,
-    "synthesis.shard_rows": 1_000,
-    "synthesis.method": "gum",
-    "synthesis.sweeps": 3,
-    "synthesis.oversample": 2,
-    "synthesis.kappa": 1.0,
-    "synthesis.iterations": 9,
-    "synthesis.alpha": 0.5,
-    "synthesis.decay": "linear",
-    "synthesis.decay_rate": 0.5,
-    "synthesis.decay_every": 5,
-    "synthesis.duplicate_share": 0.5,
+    "mechanism.split.one_way": {"mechanism.split.one_way": 0.2, "mechanism.split.measurement": 0.7},
+    "mechanism.split.selection": {"mechanism.split.selection": 0.2, "mechanism.split.measurement": 0.5},
+    "mechanism.split.measurement": {"mechanism.split.measurement": 0.5, "mechanism.split.selection": 0.2},
+    "mechanism.split.one_ways": "equal",
+    "mechanism.split.remeasure_one_ways": False,
+    "mechanism.compression.enabled": False,
+    "mechanism.compression.sigmas": 4.0,
+    "mechanism.compression.filter": True,
+    "mechanism.compression.neighbours": False,
+    "mechanism.selection.scores": "indif",
+    "mechanism.selection.criterion": "dense_marg",
+    "mechanism.selection.combine_cliques": True,
+    "mechanism.selection.gamma": 300,
+    "mechanism.selection.max_cells": 400,
+    "mechanism.rounds": 2,
+    "mechanism.rounds_share": 0.4,
+    "mechanism.scores_share": 0.2,
+    "mechanism.triples": not Adaptive().triples,
+    "mechanism.consistency.rounds": 5,
+    "mechanism.consistency.one_way_weight": 1.0,
+    "mechanism.consistency.shrink": False,
+    "mechanism.synthesis.rows": 100,
+    "mechanism.synthesis.seed": 7,
+    "mechanism.synthesis.shard_rows": 1_000,
+    "mechanism.synthesis.method": "gum",
+    "mechanism.synthesis.sweeps": 3,
+    "mechanism.synthesis.oversample": 2,
+    "mechanism.synthesis.iterations": 9,
+    "mechanism.synthesis.alpha": 0.5,
+    "mechanism.synthesis.decay": "linear",
+    "mechanism.synthesis.decay_rate": 0.5,
+    "mechanism.synthesis.decay_every": 5,
+    "mechanism.synthesis.duplicate_share": 0.5,
     "engine.kind": "dask",
     "engine.address": {"engine.kind": "dask", "engine.address": "tcp://scheduler:8786"},
     "engine.workers": {"engine.kind": "dask", "engine.workers": 2},
@@ -177,13 +185,20 @@ def put(content: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return {**content, head: put(content.get(head, {}), rest, value) if rest else value}
 
 
-def changed(content: dict[str, Any], field: str) -> Iterator[dict[str, Any]]:
-    """The request with another value of the field; of a column's field, once a kind of column that has it."""
+def changed(content: dict[str, Any], field: str, to: str | None = None) -> Iterator[dict[str, Any]]:
+    """The request with another value of the field; of a column's field, once a kind of column that has it.
+
+    ``to``: the new value where the row says it.
+    """
     if field.startswith("columns.NAME."):
         for name, fields in OF_COLUMNS[field.split(".")[2]].items():
             column = {**content["columns"][name], **fields}
             column = {n: v for n, v in column.items() if v is not None}
             yield {**content, "columns": {**content["columns"], name: column}}
+        return
+    if field == "mechanism.name":
+        assert to is not None
+        yield by_mechanism(content, to)
         return
     value = VALUES[field]
     for path, other in (value if isinstance(value, dict) else {field: value}).items():
@@ -191,15 +206,24 @@ def changed(content: dict[str, Any], field: str) -> Iterator[dict[str, Any]]:
     yield content
 
 
+def by_mechanism(content: dict[str, Any], name: str) -> dict[str, Any]:
+    """The request by another mechanism, with the options that it has too."""
+    options = MECHANISMS[name].model_fields
+    kept = {field: value for field, value in content["mechanism"].items() if field in options}
+    return {**content, "mechanism": {**kept, "name": name}}
+
+
 def based(row: Row) -> dict[str, Any]:
     """The request in which a row's field is changed."""
     if row.where == "every other field given":
         return ReleaseSpec.model_validate(BASE).model_dump(mode="json")
     content = BASE
-    for text in re.findall(r"`([^`]+)`", row.where):
+    for text in re.findall(r"(?<!to )`([^`]+)`", row.where):
         ((path, value),) = YAML(typ="safe").load(text).items()
         if path == "unit.person_id":
             content = {**content, "unit": {"person_id": value, "max_records": 2}}
+        elif path == "mechanism.name":
+            content = by_mechanism(content, value)
         else:
             content = put(content, path, value)
     return content
@@ -220,7 +244,7 @@ class Planned:
         spec = ReleaseSpec.model_validate(content)
         order = tuple(name for name in SOURCE if name in spec.released_columns)
         job = release_job(spec, period)
-        keys = lineage_keys(Request(spec, order, lambda: ()), data, fresh, OpenDPNoise(), job.steps, period)
+        keys = lineage_keys(Request(spec, order), data, fresh, OpenDPNoise, job.steps, period)
         return cls(spec, tuple(job.steps), {step: (spec.dataset, key) for step, key in keys.items()})
 
     def runs_after(self, before: Planned) -> list[Step]:
@@ -263,10 +287,17 @@ def fields(model: type[BaseModel], above: str = "") -> Iterator[str]:
         if name == "columns" and not above:
             for kind in kinds():
                 yield from (f"columns.NAME.{f}" for f in kind.model_fields)
+        elif name == "mechanism" and not above:
+            yield from dict.fromkeys(f for options in MECHANISMS.values() for f in fields(options, "mechanism."))
         elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from fields(field.annotation, f"{above}{name}.")
         else:
             yield f"{above}{name}"
+
+
+MECHANISMS: dict[str, type[Mechanism]] = {
+    m.model_fields["name"].default: m for m in get_args(get_args(AnyMechanism)[0])
+}
 
 
 def kinds() -> tuple[type[BaseModel], ...]:
@@ -288,7 +319,49 @@ def test_every_field_has_a_row_and_every_row_a_field() -> None:
     told = {field for row in ROWS for field in row.fields}
     assert told - OTHERS.keys() == set(fields(ReleaseSpec))
     assert told >= OTHERS.keys()
-    assert set(VALUES) | {f"columns.NAME.{f}" for f in OF_COLUMNS} == set(fields(ReleaseSpec))
+    assert set(VALUES) | {f"columns.NAME.{f}" for f in OF_COLUMNS} | {"mechanism.name"} == set(fields(ReleaseSpec))
+
+
+def test_every_option_of_every_mechanism_has_a_row_for_it() -> None:
+    """An option of `adaptive` that is one of `privsyn` too has its row there, and one of its own where it differs."""
+    rows_of: dict[str, set[str]] = {name: set() for name in MECHANISMS}
+    for row in ROWS:
+        rows_of[based(row)["mechanism"]["name"]].update(f for f in row.fields if f.startswith("mechanism."))
+    own = {name: set(fields(options, "mechanism.")) for name, options in MECHANISMS.items()}
+    assert rows_of["privsyn"] == own["privsyn"]
+    assert own["adaptive"] - own["privsyn"] <= rows_of["adaptive"] <= own["adaptive"]
+    assert rows_of["independent"] == own["independent"] - {"mechanism.name"}
+    assert {row.to for row in ROWS if row.fields == ("mechanism.name",)} == set(MECHANISMS)
+
+
+def earlier(content: dict[str, Any]) -> dict[str, Any]:
+    """The request as versions before 0.3 spelled it: the options at the top, with their earlier names."""
+    options = dict(content["mechanism"])
+    earlier_names = {(section, new): name for (section, name), new in RENAMED.items()}
+    flat: dict[str, Any] = {
+        section: {earlier_names.get((section, name), name): value for name, value in options[section].items()}
+        for section in SECTIONS
+        if section in options
+    }
+    if options["name"] == "adaptive":
+        flat["adaptive"] = {old: options[new] for old, new in ROUNDS.items() if new in options} | {
+            "rounds": options.get("rounds", 1)
+        }
+    return {**{name: value for name, value in content.items() if name != "mechanism"}, **flat}
+
+
+@pytest.mark.parametrize(
+    ("row", "field"),
+    [(r, f) for r, f in CASES if f.startswith("mechanism.") and "independent" not in r.where],
+    ids=lambda part: part if isinstance(part, str) else part.where,
+)
+def test_the_earlier_spelling_of_an_option_is_the_same_request(row: Row, field: str) -> None:
+    """And so finds the same steps."""
+    base = based(row)
+    for content in (base, *changed(base, field, row.to)):
+        assert earlier(content).keys() & {*SECTIONS, "adaptive"} and "mechanism" not in earlier(content)
+        today, before = Planned.of(content), Planned.of(earlier(content))
+        assert (today.spec, today.names) == (before.spec, before.names)
 
 
 def test_every_field_of_every_kind_of_column_is_changed() -> None:
@@ -304,7 +377,7 @@ def test_a_changed_field_re_runs_what_its_row_says(row: Row, field: str, tmp_pat
         return
     base = based(row)
     before = Planned.of(base)
-    for content in changed(base, field):
+    for content in changed(base, field, row.to):
         after = Planned.of(content)
         assert after.spec != before.spec
         if row.first.startswith("refused"):
@@ -318,8 +391,8 @@ def test_a_changed_field_re_runs_what_its_row_says(row: Row, field: str, tmp_pat
 
 def test_a_wrong_row_is_found() -> None:
     """The comparison can fail: each row with the step or the cost of another."""
-    row = next(r for r in ROWS if "consistency.rounds" in r.fields)
-    (content,) = changed(BASE, "consistency.rounds")
+    row = next(r for r in ROWS if "mechanism.consistency.rounds" in r.fields)
+    (content,) = changed(BASE, "mechanism.consistency.rounds")
     before, after = Planned.of(BASE), Planned.of(content)
     compare(row, before, after)
     for first, costs in (("Synthesize", "nothing"), ("publishing", "nothing"), (row.first, "Measure marginals")):
@@ -350,7 +423,7 @@ def states(flow_run: UUID, count: int) -> dict[str, str]:
 @pytest.mark.usefixtures("prefect_server")
 @pytest.mark.slow
 def test_rows_that_are_run_for_good(places: Path) -> None:
-    from flows.release import release
+    from privsyn.flows.release_flow import release
 
     pq.write_table(people(300), places / "people.parquet")
     base = {
@@ -358,14 +431,13 @@ def test_rows_that_are_run_for_good(places: Path) -> None:
         "data": str(places / "people.parquet"),
         "columns": COLUMNS,
         "budget": Guarantee(epsilon=50.0, delta=1e-8).model_dump(),
-        "selection": {"combine_cliques": True},
-        "synthesis": {"sweeps": 1},
+        "mechanism": {**BASE["mechanism"], "selection": {"combine_cliques": True}, "synthesis": {"sweeps": 1}},
     }
     first = release(ReleaseSpec.model_validate(base))
     real = {
-        "synthesis.seed": put(base, "synthesis.seed", 7),
-        "consistency.rounds": put(base, "consistency.rounds", 5),
-        "selection.gamma": put(base, "selection.gamma", 300),
+        "mechanism.synthesis.seed": put(base, "mechanism.synthesis.seed", 7),
+        "mechanism.consistency.rounds": put(base, "mechanism.consistency.rounds", 5),
+        "mechanism.selection.gamma": put(base, "mechanism.selection.gamma", 300),
         "columns.NAME.description": put(base, "columns.happy.description", "as told"),
     }
     for field, content in real.items():
@@ -377,8 +449,8 @@ def test_rows_that_are_run_for_good(places: Path) -> None:
         found = states(state.state_details.flow_run_id, len(steps))
         runs = {s.title for s in Planned.of(content).runs_after(Planned.of(base))}
         assert found == {s.label: "Completed" if s.title in runs else "Cached" for s in steps}, field
-        request = Request(spec, (), lambda: ())
-        paid = sum(request.stage_rho(s.name) for s in steps if s.title in said(row, spec))
+        request = Request(spec)
+        paid = sum(s.rho(request) for s in steps if s.title in said(row, spec))
         assert Ledger(Settings().ledger).summary()[0].rho - before == paid, field
         summary = state.result()
         assert set(summary.drawn) == {s.name for s in steps if s.title in said(row, spec)}

@@ -9,12 +9,12 @@ import pytest
 from prefect.automations import Automation, DoNothing
 from prefect.client.orchestration import get_client
 
-from flows.errors import RequestError
-from flows.operations.notifications import BLOCK, TOLD, VARIABLE, set_up
-from flows.operations.states import CONTRACT_FAILED, REFUSED
+from privsyn.errors import RequestError
+from privsyn.flows.server.notifications import BLOCK, NOTIFICATIONS, VARIABLE, set_up
+from privsyn.flows.states import CONTRACT_FAILED, REFUSED
 
 HOOK = {VARIABLE: "https://chat.example/hooks/token"}
-NAMES = [told.name for told in TOLD]
+NAMES = [notification.name for notification in NOTIFICATIONS]
 
 
 @pytest.fixture(autouse=True)

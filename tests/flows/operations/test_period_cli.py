@@ -10,12 +10,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from flows import cli
-from flows.direct import release_directly
-from flows.ledger.ledger import Ledger
-from flows.settings import Settings
-from tests.commands import privsyn
-from tests.specs import people
+from privsyn.ledgers.ledger import Ledger
+from privsyn.settings import Settings
+from tests.support.commands import privsyn
+from tests.support.specs import people
 
 SPEC = """\
 dataset: people
@@ -31,11 +29,9 @@ columns:
 
 
 @pytest.fixture
-def spec(places: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def spec(places: Path) -> Path:
     pq.write_table(people(80).select(["age", "happy"]), places / "people.parquet")
     (places / "people.yaml").write_text(SPEC, encoding="utf-8")
-    run = lambda request, period: release_directly(request, Settings(), period=period)  # noqa: E731
-    monkeypatch.setattr(cli.release, "_run_period", run)
     return places / "people.yaml"
 
 
@@ -77,8 +73,8 @@ def test_a_period_is_released_once_and_then_said_to_be(spec: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--period", "November"], "period: 'November' is no period"),
-        (["--period", ""], "period: '' is no period"),
+        (["--period", "November"], "--period: 'November' is not a period"),
+        (["--period", ""], "--period: '' is not a period"),
         (["--period", "2026-11", "--fresh"], "fresh: a period is drawn once"),
     ],
 )

@@ -11,22 +11,23 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from data_contracts.spec import ReleaseSpec
-from flows.direct import release_directly
-from flows.errors import BudgetRefusedError, PeriodReleasedError, RequestError
-from flows.ledger.ledger import Ledger, Line
-from flows.preflight import open_run
-from flows.publish import ReleaseSummary, is_whole
-from flows.settings import Settings
-from flows.step import ReleaseStep
-from flows.steps import STEPS
-from flows.storage.records import Records
-from flows.storage.store import Store
-from tasks.privacy.accountant import rho_for
-from tasks.privacy.noise import OpenDPNoise
-from tests.opened import watched
-from tests.releases import FEW
-from tests.specs import make_spec, people
+from privsyn.api import release_in_process
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import BudgetRefusedError, PeriodReleasedError, RequestError
+from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.mechanisms.privsyn import STEPS
+from privsyn.publish.folder import ReleaseSummary, is_whole
+from privsyn.run.open_run import open_run
+from privsyn.run.step import ReleaseStep
+from privsyn.settings import Settings
+from privsyn.storage.records import Records
+from privsyn.storage.released_root import ReleasedRoot
+from privsyn.storage.store import Store
+from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.privacy.noise import OpenDPNoise
+from tests.support.opened import watched
+from tests.support.releases import FEW
+from tests.support.specs import changed, make_spec, people
 
 DRAWING = tuple(step.name for step in STEPS if isinstance(step, ReleaseStep))
 ROWS = 300
@@ -54,7 +55,7 @@ def add_month(places: Path, month: int) -> Path:
 
 
 def run(spec: ReleaseSpec, period: str | None) -> ReleaseSummary:
-    return release_directly(spec, Settings(), period=period)
+    return release_in_process(spec, Settings(), period=period)
 
 
 def ledger() -> Ledger:
@@ -107,7 +108,7 @@ def test_a_period_is_not_released_again_whatever_changed(places: Path, spec: Rel
     add_month(places, 11)
     for change in changes:
         with pytest.raises(PeriodReleasedError) as done:
-            run(ReleaseSpec.model_validate({**spec.model_dump(), **change}), "2026-10")
+            run(changed(spec, **change), "2026-10")
         assert (done.value.run, done.value.period) == (first.run, "2026-10")
     assert (spent(), published()) == (ONE, [first.run])
 
@@ -127,7 +128,7 @@ def test_a_release_without_a_period_is_another_request(spec: ReleaseSpec) -> Non
     run(spec, "2026-10")
     assert spent() == 2 * ONE
     with pytest.raises(RequestError, match="fresh: a period is drawn once"):
-        release_directly(spec, Settings(), fresh=True, period="2026-10")
+        release_in_process(spec, Settings(), fresh=True, period="2026-10")
 
 
 def test_an_older_folder_is_released_as_it_is(places: Path, spec: ReleaseSpec) -> None:
@@ -142,8 +143,8 @@ KILLS: list[tuple[Any, str, str, bool]] = [
     (OpenDPNoise, "draw", "before", True),
     (Records, "keep_noise", "after", True),
     (Ledger, "settle", "before", True),
-    (Store, "publish", "before", True),
-    (Store, "publish", "after", True),
+    (ReleasedRoot, "publish", "before", True),
+    (ReleasedRoot, "publish", "after", True),
     (Ledger, "release_period", "before", True),
 ]
 """Where a run dies: owner, method, before or after its first call, and whether its rows are encoded then."""
@@ -197,7 +198,7 @@ def test_lost_rows_of_a_begun_period_are_not_replaced_by_others(places: Path, sp
     """Its noise is drawn, its encoded rows are gone, and the table has changed: it cannot be finished any more."""
     shell = None
     with pytest.raises(KeyboardInterrupt):
-        from flows.preflight import release_job
+        from privsyn.mechanisms.release_job import release_job
 
         job = release_job(spec, "2026-10")
         with open_run(spec, Settings(), fresh=False, report=lambda *_: None, job=job) as opened:
@@ -245,7 +246,7 @@ def test_another_private_folder_cannot_release_the_period_too(
     """Another machine on the same ledger: its keys are others, so the ledger alone keeps the two apart."""
     first = run(spec, "2026-10")
     with pytest.raises(PeriodReleasedError, match=first.run):
-        release_directly(spec, Settings(out=places / "elsewhere"), period="2026-10")
+        release_in_process(spec, Settings(out=places / "elsewhere"), period="2026-10")
     line = Line("one_way_marginals", "a" * 64, ONE / 100, {"accountant": "gaussian"})
     ledger().reserve("people", "people-2026-11-other", [line], period="2026-11")
     before = spent()

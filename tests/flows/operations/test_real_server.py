@@ -23,12 +23,13 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
-from data_contracts.spec import ReleaseSpec
-from flows.ledger.ledger import Ledger
-from tests import postgres
-from tests.specs import make_spec, people
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.ledgers.ledger import Ledger
+from tests.support import postgres
+from tests.support.places import ROOT
+from tests.support.specs import make_spec, people
+from tests.support.user_folder import imported_modules, write_modules_of_common_names
 
-ROOT = Path(__file__).parents[3]
 CANARY = "zanzibar"
 PRIVSYN = str(Path(sys.executable).with_name("privsyn"))
 
@@ -113,9 +114,10 @@ def site(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
             "PRIVSYN_OUT": str(folder / "out"),
             "PRIVSYN_NOTIFY": hook,
         }
+        write_modules_of_common_names(folder)  # where the worker is started
         made = Site(folder, url, f"http://127.0.0.1:{port}/api", environment, told=told)
         with (folder / "server.log").open("wb") as log:
-            made.process = subprocess.Popen([PRIVSYN, "server"], cwd=ROOT, env=environment, stdout=log, stderr=log)
+            made.process = subprocess.Popen([PRIVSYN, "server"], cwd=folder, env=environment, stdout=log, stderr=log)
         try:
             made.deploy()
             yield made
@@ -221,6 +223,7 @@ def test_a_release_is_charged_to_the_ledger_in_the_same_database(site: Site, spe
     assert Ledger(site.url).verify() == []
     stored = everything(site.url)
     assert ended["id"] in stored
+    assert imported_modules(site.folder) == []
     assert CANARY in Path(spec.data).read_bytes().decode("latin-1")
     assert CANARY not in stored
 
@@ -284,7 +287,7 @@ def test_an_interrupt_stops_both_and_nothing_is_lost(site: Site, spec: ReleaseSp
         assert probe.connect_ex(("127.0.0.1", int(site.environment["PREFECT_SERVER_API_PORT"]))) != 0
     with (site.folder / "server.log").open("wb") as log:
         command = [PRIVSYN, "server", "--no-worker"]
-        site.process = subprocess.Popen(command, cwd=ROOT, env=site.environment, stdout=log, stderr=log)
+        site.process = subprocess.Popen(command, cwd=site.folder, env=site.environment, stdout=log, stderr=log)
     site.eventually(lambda: "The page:" in (site.folder / "server.log").read_text())
     assert site.ask("/flow_runs/count", {}) == count
     assert site.ask(f"/flow_runs/{made['id']}")["state_name"] == "Crashed"

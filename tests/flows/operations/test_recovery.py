@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from data_contracts.spec import ReleaseSpec
-from flows.direct import release_directly
-from flows.errors import BudgetRefusedError, LedgerError
-from flows.ledger.ledger import Ledger, Line
-from flows.ledger.view import verify_ledger
-from flows.operations.ledger_backup import back_up
-from flows.settings import Settings
-from flows.storage.records import Records
-from tasks.privacy.noise import OpenDPNoise
-from tests import postgres
-from tests.opened import watched
-from tests.releases import few, run
-from tests.specs import make_spec, people
+from privsyn.api import release_in_process
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import BudgetRefusedError, LedgerError
+from privsyn.ledger_view import LedgerView
+from privsyn.ledgers.backup import back_up
+from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.settings import Settings
+from privsyn.storage.records import Records
+from privsyn.tasks.privacy.noise import OpenDPNoise
+from tests.support import postgres
+from tests.support.opened import watched
+from tests.support.releases import few, run
+from tests.support.specs import changed, make_spec, people
 
 GAUSSIAN = {"accountant": "gaussian"}
 
@@ -36,7 +36,7 @@ def put_back(copy: Path, ledger: Path) -> None:
 
 def at(epsilon: float, spec: ReleaseSpec, **changes: Any) -> ReleaseSpec:
     privacy = {"epsilon": epsilon, "delta": 1e-9}
-    return ReleaseSpec.model_validate({**spec.model_dump(), "privacy": privacy, **changes})
+    return changed(spec, privacy=privacy, **changes)
 
 
 def test_the_newest_copy_agrees_and_an_older_one_is_caught(places: Path, save: Callable[..., str]) -> None:
@@ -45,14 +45,14 @@ def test_the_newest_copy_agrees_and_an_older_one_is_caught(places: Path, save: C
         n: c for n, c in make_spec().model_dump(mode="json")["columns"].items() if n in ("age", "region", "happy")
     }
     first, second = (make_spec(columns, data=table, privacy={"epsilon": e, "delta": 1e-9}) for e in (1.0, 0.5))
-    release_directly(first, Settings())
+    release_in_process(first, Settings())
     back_up(str(ledger), places / "older")
-    run = release_directly(second, Settings()).run
+    run = release_in_process(second, Settings()).run
     back_up(str(ledger), places / "newest")
     for copy, problems in (("newest", False), ("older", True)):
         ledger.unlink()
         shutil.copy(places / copy, ledger)
-        found = verify_ledger(Settings(), None).problems
+        found = LedgerView(Settings()).verify().problems
         assert any(run in problem for problem in found) is problems
         assert bool(found) is problems
 
@@ -76,7 +76,7 @@ def test_a_release_refuses_an_older_copy_before_it_reads_and_takes_the_newest(
     before = Ledger(ledger).entries()
     with watched(Path(spec.data)) as events:
         for request, fresh in ((second, False), (second, True), (at(0.7, spec, selection={"max_cells": 50}), False)):
-            with pytest.raises(LedgerError, match=r"older copy.*newest copy.*privsyn ledger verify"):
+            with pytest.raises(LedgerError, match=r"older copy.*newest copy.*privsyn\.ledger\(\)\.verify\(\)"):
                 run(request, fresh=fresh)
         assert events() == 0, "the private table was opened"
     assert Ledger(ledger).entries() == before
@@ -118,7 +118,7 @@ def test_forgotten_periods_are_missed_and_a_record_of_before_is_taken_as_it_is(
     store = Records(Settings().private_root, "people")
     run(spec)
     shutil.copy(ledger, places / "older")
-    release_directly(spec, Settings(), period="2026-11")
+    release_in_process(spec, Settings(), period="2026-11")
     noted = store.load("ledger")
     assert noted is not None and noted["periods"] == 2  # begun and released
     store.save("ledger", {**noted, "entries": 0})

@@ -19,17 +19,17 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from flows import cli
-from flows.direct import release_directly
-from flows.errors import RequestError
-from flows.operations.rerun import rerun
-from flows.publish import marginal_files
-from flows.settings import Settings
-from flows.steps import STEPS
-from tests.specs import COLUMNS, make_spec, people
+from privsyn.api import release_in_process
+from privsyn.errors import RequestError
+from privsyn.flows import cli
+from privsyn.mechanisms.privsyn import STEPS
+from privsyn.reproduction import rerun
+from privsyn.run.step import published_files
+from privsyn.settings import Settings
+from tests.support.places import ROOT
+from tests.support.specs import COLUMNS, make_spec, people
 
-COMMAND = [sys.executable, "-m", "flows.cli", "rerun"]
-ROOT = Path(__file__).parents[3]
+COMMAND = [sys.executable, "-m", "privsyn.flows.cli", "rerun"]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         selection={"combine_cliques": True},
         synthesis={"seed": 11},
     )
-    summary = release_directly(spec, settings)
+    summary = release_in_process(spec, settings)
     folder = home / "given" / summary.run
     shutil.copytree(summary.released, folder)
     for name in ("out", "people.parquet", "ledger.sqlite"):
@@ -95,7 +95,7 @@ def test_the_folder_alone_gives_the_same_bytes_elsewhere(made: Path, tmp_path: P
     assert set(told["files"]) == set(again) - {"manifest.json"}
     given = {name for name, file in told["files"].items() if file["made_anew"] is None}
     assert given == {"certificate.json"} | {
-        file for file, table in marginal_files(s.name for s in STEPS).items()
+        file for file, table in published_files(STEPS).items()
         if table.split(".")[0] in ("one_way_marginals", "indif_scores", "measure_marginals")
     }  # fmt: skip
     assert "was reproduced: every file is byte for byte" in done.stderr
@@ -113,7 +113,7 @@ def test_the_folder_alone_gives_the_same_bytes_elsewhere(made: Path, tmp_path: P
 def test_every_way_of_making_a_release_is_reproduced(places: Path, how: dict[str, Any]) -> None:
     pq.write_table(people(300), places / "people.parquet")
     spec = make_spec(data=str(places / "people.parquet"), privacy={"epsilon": 2.0, "delta": 1e-9}, **how)
-    summary = release_directly(spec, Settings(threads=2))
+    summary = release_in_process(spec, Settings(threads=2))
     moved = shutil.copytree(summary.released, places / "moved")
     shutil.rmtree(places / "out")
     found = rerun(str(moved), Settings(out=places / "elsewhere", threads=1))
@@ -264,7 +264,7 @@ def test_a_run_is_found_by_its_name(made: Path, places: Path) -> None:
 
 def test_a_manifest_of_another_version_is_refused_in_words(copied: Path) -> None:
     manifest: dict[str, Any] = json.loads((copied / "manifest.json").read_text())
-    manifest["spec"]["synthesis"]["of_later"] = 3
+    manifest["spec"]["mechanism"]["synthesis"]["of_later"] = 3
     (copied / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(RequestError, match=r"written by another version .* Use the version that it names"):
         rerun(str(copied), Settings())

@@ -26,22 +26,25 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.states import Scheduled
 
-from data_contracts.spec import ReleaseSpec
-from flows.ledger.ledger import Ledger
-from flows.operations.schedule import scheduled_release
-from flows.settings import Settings
-from tasks.privacy.accountant import rho_for
-from tests.releases import FEW
-from tests.specs import make_spec, people
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.flows.scheduled_release_flow import scheduled_release
+from privsyn.ledgers.ledger import Ledger
+from privsyn.settings import Settings
+from privsyn.tasks.privacy.accountant import rho_for
+from tests.support.releases import FEW
+from tests.support.specs import make_spec, people
+from tests.support.user_folder import imported_modules, write_modules_of_common_names
 
-ROOT = Path(__file__).parents[3]
 ZONE = "Pacific/Kiritimati"
 """14 hours before UTC: for ten hours of a UTC day, its date is another one."""
 
 
 @dataclass(frozen=True)
 class Server:
+    """Its client, and the folder where the worker and its runs work: one with modules of common names."""
+
     client: SyncPrefectClient
+    folder: Path
 
     def deploy(self, spec: ReleaseSpec, schedule: DeploymentScheduleCreate) -> UUID:
         flow = self.client.create_flow(scheduled_release)
@@ -51,8 +54,8 @@ class Server:
             schedules=[schedule],
             parameters={"spec": spec.model_dump(mode="json"), "every": "day"},
             work_pool_name="privsyn",
-            entrypoint="flows/operations/schedule.py:scheduled_release",
-            pull_steps=[{"prefect.deployments.steps.set_working_directory": {"directory": str(ROOT)}}],
+            entrypoint="privsyn.flows.scheduled_release_flow.scheduled_release",
+            pull_steps=[{"prefect.deployments.steps.set_working_directory": {"directory": str(self.folder)}}],
             parameter_openapi_schema=scheduled_release.parameters.model_dump(),
         )
 
@@ -87,14 +90,16 @@ def server(places: Path) -> Iterator[Server]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     environment |= {"PREFECT_HOME": str(places / "prefect"), "PREFECT_SERVER_API_PORT": str(port)}
     environment |= {"PREFECT_SERVER_SERVICES_SCHEDULER_RECENT_DEPLOYMENTS_LOOP_SECONDS": "1"}
+    (folder := places / "work").mkdir()
+    write_modules_of_common_names(folder)
     with (places / "server.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "flows.cli", "server"], cwd=ROOT, env=environment, stdout=log, stderr=log
+            [sys.executable, "-m", "privsyn.flows.cli", "server"], cwd=folder, env=environment, stdout=log, stderr=log
         )
     try:
         eventually(lambda: _pools(api), lambda answer: b"privsyn" in answer)
         with SyncPrefectClient(api) as client:
-            yield Server(client)
+            yield Server(client, folder)
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(60)
@@ -167,3 +172,4 @@ def test_a_schedule_releases_each_period_once_until_the_cap_refuses(places: Path
     assert ledger.verify() == []
     (again,) = server.ended(server.trigger(deployment, missed))
     assert again.state_name == "AlreadyReleased"
+    assert imported_modules(server.folder) == []

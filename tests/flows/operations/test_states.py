@@ -15,14 +15,15 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.settings import get_current_settings
 from prefect.states import State
 
-from data_contracts.spec import ReleaseSpec
-from flows import steps
-from flows.errors import BudgetRefusedError, ContractError
-from flows.ledger.ledger import Ledger, Line
-from flows.release import release
-from flows.settings import Settings
-from tests.releases import few
-from tests.specs import people
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import BudgetRefusedError, ContractError
+from privsyn.flows.form_vocabulary import FORM
+from privsyn.flows.release_flow import release
+from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.mechanisms import privsyn as steps
+from privsyn.settings import Settings
+from tests.support.releases import few
+from tests.support.specs import people
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "places")
 
@@ -70,7 +71,7 @@ def test_a_release_that_the_cap_refuses_is_refused_with_the_ledgers_figures(spec
     assert message.count("\n") == 0
     with pytest.raises(BudgetRefusedError) as refused:
         state.result()
-    assert refused.value.paragraph() == message
+    assert refused.value.paragraph(FORM) == message
     assert refused.value.exit_code == 3
 
 
@@ -85,7 +86,7 @@ def test_a_broken_contract_is_a_state_of_its_own_and_holds_no_value(
     spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = pa.table({"a": ["zanzibar"], "b": ["income"], "score": ["high"]})
-    monkeypatch.setattr(steps.select_pairs, "select", lambda *how, again: wrong)
+    monkeypatch.setattr(steps.select_pairs, "select", lambda *how, remeasure_one_ways: wrong)
     state, run = ended(spec)
     assert run.state is not None
     assert (run.state.name, run.state.type) == ("ContractFailed", "FAILED")

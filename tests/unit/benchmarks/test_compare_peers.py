@@ -14,11 +14,11 @@ from benchmarks.compare_page import REAL
 from benchmarks.compare_store import Run, Store
 from benchmarks.compare_tables import DEMOGRAPHIC, Given, demographic_score, figures, only, percentile_bins
 from benchmarks.peers import PeerError
-from data_contracts.domain import Domain
-from tasks.kernels.counting import CodeTable
-from tasks.methods.registry import METHODS
-from tasks.metrics.marginal_distance import all_cliques
-from tasks.metrics.range_queries import privsyn_queries
+from privsyn.comparison.methods import METHODS
+from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.marginal_distance import all_cliques
+from privsyn.tasks.metrics.range_queries import privsyn_queries
 
 
 def table(rows: int = 400, seed: int = 0) -> CodeTable:
@@ -91,9 +91,9 @@ def test_no_svm_without_a_hold_out() -> None:
 @pytest.mark.parametrize("method", OURS)
 def test_our_methods_get_and_give_codes_of_the_same_public_bins(method: str) -> None:
     given = made_up()
-    task = given.task(1.0, 0)
-    assert task.bins == given.train.domain
-    assert METHODS[method].run(task).table.domain == given.train.domain
+    trial = given.trial(1.0, 0)
+    assert trial.bins == given.train.domain
+    assert METHODS[method].run(trial).table.domain == given.train.domain
 
 
 def test_a_run_of_ours_is_timed_and_scored(monkeypatch: pytest.MonkeyPatch) -> None:

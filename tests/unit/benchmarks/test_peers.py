@@ -13,21 +13,21 @@ from benchmarks import peers
 from benchmarks.peers import PEERS, Peer, PeerError, echo
 from benchmarks.peers_limits import Limits
 from benchmarks.peers_worker import PEERS as CALLS
-from data_contracts.domain import Domain
-from tasks.kernels.counting import CodeTable
-from tasks.methods.base import Task
-from tasks.privacy.noise import SeededNoise
+from privsyn.comparison.method import Trial
+from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.privacy.noise import SeededNoise
 
 DOMAIN = Domain.of({"a": 3, "b": 1, "large": 300, "in two bins": 4})
 CODES = (np.array([2, 0, 1, 2]), np.zeros(4), np.array([299, 0, 255, 256]), np.array([3, 0, 1, 2]))
 
 
-def task() -> Task:
+def trial() -> Trial:
     types = (np.uint8, np.uint8, np.uint16, np.uint8)
     table = CodeTable(DOMAIN, tuple(c.astype(t) for c, t in zip(CODES, types, strict=True)))
     groups = {a: np.arange(n, dtype=np.int32) for a, n in zip(DOMAIN.attributes, DOMAIN.sizes, strict=True)}
     groups["in two bins"] = np.array([0, 0, 1, 1], np.int32)
-    return Task(table, groups, 1.0, 1e-9, 1, SeededNoise(0))
+    return Trial(table, groups, 1.0, 1e-9, 1, SeededNoise(0))
 
 
 @pytest.fixture(autouse=True)
@@ -42,9 +42,9 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_codes_of_the_public_bins_come_back_as_they_went() -> None:
-    made, used = echo().run(task())
-    assert made.table.domain == task().bins
-    expected = task().to_bins(task().rows)
+    made, used = echo().run(trial())
+    assert made.table.domain == trial().bins
+    expected = trial().to_bins(trial().rows)
     for attribute in DOMAIN.attributes:
         assert made.table.column(attribute).dtype == expected.column(attribute).dtype
         assert (made.table.column(attribute) == expected.column(attribute)).all()
@@ -54,7 +54,7 @@ def test_codes_of_the_public_bins_come_back_as_they_went() -> None:
 
 def test_a_peer_is_a_method_like_the_others() -> None:
     method = echo().method()
-    assert (method.run(task()).table.column("large") == CODES[2]).all()
+    assert (method.run(trial()).table.column("large") == CODES[2]).all()
     assert method.name == "echo"
 
 
@@ -65,21 +65,21 @@ def test_every_peer_has_its_call() -> None:
 
 def test_no_environment_and_no_package_are_both_not_installed() -> None:
     with pytest.raises(ImportError, match="make peers"):
-        PEERS["mst-smartnoise"].run(task())
+        PEERS["mst-smartnoise"].run(trial())
     with pytest.raises(ImportError, match="make peers"):
-        PEERS["mst-dpmm"].run(task())  # the interpreter is there, dpmm is not
+        PEERS["mst-dpmm"].run(trial())  # the interpreter is there, dpmm is not
 
 
 def test_a_limit_says_what_the_run_had_used() -> None:
     with pytest.raises(TimeoutError, match="CPU s"):
-        echo().run(task(), Limits(seconds=0.0, megabytes=1e6))
+        echo().run(trial(), Limits(seconds=0.0, megabytes=1e6))
     with pytest.raises(MemoryError, match="MB"):
-        echo().run(task(), Limits(seconds=1e6, megabytes=1.0))
+        echo().run(trial(), Limits(seconds=1e6, megabytes=1.0))
 
 
 def test_an_error_of_the_peer_is_told_in_its_own_words() -> None:
     with pytest.raises(PeerError, match="KeyError: 'no such peer'"):
-        replace(echo(), name="no such peer").run(task())
+        replace(echo(), name="no such peer").run(trial())
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_an_error_of_the_peer_is_told_in_its_own_words() -> None:
 )
 def test_what_is_no_table_of_codes_is_refused(codes: np.ndarray, problem: str) -> None:
     with pytest.raises(PeerError, match=problem):
-        echo()._table(codes, task().bins)
+        echo()._table(codes, trial().bins)
 
 
 def test_the_version_is_the_installed_package_s(environment: Path) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data_contracts.domain import Domain, code_dtype
-from tasks.append_attributes import append_attributes, core_marginals, split_appended
-from tasks.kernels.counting import CodeTable, count
-from tasks.marginals import Marginal
+from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.tasks.append_attributes import append_attributes, core_marginals, split_appended
+from privsyn.tasks.kernels.counting import CodeTable, count
+from privsyn.tasks.marginals import Marginal
 
 DOMAIN = Domain.of({"a": 3, "b": 4, "c": 2, "d": 5, "e": 1, "f": 300})
 

@@ -6,8 +6,8 @@ from itertools import combinations
 
 import pytest
 
-from data_contracts.domain import Domain
-from tasks.combine_cliques import cliques_from_table, cliques_to_table, combine_cliques, weigh
+from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.combine_cliques import cliques_from_table, cliques_to_table, combine_cliques, weigh
 
 DOMAIN = Domain(tuple("abcdefg"), (4, 5, 3, 2, 6, 10, 100))
 

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from data_contracts.domain import Domain
-from data_contracts.receipts import Query
-from data_contracts.spec import Compression
-from data_contracts.tables import code_schema
-from tasks.compress_domain import (
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import Compression
+from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.tables import code_schema
+from privsyn.tasks.compress_domain import (
     coarse_domain,
     compress_attribute,
     compress_domain,

@@ -10,17 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from data_contracts.domain import Domain
-from data_contracts.spec import Compression, Unit
-from data_contracts.tables import REPAIRS
-from tasks import decode as decode_step
-from tasks import encode as encode_step
-from tasks.codecs import plan
-from tasks.compress_domain import compress_attribute
-from tasks.encode import Repairs, bound_records, encode
-from tasks.kernels.counting import CodeTable
-from tasks.kernels.text_hash import text_hashes
-from tests.specs import make_spec, people
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import Compression
+from privsyn.data_contracts.release_spec import Unit
+from privsyn.data_contracts.tables import REPAIRS
+from privsyn.tasks import decode as decode_step
+from privsyn.tasks import encode as encode_step
+from privsyn.tasks.codecs import plan
+from privsyn.tasks.compress_domain import compress_attribute
+from privsyn.tasks.encode import Repairs, bound_records, encode
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.kernels.text_hash import text_hashes
+from tests.support.specs import make_spec, people
 
 
 def passes(table: pa.Table, batch_rows: int = 7) -> Callable[[], list[pa.RecordBatch]]:

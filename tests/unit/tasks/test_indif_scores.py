@@ -7,12 +7,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from data_contracts.domain import Domain
-from data_contracts.receipts import total_rho
-from tasks import indif_scores
-from tasks.compress_domain import AttributeRecode
-from tasks.indif_scores import MAX_ROWS, REFERENCE_SENSITIVITY, Reference, apart, indif
-from tasks.kernels.counting import CodeTable
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.receipts import total_rho
+from privsyn.tasks import indif_scores
+from privsyn.tasks.compress_domain import AttributeRecode
+from privsyn.tasks.indif_scores import MAX_ROWS, REFERENCE_SENSITIVITY, Reference, indif, l1_distance
+from privsyn.tasks.kernels.counting import CodeTable
 
 
 def test_figure_1_of_the_paper() -> None:
@@ -73,10 +73,10 @@ def test_the_reference_is_independence_by_the_noisy_one_ways() -> None:
 def test_distance_to_the_reference_by_hand() -> None:
     reference = np.array([[3.5, 0.25], [1.0, 2.0]]) * 2**16
     counts = np.array([[5, 0], [0, 2]])  # 1.5 + .25 + 1 + 0
-    assert apart(counts, reference.astype(np.int64)) == 2
+    assert l1_distance(counts, reference.astype(np.int64)) == 2
     with pytest.raises(ValueError, match="rows"):
-        apart(np.array([[MAX_ROWS + 1]]), np.zeros((1, 1), np.int64))
-    assert apart(np.array([[MAX_ROWS]]), np.zeros((1, 1), np.int64)) == MAX_ROWS
+        l1_distance(np.array([[MAX_ROWS + 1]]), np.zeros((1, 1), np.int64))
+    assert l1_distance(np.array([[MAX_ROWS]]), np.zeros((1, 1), np.int64)) == MAX_ROWS
 
 
 def test_negative_totals_and_no_rows_are_no_reference() -> None:

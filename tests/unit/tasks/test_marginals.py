@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from data_contracts.domain import Domain
-from data_contracts.tables import MARGINALS
-from tasks.marginals import Marginal, from_table, one_ways, to_table
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.tables import MARGINALS
+from privsyn.tasks.marginals import Marginal, from_table, one_ways, to_table
 
 DOMAIN = Domain.of({"a": 2, "one": 1, "b": 3})
 
@@ -46,16 +46,23 @@ def test_project_sums_the_others_out() -> None:
     assert cube.project(()).counts == cube.counts.sum()
 
 
+def test_by_code_has_a_column_for_each_code_and_a_row_for_each_cell_of_the_others() -> None:
+    cube = Marginal(("a", "b", "c"), np.arange(24.0).reshape(2, 3, 4))
+    np.testing.assert_array_equal(cube.by_code("c"), cube.counts.reshape(6, 4))
+    np.testing.assert_array_equal(cube.by_code("b"), [cube.counts[a, :, c] for a in range(2) for c in range(4)])
+    np.testing.assert_array_equal(Marginal(("a",), np.array([3.0, 4.0])).by_code("a"), [[3.0, 4.0]])
+
+
 def test_one_ways_are_found_by_attribute_and_missing_ones_named() -> None:
     assert list(one_ways(example(), DOMAIN)) == ["a", "one", "b"]
-    with pytest.raises(ValueError, match="no one-way marginal of one"):
+    with pytest.raises(ValueError, match="the one-way marginal of one is missing"):
         one_ways([m for m in example() if m.attributes != ("one",)], DOMAIN)
 
 
 def test_counts_that_do_not_fit_the_clique_are_refused() -> None:
     with pytest.raises(ValueError, match="shape"):
         Marginal(("a", "b"), np.zeros(6))
-    with pytest.raises(ValueError, match="a, b: 6 counts for 8 cells"):
+    with pytest.raises(ValueError, match="a, b: there are 6 counts for 8 cells"):
         from_table(to_table([Marginal(("a", "b"), np.zeros((2, 3)))]), Domain.of({"a": 2, "b": 4}))
 
 

@@ -7,10 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from data_contracts.domain import Domain
-from data_contracts.receipts import total_rho
-from tasks.kernels.counting import CodeTable
-from tasks.measure_marginals import exact, plan
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.receipts import total_rho
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.measure_marginals import exact, plan
 
 COARSE, FINE = Domain.of({"a": 2, "b": 3}), Domain.of({"a": 4, "b": 3})
 WEIGHTS = {("a", "b"): 0.5, ("a",): 0.3, ("b",): 0.2}

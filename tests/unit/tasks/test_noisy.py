@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data_contracts.receipts import Query
-from tasks.noisy import pooled
+from privsyn.data_contracts.receipts import Query
+from privsyn.tasks.noisy import pooled
 
 
 def test_answers_on_the_same_attributes_are_averaged_by_inverse_variance() -> None:

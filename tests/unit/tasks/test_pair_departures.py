@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from data_contracts.receipts import Query
-from data_contracts.spec import Compression
-from tasks.compress_domain import Recode, compress_domain
-from tasks.indif_scores import Reference
-from tasks.make_consistent import coarse_one_ways
-from tasks.pair_departures import (
+from privsyn.data_contracts.mechanism_options import Compression
+from privsyn.data_contracts.receipts import Query
+from privsyn.tasks.compress_domain import Recode, compress_domain
+from privsyn.tasks.indif_scores import Reference
+from privsyn.tasks.make_consistent import coarse_one_ways
+from privsyn.tasks.pair_departures import (
     CAUTION,
     IMPORTANCE,
     SILENT,

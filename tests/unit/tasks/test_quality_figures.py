@@ -9,12 +9,12 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 import pytest
 
-from data_contracts.domain import Domain, code_dtype
-from data_contracts.receipts import Query, total_rho
-from tasks import quality_figures
-from tasks.kernels.counting import CodeTable
-from tasks.metrics.range_queries import RangeQuery
-from tasks.quality_figures import Figure, exact, figures, per_row, plan
+from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.receipts import Query, total_rho
+from privsyn.tasks import quality_figures
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.range_queries import RangeQuery
+from privsyn.tasks.quality_figures import Figure, exact, figures, per_row, plan
 
 DOMAIN = Domain.of({"a": 2, "b": 3})
 ROWS = list(product(range(2), range(3)))

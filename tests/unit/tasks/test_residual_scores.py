@@ -9,10 +9,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from data_contracts.domain import Domain
-from data_contracts.receipts import total_rho
-from tasks.kernels.counting import CodeTable
-from tasks.residual_scores import MOST_ROWS, OVERSAMPLE, candidates, exact, plan, rows_so_far, seed_of
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.receipts import total_rho
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.residual_scores import MOST_ROWS, OVERSAMPLE, candidates, exact, plan, rows_so_far, seed_of
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 2, "d": 5})
 PAIRS = list(combinations("abcd", 2))

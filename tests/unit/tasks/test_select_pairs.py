@@ -7,9 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from tasks.expected_error import LEAST_GAIN, Departures
-from tasks.one_way_marginals import allocate
-from tasks.select_pairs import dense_marg, select_by_expected_error, select_pairs
+from privsyn.tasks.estimation.expected_error import LEAST_GAIN, Departures
+from privsyn.tasks.select_pairs import dense_marg, select_by_expected_error, select_pairs
 
 
 def literal_algorithm_1(phi: list[float], cells: list[int], rho: float) -> tuple[list[int], float]:
@@ -67,34 +66,13 @@ def test_pairs_above_the_public_limit_are_no_candidates() -> None:
     assert table["b"].to_pylist() == ["c"]
 
 
-def test_allocation_is_the_lagrangian_solution() -> None:
-    """Equation (1) beats every perturbation that keeps the sum: the stationary point is the minimum."""
-    from fractions import Fraction
-
-    cells = [4, 100, 2_500, 30]
-    shares = allocate(cells, Fraction(7, 10))
-    assert sum(shares) == Fraction(7, 10)
-
-    def noise(rhos: np.ndarray) -> float:
-        return float(sum(c / math.sqrt(math.pi * r) for c, r in zip(cells, rhos, strict=True)))
-
-    best = np.array([float(s) for s in shares])
-    gradients = np.array(cells) * best**-1.5  # equal at the optimum: the Lagrange multiplier
-    assert gradients == pytest.approx(np.full(4, gradients[0]), rel=1e-9)
-    rng = np.random.default_rng(0)
-    for _ in range(100):
-        step = rng.normal(size=4)
-        step -= step.mean()
-        assert noise(best) <= noise(best + 1e-3 * step * best.min())
-
-
 def test_the_price_of_many_different_queries_can_be_written_down() -> None:
     """Exact sums of hundreds of prices have tens of thousands of digits; the certificate rounds them up."""
     from fractions import Fraction
 
-    from data_contracts.domain import Domain
-    from data_contracts.receipts import rho_text, total_rho
-    from tasks.measure_marginals import plan
+    from privsyn.data_contracts.domain import Domain
+    from privsyn.data_contracts.receipts import rho_text, total_rho
+    from privsyn.tasks.measure_marginals import plan
 
     names = tuple(f"a{i}" for i in range(400))
     domain = Domain(names, tuple(range(2, 402)))
@@ -138,7 +116,7 @@ def test_by_expected_error_every_chosen_pair_gains_at_its_share() -> None:
     table = select_by_expected_error(pairs, [1.0] * 40, [10] * 40, departures, 0.05, 1, 100)
     taken = [pairs.index((row["a"], row["b"])) for row in table.to_pylist()]
     assert 0 < len(taken) < 40
-    only = departures.only(np.array(taken))
+    only = departures.subset(np.array(taken))
     before, after = only.error(np.zeros(len(taken))), only.error(0.05 * table["weight"].to_numpy())
     assert (after <= (1 - LEAST_GAIN) * before + 1e-9).all()
     assert table["error"][-1].as_py() == pytest.approx(departures.error(np.zeros(40)).sum() - (before - after).sum())

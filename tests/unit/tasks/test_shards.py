@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from data_contracts.domain import Domain
-from data_contracts.spec import Synthesis
-from tasks.kernels.counting import CodeTable, count
-from tasks.kernels.streams import systematic
-from tasks.marginals import Marginal
-from tasks.shards import Leftovers, Shard, cut, in_shards, part_rows, shards
-from tasks.synthesize import synthesize
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.tasks.kernels.counting import CodeTable, count
+from privsyn.tasks.kernels.streams import systematic
+from privsyn.tasks.marginals import Marginal
+from privsyn.tasks.shards import Leftovers, Shard, cut, in_shards, part_rows, shards
+from privsyn.tasks.synthesize import synthesize
 
 
 def sizes(rows: int, most: int) -> list[int]:

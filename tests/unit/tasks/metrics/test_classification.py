@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data_contracts.domain import Domain
-from tasks.kernels.counting import CodeTable
-from tasks.metrics.classification import Classification, classification, majority_error, most_frequent, split, svm_error
+from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.classification import (
+    Classification,
+    classification,
+    majority_error,
+    most_frequent,
+    split,
+    svm_error,
+)
 
 DOMAIN = Domain.of({"x": 4, "noise": 5, "label": 3})
 

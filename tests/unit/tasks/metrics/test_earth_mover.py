@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from data_contracts.mgd_spec import Tree
-from tasks.metrics.earth_mover import Axis, aemc, aemc_linear_program, bin_distances
-from tasks.metrics.earth_mover_network import checked_integers, scale_for, solve
-from tasks.metrics.flow_paths import moves_of_flow
-from tasks.metrics.generalization import Level, bins_of_bins, default_hierarchy, tree_hierarchy
+from privsyn.data_contracts.mgd_spec import Tree
+from privsyn.tasks.metrics.earth_mover import Axis, aemc
+from privsyn.tasks.metrics.earth_mover_network import checked_integers, scale_for, solve
+from privsyn.tasks.metrics.flow_paths import moves_of_flow
+from privsyn.tasks.metrics.generalization import Level, bins_of_bins, default_hierarchy, tree_hierarchy
+from tests.support.earth_mover_referee import aemc_linear_program, bin_distances
 
 
 def line(size: int, weight: float = 1.0) -> Axis:
@@ -209,7 +210,7 @@ def test_batches_of_components_give_the_same(monkeypatch: pytest.MonkeyPatch) ->
     p, q = rng.integers(0, 9, (2, 20, 4))
     axes = [star(20, inf), line(4)]
     together = aemc(p, q, axes, 1.0)
-    monkeypatch.setattr("tasks.metrics.earth_mover_network.BATCH_NODES", 12)
+    monkeypatch.setattr("privsyn.tasks.metrics.earth_mover_network.BATCH_NODES", 12)
     assert aemc(p, q, axes, 1.0).aemc == pytest.approx(together.aemc)
 
 

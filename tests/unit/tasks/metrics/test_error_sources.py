@@ -3,18 +3,11 @@
 import numpy as np
 import pytest
 
-from data_contracts.domain import Domain
-from tasks.compress_domain import AttributeRecode
-from tasks.kernels.counting import CodeTable
-from tasks.marginals import Marginal
-from tasks.metrics.error_sources import (
-    bin_noise,
-    clique_errors,
-    dependency,
-    expected_l1,
-    pair_errors,
-    recoded,
-)
+from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.compress_domain import AttributeRecode
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.marginals import Marginal
+from privsyn.tasks.metrics.error_sources import bin_noise, clique_errors, dependency, expected_l1, pair_errors, recoded
 
 FINE = Domain.of({"a": 3, "b": 2})
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data_contracts.domain import Domain
-from tasks.kernels.counting import CodeTable
-from tasks.metrics.features import one_hot, sample, take
+from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.features import one_hot, row_keys, sample, take
 
 DOMAIN = Domain.of({"a": 3, "b": 2, "id": 1_000})
 TABLE = CodeTable(
@@ -43,3 +43,22 @@ def test_samples_are_even_distinct_seeded_and_never_larger_than_the_table() -> N
     assert 60 * 0.7 * 0.8 < drawn.var() < 60 * 0.7 * 1.2  # binomial: 200 x 0.3 x 0.7
     with pytest.raises(ValueError, match="at least one row"):
         sample(TABLE, 0, 0)
+
+
+def test_row_keys_are_equal_for_equal_rows_and_in_row_major_order() -> None:
+    keys = row_keys([take(TABLE, np.array([1, 3])), take(TABLE, np.array([4, 999]))], ("b", "a"))
+    assert keys.tolist() == [1, 0, 1, 3]
+    assert row_keys([TABLE], ()).tolist() == [0] * 1_000
+
+
+def test_row_keys_of_more_codes_than_a_key_holds_still_tell_rows_apart() -> None:
+    """Ten columns of 2^10 codes: their product is 2^100, and rows that differ in the first or the last one differ."""
+    domain = Domain.of({f"x{i}": 1 << 10 for i in range(10)})
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 1 << 10, (10, 3)).astype(np.uint16)
+    codes[:, 1:] = codes[:, :1]
+    codes[0, 1] ^= 1
+    table = CodeTable(domain, tuple(np.ascontiguousarray(c) for c in codes))
+    first, other, same = row_keys([table], domain.attributes).tolist()
+    assert first == same != other
+    assert (first < other) == (codes[0, 0] < codes[0, 1])

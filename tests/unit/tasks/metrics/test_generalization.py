@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import shortest_path
 
-from tasks.metrics.generalization import Hierarchy, Level, bins_of_bins, default_hierarchy, tree_hierarchy
+from privsyn.tasks.metrics.generalization import Hierarchy, Level, bins_of_bins, default_hierarchy, tree_hierarchy
 
 CITIES = ("Chicago", "Gary", "Joliet", "Muncie")
 STATES = {"Illinois": ["Chicago", "Joliet"], "Indiana": ["Gary", "Muncie"]}
@@ -123,7 +123,7 @@ def test_distances_are_a_metric_in_zero_to_one(tree: Hierarchy) -> None:
     ("tree", "ordered", "message"),
     [
         (["Chicago", "Gary", "Joliet"], False, "misses the label 'Muncie'"),
-        ([*CITIES, "Rome"], False, "lists 'Rome', which is none of its labels"),
+        ([*CITIES, "Rome"], False, "lists 'Rome', which is not one of its labels"),
         (["Gary", "Chicago", "Joliet", "Muncie"], True, "from small to large"),
     ],
 )

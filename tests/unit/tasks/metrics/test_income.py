@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from data_contracts.domain import Domain
-from tasks.kernels.counting import CodeTable
-from tasks.metrics.income import Income, gini, income, pay_gap
+from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.income import Income, gini, income, pay_gap
 
 DOMAIN = Domain.of({"city": 3, "sex": 3, "wage": 5})
 WAGES = np.array([0.0, 10.0, 20.0, 40.0, math.nan])

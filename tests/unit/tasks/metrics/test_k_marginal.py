@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from data_contracts.domain import Domain, code_dtype
-from tasks.kernels.counting import CodeTable
-from tasks.metrics import k_marginal
-from tasks.metrics.k_marginal import group_k_marginal, k_marginal_score
-from tasks.metrics.marginal_distance import all_cliques, mean_l1, random_cliques
+from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics import k_marginal
+from privsyn.tasks.metrics.k_marginal import group_k_marginal, k_marginal_score
+from privsyn.tasks.metrics.marginal_distance import all_cliques, mean_l1, random_cliques
 
 DOMAIN = Domain.of({"a": 4, "place": 6, "b": 3, "year": 2, "c": 5})
 

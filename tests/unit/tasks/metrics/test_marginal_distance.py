@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from data_contracts.domain import Clique, Domain, code_dtype
-from tasks.kernels.counting import CodeTable
-from tasks.metrics import marginal_distance
-from tasks.metrics.marginal_distance import (
+from privsyn.data_contracts.domain import Clique, Domain, code_dtype
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics import marginal_distance
+from privsyn.tasks.metrics.marginal_distance import (
     all_cliques,
     density_estimation,
     l1_distances,

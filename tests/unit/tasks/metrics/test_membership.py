@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data_contracts.domain import Domain, code_dtype
-from tasks.kernels.counting import CodeTable
-from tasks.metrics.features import take
-from tasks.metrics.membership import Membership, attack, closest, membership
+from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.features import take
+from privsyn.tasks.metrics.membership import Membership, attack, closest, membership
 
 DOMAIN = Domain.of({"age": 5, "city": 3, "one": 1, "wage": 300})
 ORDERED = {"age", "one", "wage"}

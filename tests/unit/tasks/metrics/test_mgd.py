@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from data_contracts.domain import Domain
-from data_contracts.evaluation import EarthMover
-from data_contracts.evaluation_spec import EvaluationSpec
-from data_contracts.mgd_spec import MgdSpec, TargetMarginal
-from tasks.kernels.counting import CodeTable
-from tasks.metrics.mgd import MgdResult, default_marginals, mgd
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.evaluation_results import EarthMover
+from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.mgd_spec import MgdSpec, TargetMarginal
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.mgd import MgdResult, default_marginals, mgd
 
 DOMAIN = Domain.of({"age": 3, "city": 4, "happy": 2})
 LABELS = {"age": ["young", "middle", "old"], "city": ["Chicago", "Gary", "Joliet", "(null)"], "happy": ["no", "yes"]}
@@ -181,8 +181,8 @@ def test_tables_of_two_domains_are_refused() -> None:
 
 
 def test_marginals_too_large_to_solve_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.metrics.mgd.MAX_BINS", 11)
-    with pytest.raises(ValueError, match=r"age, city has 12 bins; at most 11: use coarser levels"):
+    monkeypatch.setattr("privsyn.tasks.metrics.mgd.MAX_BINS", 11)
+    with pytest.raises(ValueError, match=r"age, city has 12 bins, and may have 11. Use coarser levels"):
         score(REAL, NEAR, marginals=[{"attributes": ["age", "city"]}])
 
 
@@ -213,7 +213,7 @@ def test_target_marginals_are_checked_on_their_own(target: dict[str, Any], messa
         ({"hierarchies": {"a": {"x": ["1"], "y": {"z": ["2"]}}}}, "same depth"),
         ({"hierarchies": {"a": {"x": []}}}, "empty group"),
         ({"hierarchies": {"a": {"x": ["1"], "y": ["1"]}}}, "stands twice"),
-        ({"hierarchies": {"a": ["1"]}, "bins_of_bins": {"a": [2]}}, "give one of them"),
+        ({"hierarchies": {"a": ["1"]}, "bins_of_bins": {"a": [2]}}, "Give one of them"),
         ({"bins_of_bins": {"a": [1]}}, "2 or more"),
     ],
 )

@@ -10,9 +10,10 @@ import pytest
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import shortest_path
 
-from tasks.metrics.earth_mover import Axis, bin_distances
-from tasks.metrics.generalization import default_hierarchy, tree_hierarchy
-from tasks.metrics.neighbour_arcs import neighbour_arcs
+from privsyn.tasks.metrics.earth_mover import Axis
+from privsyn.tasks.metrics.generalization import default_hierarchy, tree_hierarchy
+from privsyn.tasks.metrics.neighbour_arcs import neighbour_arcs
+from tests.support.earth_mover_referee import bin_distances
 
 LINE = default_hierarchy("abcd", ordered=True).at(1)
 LINE_AND_NULL = default_hierarchy("abcd", ordered=True, null=3).at(1)

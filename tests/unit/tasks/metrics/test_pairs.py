@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from scipy.stats import contingency, pearsonr
 
-from data_contracts.domain import Domain, code_dtype
-from tasks.kernels.counting import CodeTable
-from tasks.metrics import pairs
-from tasks.metrics.marginal_distance import l1_distances
-from tasks.metrics.pairs import PairFigures, Values, association, correlation_difference, pair_figures
+from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics import pairs
+from privsyn.tasks.metrics.marginal_distance import l1_distances
+from privsyn.tasks.metrics.pairs import PairFigures, Values, association, correlation_difference, pair_figures
 
 DOMAIN = Domain.of({"x": 4, "kind": 3, "y": 6, "wide": 280, "place": 5, "one": 1, "same": 1})
 VALUES: Values = {

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import jensenshannon
 
-from data_contracts.domain import Domain, code_dtype
-from tasks.kernels.counting import CodeTable
-from tasks.metrics.pie_chart import denoised, jensen_shannon, pie_chart
+from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.pie_chart import denoised, jensen_shannon, pie_chart
 
 
 def pies(counts: list[list[list[int]]] | np.ndarray) -> CodeTable:

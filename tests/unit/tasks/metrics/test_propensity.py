@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data_contracts.domain import Domain
-from tasks.kernels.counting import CodeTable
-from tasks.metrics.features import sample, take
-from tasks.metrics.propensity import Propensity, propensity
+from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.features import sample, take
+from privsyn.tasks.metrics.propensity import Propensity, propensity
 
 WIDE = Domain.of({f"a{i}": 6 for i in range(8)})
 
@@ -65,7 +65,7 @@ def test_the_null_expectation_by_simulation(monkeypatch: pytest.MonkeyPatch) -> 
 
     Also where only a quarter of the rows is compared.  One ratio has an sd of about 0.22 times its mean.
     """
-    monkeypatch.setattr("tasks.metrics.propensity.SMALLEST_AUC", 10**9)
+    monkeypatch.setattr("privsyn.tasks.metrics.propensity.SMALLEST_AUC", 10**9)
     redrawn, fresh, part = [], [], []
     for seed in range(60):
         rng = np.random.default_rng([seed, 1])

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from data_contracts.domain import Domain, code_dtype
-from tasks.kernels.counting import CodeTable
-from tasks.metrics.range_queries import (
+from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.range_queries import (
     RangeQuery,
     answers,
     nist_queries,

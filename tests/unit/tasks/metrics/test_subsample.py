@@ -7,10 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from data_contracts.domain import Domain
-from tasks.kernels.counting import CodeTable
-from tasks.metrics.marginal_distance import mean_l1
-from tasks.metrics.subsample import (
+from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.marginal_distance import mean_l1
+from privsyn.tasks.metrics.subsample import (
     equivalent_share,
     equivalent_subsample,
     equivalent_subsamples,

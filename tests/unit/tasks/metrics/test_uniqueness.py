@@ -7,9 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from data_contracts.domain import Domain, code_dtype
-from tasks.kernels.counting import CodeTable
-from tasks.metrics.uniqueness import Uniqueness, row_groups, uniqueness
+from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.uniqueness import Uniqueness, row_groups, uniqueness
 
 DOMAIN = Domain.of({"a": 3, "b": 4})
 

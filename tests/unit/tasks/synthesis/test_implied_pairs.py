@@ -7,13 +7,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from data_contracts.domain import Domain
-from data_contracts.spec import Synthesis
-from tasks.kernels.counting import CodeTable, count
-from tasks.marginals import Marginal
-from tasks.shards import shards
-from tasks.synthesis.implied_pairs import MOST_CELLS, MOST_ROWS, implied, missing_pairs, times_the_rows
-from tasks.synthesize import synthesize
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.tasks.kernels.counting import CodeTable, count
+from privsyn.tasks.marginals import Marginal
+from privsyn.tasks.shards import shards
+from privsyn.tasks.synthesis.implied_pairs import MOST_CELLS, MOST_ROWS, implied, missing_pairs, times_the_rows
+from privsyn.tasks.synthesize import synthesize
 
 DOMAIN = Domain.of(dict.fromkeys("abcde", 6))
 

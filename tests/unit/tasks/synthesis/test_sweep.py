@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from data_contracts.domain import Clique, Domain, code_dtype
-from data_contracts.spec import Synthesis
-from tasks.append_attributes import append_attributes, core_marginals
-from tasks.kernels.counting import CodeTable, count
-from tasks.kernels.sweeper import _SMALLEST_BLOCK
-from tasks.kernels.updater import Target
-from tasks.marginals import Marginal
-from tasks.shards import Shard
-from tasks.synthesis.sweep import _residuals, weights
-from tasks.synthesize import components, synthesize
+from privsyn.data_contracts.domain import Clique, Domain, code_dtype
+from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.tasks.append_attributes import append_attributes, core_marginals
+from privsyn.tasks.kernels.counting import CodeTable, count
+from privsyn.tasks.kernels.sweeper import SMALLEST_BLOCK
+from privsyn.tasks.kernels.updater import Target
+from privsyn.tasks.marginals import Marginal
+from privsyn.tasks.synthesis.sweep import weights
+from privsyn.tasks.synthesize import components, synthesize
 
 SWEEP = Synthesis(method="sweep")
-CAREFUL = Synthesis(method="sweep", kappa=0.1)
 DOMAIN = Domain.of({"a": 3, "b": 4, "one": 1, "c": 2, "wide": 300, "d": 6})
 CLIQUES: list[Clique] = [
     ("a", "b"),
@@ -89,7 +86,7 @@ def test_the_rows_do_not_depend_on_the_number_of_threads() -> None:
 
 def test_nor_do_those_of_separate_components_with_cliques_noise_and_appended_attributes() -> None:
     """Several blocks a sweep in both components, and an attribute drawn afterwards."""
-    rows = 4 * _SMALLEST_BLOCK
+    rows = 4 * SMALLEST_BLOCK
     true, rng = true_table(rows), np.random.default_rng(6)
     more = {"x": 5, "y": 4, "z": 3, "leaf": 7}
     base = rng.integers(0, 60, rows)
@@ -132,41 +129,12 @@ def test_weights_by_hand() -> None:
     assert weights([target((0, 1), 5e-324), target((1, 2), 1.0)]) == [64, 2]
 
 
-def test_what_noise_explains_is_not_chased() -> None:
-    """With an enormous sigma, pairs are independent and the one-ways stay; with none they are followed."""
+def test_a_marginal_is_followed_whatever_its_noise() -> None:
+    """Noise decides how marginals weigh against each other; a single one is met as it is."""
     true = true_table()
-    for sigma, followed in ((0.0, True), (1e6, False)):
-        made = synthesize(marginals_of(true, [("a", "b")], sigma), DOMAIN, CAREFUL, true.rows)
-        assert (wrong_rows(made, true, ("a", "b")) < 20) == followed
-        assert wrong_rows(made, true, ("a",)) <= 1
-        assert wrong_rows(made, true, ("b",)) <= 30
-    independent = np.outer(count(true, ("a",)), count(true, ("b",))) / true.rows
-    np.testing.assert_allclose(count(made, ("a", "b")), independent, atol=5)
-
-
-def test_kappa_zero_follows_the_noise() -> None:
-    true = true_table()
-    settings = Synthesis(method="sweep", kappa=0.0)
-    made = synthesize(marginals_of(true, [("a", "b")], 1e6), DOMAIN, settings, true.rows)
-    assert wrong_rows(made, true, ("a", "b")) < 20
-
-
-def test_kappa_takes_off_residuals_that_noise_explains() -> None:
-    """A triple that differs from the rows by its noise alone is left where it is at kappa 1, and followed at 0."""
-    true, rng = true_table(), np.random.default_rng(7)
-    here = count(true, ("a", "b", "d")).astype(float).ravel()
-    targets = [Target((0,), (3,), count(true, ("a",)).astype(float)), Target((0, 1, 2), (3, 4, 6), here, 20.0)]
-    noisy = replace(targets[1], wanted=here + rng.choice([-20.0, 20.0], here.size))
-    columns = [true.column(a) for a in ("a", "b", "d")]
-    moved = {
-        kappa: np.abs(
-            _residuals(columns, (3, 4, 6), [targets[0], noisy], Synthesis(method="sweep", kappa=kappa), 0, 1, Shard(0))
-        ).sum()
-        for kappa in (0.0, 0.5, 1.0)
-    }
-    assert moved[0.0] > 15 * here.size
-    assert moved[0.5] == pytest.approx(moved[0.0] / 2, rel=0.05)
-    assert moved[1.0] <= here.size  # rounding
+    for sigma in (0.0, 1e6):
+        made = synthesize(marginals_of(true, [("a", "b")], sigma), DOMAIN, SWEEP, true.rows)
+        assert wrong_rows(made, true, ("a", "b")) < 20
 
 
 def test_less_noisy_marginals_win_where_two_disagree() -> None:
@@ -176,7 +144,7 @@ def test_less_noisy_marginals_win_where_two_disagree() -> None:
     ones = [Marginal((x,), np.array([500.0, 500])) for x in "abc"]
     for first, second, expected in ((1.0, 100.0, good), (100.0, 1.0, bad)):
         larger = [Marginal(("a", "b"), good, first), Marginal(("a", "b"), bad, second)]
-        made = synthesize([*ones, *larger], domain, Synthesis(method="sweep", kappa=0.0), 1_000)
+        made = synthesize([*ones, *larger], domain, SWEEP, 1_000)
         assert np.abs(count(made, ("a", "b")) - expected).max() < 60
 
 

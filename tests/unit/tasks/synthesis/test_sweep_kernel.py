@@ -8,9 +8,9 @@ from math import prod
 import numpy as np
 import pytest
 
-from tasks.kernels import streams
-from tasks.kernels.sweep import share_residuals, sweep_block
-from tasks.kernels.sweeper import Sweeper, layout_of
+from privsyn.tasks.kernels import streams
+from privsyn.tasks.kernels.sweep_moves import share_residuals, sweep_block
+from privsyn.tasks.kernels.sweeper import Sweeper, layout_of
 
 MASK = (1 << 64) - 1
 
@@ -78,7 +78,7 @@ def referee(
         for i in looked:
             if surplus(a, i) >= -(cost // 4):
                 continue
-            word = streams._mix((start + (a * rows + i) * int(streams.GAMMA)) & MASK)
+            word = int(streams.mix(np.uint64((start + (a * rows + i) * int(streams.GAMMA)) & MASK)))
             old, before, gains = int(codes[a, i]), squares(), []
             for v in range(sizes[a]):
                 codes[a, i] = v

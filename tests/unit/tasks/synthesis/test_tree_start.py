@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from data_contracts.domain import Domain
-from tasks.kernels.counting import CodeTable, count
-from tasks.marginals import Marginal
-from tasks.synthesis.tree_start import drawing_order, mutual_information, tree_start
+from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.kernels.counting import CodeTable, count
+from privsyn.tasks.marginals import Marginal
+from privsyn.tasks.synthesis.tree_start import drawing_order, mutual_information, tree_start
 
 
 def with_one_ways(domain: Domain, larger: list[Marginal]) -> list[Marginal]:

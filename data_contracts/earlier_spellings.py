@@ -1,0 +1,96 @@
+"""Spellings of a release spec that earlier versions took: read as today's, or refused in words where they are gone.
+
+The options of a mechanism stood at the top of a spec before there were several mechanisms; they still may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from privsyn.data_contracts.field_error import FieldError
+
+SECTIONS = ("split", "compression", "selection", "consistency", "synthesis")
+"""Options of the mechanism that may stand at the top of a spec."""
+
+EARLIER_SECTIONS = (*SECTIONS, "adaptive")
+"""Everything that may stand at the top of a spec besides its fields."""
+
+RENAMED = {
+    ("split", "again"): "remeasure_one_ways",
+    ("selection", "choice"): "criterion",
+    ("consistency", "firm"): "one_way_weight",
+}
+"""(section, earlier name) -> today's name."""
+
+ROUNDS = {"rounds": "rounds", "share": "rounds_share", "scores": "scores_share", "triples": "triples"}
+"""Fields of the earlier section ``adaptive`` -> options of the mechanism of that name."""
+
+
+def current_spelling(content: Mapping[str, Any]) -> dict[str, Any]:
+    """``content`` with today's names, every option under ``mechanism``; FieldError where something is said twice."""
+    current = dict(content)
+    given = current.pop("mechanism", {})
+    if isinstance(given, str):
+        given = {"name": given}
+    if not isinstance(given, Mapping):
+        return {**current, "mechanism": given}
+    options = {name: _renamed(name, value) for name, value in given.items()}
+    for section in SECTIONS:
+        if section in current:
+            options[section] = _joined(section, _renamed(section, current.pop(section)), options.get(section, {}))
+    if "adaptive" in current:
+        options = _joined("adaptive", _rounds(current.pop("adaptive")), options)
+    return {**current, "mechanism": {"name": "privsyn", **options}}
+
+
+def _joined(section: str, outside: Any, inside: Any) -> Any:
+    """What stands at the top of a spec and in its ``mechanism``; FieldError where both give a field another value."""
+    if not isinstance(outside, Mapping) or not isinstance(inside, Mapping):
+        return inside if isinstance(outside, Mapping) else outside  # whichever the model refuses
+    for name in outside:
+        if name in inside and inside[name] != outside[name]:
+            place = (section, name) if section in SECTIONS else (section,)
+            raise FieldError("stands in the spec and in its `mechanism`", "Leave out one of them", place)
+    return {**outside, **inside}
+
+
+def as_written(place: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
+    """The places of a spec's file that may have given the value at ``place`` of the model, today's spelling first."""
+    places = [place]
+    if len(place) > 1 and place[0] == "mechanism":
+        inner = place[1:]
+        old = {(section, new): earlier for (section, earlier), new in RENAMED.items()}
+        earlier = old.get((str(inner[0]), str(inner[1]))) if len(inner) > 1 else None
+        if earlier is not None:
+            places += [("mechanism", inner[0], earlier, *inner[2:]), (inner[0], earlier, *inner[2:])]
+        places.append(inner)
+        rounds = {new: name for name, new in ROUNDS.items()}
+        if inner[0] in rounds:
+            places.append(("adaptive", rounds[str(inner[0])], *inner[1:]))
+    return places
+
+
+def _rounds(section: Any) -> dict[str, Any]:
+    """The options that the earlier section ``adaptive`` stands for; none where it asks for no further round."""
+    if not isinstance(section, Mapping):
+        raise FieldError("must be a mapping", "Write `mechanism: {name: adaptive, rounds: 1}`", ("adaptive",))
+    unknown = [name for name in section if name not in ROUNDS]
+    if unknown:
+        place = ("adaptive", str(unknown[0]))
+        raise FieldError("is not a field of `adaptive`", f"Its fields are {', '.join(ROUNDS)}", place)
+    if not section.get("rounds", 0):
+        return {}
+    return {"name": "adaptive", **{ROUNDS[name]: value for name, value in section.items()}}
+
+
+def _renamed(section: str, value: Any) -> Any:
+    """A section with today's names of its fields, without those that are gone."""
+    if not isinstance(value, Mapping):
+        return value
+    current = {RENAMED.get((section, name), name): given for name, given in value.items()}
+    if section == "synthesis" and "kappa" in current and not current.pop("kappa"):
+        return current
+    if section == "synthesis" and "kappa" in value:
+        raise FieldError("is gone since 0.3.0: it made no release better", "Leave it out", ("synthesis", "kappa"))
+    return current

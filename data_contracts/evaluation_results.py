@@ -1,0 +1,159 @@
+"""The evaluation: every figure of the private report, as one frozen model that is also its JSON file.
+
+Everything in it is a function of the private table: an ``Evaluation`` is written to the private zone only. Shares are
+of a table's rows, 0..1.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.result_model import PrivateResult
+
+
+class Metric(PrivateResult):
+    """One figure of one table.
+
+    ``value`` is None where it cannot be computed; ``note`` then says why.  ``high`` is None for a metric without an
+    upper bound.  ``references`` are values to compare with (Majority, NonPriv, a random guess ...).  ``subsample``: as
+    good as a random sample of this share of the real rows (0..1), None where that reading is not computed.
+    """
+
+    name: str
+    title: str
+    group: Literal["marginals", "queries", "models", "structure", "attacks"]
+    value: float | None
+    unit: str
+    low: float
+    high: float | None
+    better: Literal["lower", "higher"]
+    source: str
+    meaning: str
+    headline: bool = False
+    references: dict[str, float] = Field(default={})
+    subsample: float | None = None
+    note: str = ""
+
+
+class TableScores(PrivateResult):
+    """All metrics of one table; the first of an evaluation is the release itself."""
+
+    table: str
+    rows: int
+    metrics: tuple[Metric, ...]
+
+
+class OneWay(PrivateResult):
+    """One column: shares of every public bin, and the sd of the noise that the budget implies for each share.
+
+    ``noise_sd`` is None where nothing is known of the noise.  ``l1`` is in 0..2.  ``noise_l1``, the L1 error that noise
+    alone would be expected to make, is at least 0 and has no upper bound: noisy counts are neither kept above 0 nor
+    made to add up.
+    """
+
+    column: str
+    ordered: bool
+    labels: tuple[str, ...]
+    real: tuple[float, ...]
+    synthetic: tuple[float, ...]
+    noise_sd: tuple[float, ...] | None
+    l1: float
+    noise_l1: float | None
+
+
+class Pair(PrivateResult):
+    """One pair of columns.
+
+    ``l1``: synthetic against real, 0..2.  ``consistent_l1``: the noisy consistent marginal against real, None where
+    the pair is in no measured marginal.  ``cause``: the larger part of the error: noise, synthesis, or that the pair
+    was not selected.  Associations are in 0..1 (nominal) or -1..1 (both ordered), None where undefined.
+    """
+
+    a: str
+    b: str
+    cells: int
+    l1: float
+    measured: bool
+    consistent_l1: float | None
+    cause: Literal["noise", "synthesis", "not selected"]
+    association_real: float | None
+    association_synthetic: float | None
+
+
+class SizeError(PrivateResult):
+    """Mean L1 error of the marginals of ``ways`` attributes with ``cells_from`` <= cells <= ``cells_to``."""
+
+    ways: int
+    cells_from: int
+    cells_to: int
+    marginals: int
+    mean_l1: float
+
+
+class StageError(PrivateResult):
+    """Mean L1 error to the real marginals after one stage, over ``marginals`` marginals.
+
+    Over the measured marginals: as measured (noise), after consistency, after synthesis.  Over the pairs in no
+    measured marginal: after synthesis, and what independence of the real one-ways would give.  0..2, but "measured"
+    has no upper bound (noise).
+    """
+
+    stage: Literal["measured", "consistent", "synthetic", "not selected", "not selected, if independent"]
+    marginals: int
+    mean_l1: float
+
+
+class BinCost(PrivateResult):
+    """One bin of a target marginal: its labels, its part of the AEMC (absolute), and its two counts' shares."""
+
+    labels: tuple[str, ...]
+    cost: float
+    real: float
+    synthetic: float
+
+
+class EarthMover(PrivateResult):
+    """One target marginal of MGD: AEMC, its weight, and the drill-down, worst first (paper, section 4.4)."""
+
+    attributes: tuple[str, ...]
+    aemc: float
+    weight: float
+    tolerance: float
+    by_attribute: dict[str, float]
+    added_or_removed: float
+    worst_bins: tuple[BinCost, ...]
+
+
+class Evaluation(PrivateResult):
+    """One evaluation of a release against the real table.  Private."""
+
+    schema_version: Literal[1] = 1
+    private: Literal[True] = True
+    run: str
+    dataset: str
+    epsilon: float
+    delta: float
+    unit_of_protection: str
+    rows_real: int
+    rows_holdout: int | None
+    settings: EvaluationSpec
+    scores: tuple[TableScores, ...]
+    one_ways: tuple[OneWay, ...]
+    pairs: tuple[Pair, ...]
+    sizes: tuple[SizeError, ...]
+    stages: tuple[StageError, ...]
+    earth_mover: tuple[EarthMover, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns, in table order."""
+        return tuple(o.column for o in self.one_ways)
+
+    @property
+    def release(self) -> TableScores:
+        """The scores of the release itself."""
+        return self.scores[0]

@@ -1,0 +1,312 @@
+"""The options of every mechanism: what the field ``mechanism`` of a release spec may say.
+
+Each class is one mechanism; ``name`` tells them apart.  Where a default differs from the paper's value, the field's
+description says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+
+from privsyn.data_contracts.columns import FrozenModel
+from privsyn.data_contracts.field_error import FieldError
+
+SHARD_ROWS = 2_000_000
+"""Rows of a shard of the synthetic table at most, unless the spec says otherwise; figures: docs/operations.md."""
+
+MOST_ROUNDS = 9
+"""Further rounds at most."""
+
+LEAST_SHARE = 0.01
+"""Smallest part that anything may be split into here: less would draw noise that no integer holds, after paying."""
+
+
+class Split(FrozenModel):
+    """How rho is split over the three looks at the data; exact decimals that sum to 1."""
+
+    one_way: float = Field(default=0.25, gt=0, lt=1, description="Share of all one-way marginals.")
+    selection: float = Field(
+        default=0.02, gt=0, lt=1, description="Share of the InDif scores, which say how strongly columns are related."
+    )
+    measurement: float = Field(default=0.73, gt=0, lt=1, description="Share of the chosen marginals.")
+    one_ways: Literal["cells", "equal"] = Field(
+        default="cells",
+        description="How the one-ways share theirs: `cells`: in proportion to cells^(2/3), as the chosen marginals do; "
+        "`equal`: the paper's.",
+    )
+    remeasure_one_ways: bool = Field(
+        default=True,
+        description="Whether the one-ways compete with the pairs for the third stage's budget: few rows or a small "
+        "epsilon leave little to be known of pairs. With `criterion: expected_error` only; where no pair is chosen "
+        "they have all of it anyway. Not in the paper.",
+    )
+
+    @model_validator(mode="after")
+    def _sums_to_one(self) -> Split:
+        if sum(self.exact()) != 1:
+            raise FieldError(f"the three shares must sum to exactly 1; they sum to {float(sum(self.exact()))}")
+        return self
+
+    def exact(self) -> tuple[Fraction, Fraction, Fraction]:
+        """The three shares as the decimals that were written, exactly."""
+        one_way, selection, measurement = (Fraction(repr(v)) for v in (self.one_way, self.selection, self.measurement))
+        return one_way, selection, measurement
+
+
+class Compression(FrozenModel):
+    """Filter and combine low-count values, decided from the noisy one-ways (paper, section 5.3)."""
+
+    enabled: bool = Field(default=True, description="Whether low-count values are filtered and combined.")
+    sigmas: float = Field(
+        default=3.0,
+        ge=0,
+        le=100,
+        description="A value is kept when its noisy count is at least this many standard deviations of its noise "
+        "(paper: 3).",
+    )
+    filter: bool = Field(
+        default=False,
+        description="Whether low-count values that are few even together are dropped (the paper) rather than combined.",
+    )
+    neighbours: bool = Field(
+        default=True,
+        description="Whether low-count bins of numbers and moments are combined with their neighbours rather than all "
+        "with each other (the paper).",
+    )
+
+
+class Selection(FrozenModel):
+    """Which marginals are measured (paper, Algorithms 1 and 2)."""
+
+    scores: Literal["one_ways", "indif"] = Field(
+        default="one_ways",
+        description="How far from independence a pair is: `one_ways`: against the noisy one-ways, sensitivity 1; "
+        "`indif`: the paper's, against the exact ones, sensitivity 4, so sixteen times the budget for the same noise.",
+    )
+    criterion: Literal["expected_error", "dense_marg"] = Field(
+        default="expected_error",
+        description="How pairs are chosen: `expected_error` makes the error least that is expected after consistency "
+        "and shrinking, and shares the budget by it; `dense_marg` is the paper's greedy choice by raw noise "
+        "(Algorithm 1).",
+    )
+    combine_cliques: bool = Field(
+        default=False, description="Merge selected pairs into cliques (Algorithm 2; the paper does)."
+    )
+    gamma: int = Field(
+        default=5_000, ge=1, le=10**7, description="Largest number of cells of a combined clique (paper: 5,000)."
+    )
+    max_cells: int = Field(
+        default=2_000_000,
+        ge=4,
+        le=10**8,
+        description="Pairs with more cells than this are never candidates and get no score: a public limit on memory, "
+        "not in the paper.",
+    )
+
+
+class Consistency(FrozenModel):
+    """Post-processing of the noisy marginals (paper, section 4.3)."""
+
+    rounds: int = Field(
+        default=10, ge=1, le=1_000, description="Rounds of averaging and projection; 10 is always enough."
+    )
+    one_way_weight: float = Field(
+        default=10.0,
+        ge=1,
+        le=1e6,
+        description="How many times their weight the one-ways get while marginals are projected, after rounds that "
+        "only average. The paper does neither (1); then noise cut at 0 adds up in the one-ways' small counts.",
+    )
+    shrink: bool = Field(
+        default=True,
+        description="Whether a pair is drawn to what its one-ways say of independence, by what its noise explains of "
+        "the difference (empirical Bayes, cell by cell and around a low-rank part); not in the paper.",
+    )
+
+
+class Rows(FrozenModel):
+    """How many synthetic rows are made, from which seed."""
+
+    rows: Literal["auto"] | int = Field(
+        default="auto",
+        description="Rows to make: `auto` (the consistent noisy total, never the exact count), or a number.",
+    )
+    seed: int = Field(
+        default=0, ge=0, lt=2**63, description="Seed of the post-processing. It never reaches release noise."
+    )
+    shard_rows: int = Field(
+        default=SHARD_ROWS,
+        ge=1,
+        le=2**31 - 1,
+        description="More rows than this are made in shards of at most so many each, and written as a folder of parts, "
+        "so that memory does not depend on their number; smaller shards take less memory and fit the marginals less.",
+    )
+
+    @field_validator("rows")
+    @classmethod
+    def _rows(cls, value: str | int) -> str | int:
+        if isinstance(value, int) and not 0 <= value < 2**31:
+            raise FieldError("`rows` must be `auto` or a whole number from 0 to 2,147,483,647")
+        return value
+
+
+class Synthesis(Rows):
+    """How rows are made from the marginals, and how many."""
+
+    method: Literal["gum", "sweep"] = Field(
+        default="sweep",
+        description="`sweep` starts along a tree and moves one value at a time towards all marginals at once; `gum` is "
+        "the paper's Gradually Update Method (section 5), less accurate on the public tables tried.",
+    )
+    sweeps: int = Field(default=8, ge=0, le=1_000, description="`sweep`: sweeps at most.")
+    oversample: int = Field(
+        default=4,
+        ge=1,
+        le=100,
+        description="`sweep`: pairs that were not measured follow rows made for so many times the table first, so that "
+        "they differ less by chance; large tables are made without. 1: none.",
+    )
+    iterations: int = Field(default=50, ge=0, le=10_000, description="`gum`: iterations at most.")
+    alpha: float = Field(default=1.0, gt=0, le=10, description="`gum`: initial update rate alpha_0.")
+    decay: Literal["step", "exponential", "linear", "square_root"] = Field(
+        default="step", description="`gum`: how alpha falls with the iterations (paper: step)."
+    )
+    decay_rate: float = Field(
+        default=0.84, gt=0, le=10, description="`gum`: k of the decay: the factor of `step`, the rate of the others."
+    )
+    decay_every: int = Field(default=20, ge=1, description="`gum`: s of step decay, iterations between two factors.")
+    duplicate_share: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="`gum`: share of growing records made by copying a whole record; the rest replaces the marginal's "
+        "attributes only. The paper mixes both in equal parts; a tenth did best over two public tables.",
+    )
+
+
+class Mechanism(FrozenModel):
+    """What the options of every mechanism have."""
+
+    name: str
+    synthesis: Rows = Field(default=Rows(), description="How many synthetic rows are made.")
+
+    @model_serializer(mode="wrap")
+    def _named(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The name stands first, and stands there even where defaults are left out: it tells the options apart."""
+        return {"name": self.name, **serialize(self)}
+
+
+class PrivSyn(Mechanism):
+    """PrivSyn: one-ways, scores of all pairs, the chosen marginals (paper, Algorithm 3)."""
+
+    name: Literal["privsyn"] = Field(default="privsyn", description="PrivSyn, in the paper's steps.")
+    split: Split = Field(
+        default=Split(), description="How rho is split over the three looks at the data; the shares sum to 1."
+    )
+    compression: Compression = Field(default=Compression(), description="Low-count values: filtered, combined or kept.")
+    selection: Selection = Field(
+        default=Selection(), description="Which pairs of columns, or cliques of them, are measured."
+    )
+    consistency: Consistency = Field(default=Consistency(), description="Bringing the noisy marginals into agreement.")
+    synthesis: Synthesis = Field(default=Synthesis(), description="Making the synthetic rows.")
+
+
+class RoundShares(NamedTuple):
+    """The third stage's budget: of its first measurement, and of the scores and the measurement of each further round.
+
+    ``first`` + rounds x (``scores`` + ``measurement``) is the whole.
+    """
+
+    first: Fraction
+    scores: Fraction
+    measurement: Fraction
+
+
+class Adaptive(PrivSyn):
+    """PrivSyn with further rounds: make rows from what is known, ask privately where they are worst, measure there."""
+
+    name: Literal["adaptive"] = Field(  # type: ignore[assignment]
+        default="adaptive", description="PrivSyn with further rounds of measuring."
+    )
+    rounds: int = Field(
+        default=1,
+        ge=1,
+        le=MOST_ROUNDS,
+        description="Rounds after the first measurement. On the public tables tried they cost about what they gain "
+        "(docs/algorithm.md). Not in the paper.",
+    )
+    rounds_share: float = Field(
+        default=0.5,
+        ge=LEAST_SHARE,
+        le=1 - LEAST_SHARE,
+        description="Share of the third stage's budget that is kept for the further rounds, in equal parts.",
+    )
+    scores_share: float = Field(
+        default=0.1,
+        ge=LEAST_SHARE,
+        le=1 - LEAST_SHARE,
+        description="Share of a round's budget that asking where the rows are worst costs.",
+    )
+    triples: bool = Field(
+        default=False,
+        description="Whether marginals of three columns are candidates, too: as many as there are pairs, those whose "
+        "pairs are related most, of at most `selection.gamma` cells.",
+    )
+
+    def exact_rounds(self) -> RoundShares:
+        """The parts of the third stage's share of the budget, from the decimals that were written, exactly."""
+        measurement = self.split.exact()[2]
+        share, scores = Fraction(repr(self.rounds_share)), Fraction(repr(self.scores_share))
+        each = measurement * share / self.rounds
+        return RoundShares(measurement * (1 - share), each * scores, each * (1 - scores))
+
+
+class Independent(Mechanism):
+    """Every column on its own: the one-ways have the whole budget, and no relation between columns is kept."""
+
+    name: Literal["independent"] = Field(default="independent", description="Every column on its own.")
+    compression: Compression = Field(default=Compression(), description="Low-count values: filtered, combined or kept.")
+
+
+AnyMechanism = Annotated[PrivSyn | Adaptive | Independent, Field(discriminator="name")]
+"""The options of one mechanism; ``name`` says of which."""
+
+PAPER: dict[str, Any] = {
+    "split": {"one_way": 0.1, "selection": 0.1, "measurement": 0.8, "one_ways": "equal", "remeasure_one_ways": False},
+    "compression": {"filter": True, "neighbours": False},
+    "selection": {"scores": "indif", "criterion": "dense_marg", "combine_cliques": True},
+    "consistency": {"one_way_weight": 1.0, "shrink": False},
+    "synthesis": {"method": "gum", "duplicate_share": 0.5},
+}
+"""The paper's values of the options of ``privsyn``, where they are not the defaults."""
+
+PAPER_ACCOUNTANT: Literal["paper"] = "paper"
+"""The accountant of ``preset: paper``: Theorem 2."""
+
+PRESET_MECHANISMS = ("privsyn", "adaptive")
+"""The mechanisms whose options a preset fills in."""
+
+
+def filled(content: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
+    """``content`` with the values of ``preset`` that it does not give."""
+    whole = dict(content)
+    for name, value in preset.items():
+        if isinstance(value, Mapping) and isinstance(whole.get(name), Mapping):
+            whole[name] = filled(whole[name], value)
+        else:
+            whole.setdefault(name, dict(value) if isinstance(value, Mapping) else value)
+    return whole
+
+
+def as_in_the_paper(options: Mechanism) -> PrivSyn:
+    """The paper's options; rows, seed and public limits on sizes stay those of ``options``."""
+    values = filled({}, PAPER)
+    if isinstance(options, PrivSyn):
+        values["selection"]["max_cells"] = options.selection.max_cells
+        values["consistency"]["rounds"] = options.consistency.rounds
+    values["synthesis"] |= {name: getattr(options.synthesis, name) for name in Rows.model_fields}
+    return PrivSyn.model_validate(values)

@@ -1,0 +1,217 @@
+"""The release spec: one frozen model that is the YAML file, the CLI's request and the flow's parameter.
+
+Where a default differs from the paper's value, the field's description says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
+from pydantic_core import CoreSchema
+
+from privsyn.data_contracts.columns import Column, DropColumn, FrozenModel
+from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, current_spelling
+from privsyn.data_contracts.engine_choice import EngineChoice
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.form import Schema, leave_to_preset, one_object
+from privsyn.data_contracts.mechanism_options import (
+    PAPER,
+    PAPER_ACCOUNTANT,
+    PRESET_MECHANISMS,
+    AnyMechanism,
+    PrivSyn,
+    filled,
+)
+from privsyn.data_contracts.publication import About, Format, checked_formats
+
+MAX_COLUMNS = 5_000
+
+DATASET = r"^[a-z0-9][a-z0-9_-]{0,47}$"
+"""What the ledger may call a data set."""
+
+
+class Unit(FrozenModel):
+    """The unit of protection: how many records one person can have.  Mandatory, no default."""
+
+    records_per_person: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000,
+        description="Public bound on the records one person has in the table; every sensitivity is multiplied by it.",
+    )
+    person_id: str | None = Field(
+        default=None, description="Column that identifies the person; rows without it are left out of the release."
+    )
+    max_records: int | None = Field(
+        default=None, ge=1, le=10_000, description="At most this many records a person are kept, before anything else."
+    )
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Unit:
+        if (self.records_per_person is None) == (self.person_id is None):
+            raise FieldError(
+                "give either `records_per_person: K` (a public bound) or `person_id: COLUMN` with `max_records: K`"
+            )
+        if (self.person_id is None) != (self.max_records is None):
+            raise FieldError("`person_id` and `max_records` go together")
+        return self
+
+    @property
+    def records(self) -> int:
+        """k: the most records that adding or removing one person changes."""
+        k = self.records_per_person if self.person_id is None else self.max_records
+        assert k is not None  # noqa: S101 - narrowed by the validator
+        return k
+
+    def describe(self) -> str:
+        """One phrase for certificates and release notes."""
+        many = "one record" if self.records == 1 else f"at most {self.records} records"
+        how = "declared in the spec" if self.person_id is None else f"enforced by the column {self.person_id!r}"
+        return f"one person with {many} ({how})"
+
+
+class Guarantee(FrozenModel):
+    """An (epsilon, delta) differential-privacy promise for adding or removing one person."""
+
+    epsilon: float = Field(gt=0, le=1e6, description="Privacy loss bound; above 10 it protects little.")
+    delta: float = Field(
+        gt=0,
+        lt=1,
+        description="Failure probability, far below one over the number of people: 0.000000001, say (a form's "
+        "number fields take no 1e-9).",
+    )
+
+
+def _leave_options(options: Schema, preset: Mapping[str, Any], resolve: Callable[[Schema], Schema]) -> None:
+    """Show a mechanism's options empty, in place, those in its sections likewise; ``preset``: the paper's values."""
+    for name, field in options.items():
+        if "$ref" in field:
+            field.pop("default", None)
+            _leave_options(resolve(field)["properties"], preset.get(name, {}), resolve)
+        elif "default" in field and name != "name":  # mechanisms share sections: each is said once
+            default = field["default"]
+            leave_to_preset(field, default, "paper", preset.get(name, default))
+
+
+class ReleaseSpec(FrozenModel):
+    """Everything a release depends on, except the private table itself."""
+
+    dataset: str = Field(
+        pattern=DATASET,
+        description="The ledger's name for the private data set: small letters, digits, - and _, at most 48.",
+    )
+    data: str = Field(
+        default="",
+        description="CSV or Parquet: a file, or a folder of files with the same columns. Empty: the table is handed "
+        "over in memory.",
+    )
+    unit: Unit = Field(
+        description="The unit of protection: one person, with how many records? Either `records_per_person`, or "
+        "`person_id` with `max_records`."
+    )
+    privacy: Guarantee = Field(description="What this release may cost: its (epsilon, delta)-differential privacy.")
+    budget: Guarantee = Field(description="The data set's lifetime cap: set once, kept by the ledger.")
+    columns: dict[str, Column] = Field(
+        description="Every column of the table, with its domain from a public source, never read off the data. Kinds: "
+        "`integer`, `number`, `datetime`, `categorical`, `boolean`, `drop`. As JSON, which `privsyn spec json SPEC` "
+        'makes of a YAML spec: `{"age": {"kind": "integer", "min": 18, "max": 89}, "region": {"kind": "categorical", '
+        '"values": ["north", "south"]}, "caseid": {"kind": "drop"}}`'
+    )
+    null_values: tuple[str, ...] = Field(default=("",), description="CSV only: texts that mean null.")
+    preset: Literal["default", "paper"] = Field(
+        default="default",
+        description="Where the fields below that the spec does not give come from: this project's defaults, or the "
+        "paper's method and settings. Either way they are constants.",
+    )
+    accountant: Literal["gaussian", "tight", "paper"] = Field(
+        default="gaussian",
+        description="How (epsilon, delta) becomes rho, and rho noise: `gaussian` is the exact curve of Gaussian noise, "
+        "proved for the discrete kind with 3 counts^2 more variance (most budget for the same promise); `tight` the "
+        "optimal zCDP conversion; `paper` is rho + 2 sqrt(rho ln(1/delta)) = epsilon. The first release's choice of "
+        "`gaussian` or not also counts the data set's lifetime cap, and other noise cannot be added to a cap of "
+        "`gaussian`.",
+    )
+    mechanism: AnyMechanism = Field(
+        default=PrivSyn(),
+        description="How counts are chosen and rows made, with the options of that. `independent` has of `synthesis` "
+        "only `rows`, `seed` and `shard_rows`, and no preset fills in its options.",
+    )
+    engine: EngineChoice = Field(
+        default=EngineChoice(), description="Where private rows are counted: another engine, the same result."
+    )
+    formats: tuple[Format, ...] = Field(
+        default=("parquet",),
+        description="File formats of the synthetic table. Another choice re-runs nothing but the publishing.",
+    )
+    about: About = Field(
+        default=About(), description="What catalogues are told of the release. Re-runs nothing but the publishing."
+    )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
+        """The JSON schema; what a preset decides has no default in it (form.py)."""
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        whole = handler.resolve_ref_schema(schema)
+        whole["patternProperties"] = {f"^({'|'.join(EARLIER_SECTIONS)})$": {"type": "object"}}
+        fields = whole["properties"]
+        leave_to_preset(fields["accountant"], cls.model_fields["accountant"].default, "paper", PAPER_ACCOUNTANT)
+        for choice in fields["mechanism"]["oneOf"]:
+            _leave_options(handler.resolve_ref_schema(choice)["properties"], PAPER, handler.resolve_ref_schema)
+        one_object(fields["mechanism"], handler.resolve_ref_schema)
+        return schema
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelled(cls, content: Any) -> Any:
+        if not isinstance(content, Mapping):
+            return content
+        current = current_spelling(content)
+        if current.get("preset") != "paper":
+            return current
+        current.setdefault("accountant", PAPER_ACCOUNTANT)
+        options = current["mechanism"]
+        if isinstance(options, Mapping) and options["name"] in PRESET_MECHANISMS:
+            current["mechanism"] = filled(options, PAPER)
+        return current
+
+    @field_validator("columns")
+    @classmethod
+    def _columns(cls, columns: dict[str, Any]) -> dict[str, Any]:
+        if len(columns) > MAX_COLUMNS:
+            raise FieldError(f"at most {MAX_COLUMNS} columns")
+        if "" in columns:
+            raise FieldError("a column needs a name", "The empty name is not one")
+        if all(isinstance(c, DropColumn) for c in columns.values()):
+            raise FieldError("at least one column must not be dropped")
+        return columns
+
+    @field_validator("formats")
+    @classmethod
+    def _formats(cls, formats: tuple[Format, ...]) -> tuple[Format, ...]:
+        return checked_formats(formats)
+
+    @model_validator(mode="after")
+    def _person_id_is_a_column(self) -> ReleaseSpec:
+        pid = self.unit.person_id
+        if pid is not None and not isinstance(self.columns.get(pid), DropColumn):
+            raise FieldError(
+                f"list the column {pid!r} under `columns` as {{kind: drop}}: an identifier is never released",
+                place=("unit", "person_id"),
+            )
+        return self
+
+    @property
+    def released_columns(self) -> dict[str, Any]:
+        """The columns that are synthesized, in the spec's order."""
+        return {name: c for name, c in self.columns.items() if not isinstance(c, DropColumn)}
+
+    def with_rows(self, **values: Any) -> ReleaseSpec:
+        """The same request with other ``rows``, ``seed`` or ``shard_rows``; the values are checked by the caller."""
+        rows = self.mechanism.synthesis.model_copy(update=values)
+        return self.model_copy(update={"mechanism": self.mechanism.model_copy(update={"synthesis": rows})})
+
+    def public(self) -> dict[str, Any]:
+        """The spec as JSON without paths and machines: what a manifest may show."""
+        return self.model_dump(mode="json", exclude={"data", "engine"})

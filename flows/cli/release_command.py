@@ -1,0 +1,184 @@
+"""``privsyn release``: arguments, progress and the closing summary."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.panel import Panel
+from rich.table import Table
+
+from privsyn.flows.cli.common import (
+    Debug,
+    SpecPath,
+    command_name,
+    errors_for_people,
+    make_folder,
+    named_path,
+    people,
+    warn_of_epsilon,
+)
+from privsyn.flows.cli.vocabulary import COMMAND_LINE
+
+if TYPE_CHECKING:
+    from privsyn.data_contracts.release_spec import ReleaseSpec
+    from privsyn.publish.folder import ReleaseSummary
+    from privsyn.run.job import Job
+    from privsyn.settings import Settings
+
+
+def release_command(
+    spec: SpecPath,
+    data: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Private table instead of the spec's `data`.")
+    ] = None,
+    out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder for released/ and private/.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Epsilon instead of the spec's.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Delta instead of the spec's.")] = None,
+    seed_synthesis: Annotated[int | None, typer.Option(help="Seed of the post-processing (never of noise).")] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Draw new noise although a release exists; costs budget.")
+    ] = False,
+    engine: Annotated[
+        str | None, typer.Option(metavar="ENGINE", help="local, dask, or a Dask scheduler's address; same result.")
+    ] = None,
+    period: Annotated[
+        str | None, typer.Option(metavar="PERIOD", help="Release this period, such as 2026-11, unless it is released.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    prefect: Annotated[
+        bool, typer.Option("--prefect", help="Run as a Prefect flow, with a temporary server where none is configured.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Make a differentially private synthetic table from the private table that SPEC names.
+
+    It runs in this process, or as a Prefect flow where a server is configured (PREFECT_API_URL or a profile).
+    """
+    start = time.monotonic()
+    with errors_for_people(debug=debug):
+        from privsyn.flows.server.configured import server_is_configured
+        from privsyn.mechanisms.release_job import release_job
+        from privsyn.run.open_run import check_request
+        from privsyn.settings import Settings
+        from privsyn.spec.spec_file import load_spec, override
+
+        table, folder = named_path(data, "--data"), named_path(out, "--out")
+        if folder is not None:
+            os.environ["PRIVSYN_OUT"] = str(folder.absolute())
+        settings = Settings()  # a wrong variable is refused before anything starts
+        request = override(load_spec(spec), epsilon, delta, table, seed_synthesis, engine)
+        if folder is not None:
+            make_folder(settings)
+        warn_of_epsilon(request.privacy.epsilon)
+        job = release_job(request, period)
+        with _released_before(settings, as_json=as_json):
+            check_request(request, settings, fresh=fresh, job=job)  # what is wrong is said before anything else is
+            if prefect or server_is_configured():
+                summary = _run_flow(request, job, fresh=fresh)
+            else:
+                summary = _run_here(request, settings, job, fresh=fresh)
+        seconds = round(time.monotonic() - start, 1)
+        if as_json:
+            shown = summary.model_dump(exclude={"drawn"})
+            print(json.dumps({**shown, "seconds": seconds}))
+        _print_summary(request, summary, seconds)
+        if summary.rows == 0 and request.mechanism.synthesis.rows == "auto":
+            people.print(
+                "[yellow]Warning:[/] the release has 0 rows: the noisy total is zero, since epsilon "
+                f"{request.privacy.epsilon:g} is too small for a table of this size. What was spent stays spent.",
+                soft_wrap=True,
+            )
+
+
+@contextmanager
+def _released_before(settings: Settings, *, as_json: bool) -> Iterator[None]:
+    """Say so, and end with 0, where the period is released already; with JSON, print the earlier release's object."""
+    from privsyn.errors import PeriodReleasedError
+
+    try:
+        yield
+    except PeriodReleasedError as done:
+        from privsyn.publish.folder import summary_on_disk
+
+        summary = summary_on_disk(done.run, settings)
+        people.print(done.paragraph(COMMAND_LINE), soft_wrap=True, markup=False)
+        if summary is not None:
+            people.print(f"  {summary.released}", soft_wrap=True, markup=False)
+        if as_json:
+            shown = {"run": done.run} if summary is None else summary.model_dump(exclude={"drawn"})
+            print(json.dumps({**shown, "seconds": 0.0}))
+        raise typer.Exit(0) from None
+
+
+def _run_here(request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bool) -> ReleaseSummary:
+    """The release in this process."""
+    from privsyn.api import release_in_process
+    from privsyn.progress import progress_bars
+
+    people.print("Running in this process: no Prefect server is configured (--prefect starts one).", style="dim")
+    with progress_bars(job.steps, people) as report:
+        return release_in_process(request, settings, fresh=fresh, period=job.period, report=report)
+
+
+def _run_flow(request: ReleaseSpec, job: Job, *, fresh: bool) -> ReleaseSummary:
+    """The release as a Prefect flow."""
+    from privsyn.progress import progress_bars
+
+    people.print("Starting Prefect ...", style="dim")
+    from privsyn.flows.server.temporary_server import server_loss_in_words, temporary_server_starting
+
+    with temporary_server_starting():
+        from privsyn.flows.release_flow import release, reporting
+        from privsyn.flows.scheduled_release_flow import scheduled_release
+        from privsyn.run.contract_checks import prepare
+
+        Thread(target=prepare, name="load-checks").start()  # seconds that pass anyway
+    with server_loss_in_words(), progress_bars(job.steps, people) as report, reporting(report):
+        if job.period is not None:
+            return scheduled_release(request, period=job.period)
+        return release(request, fresh=fresh)
+
+
+def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float) -> None:
+    from privsyn.ledgers.ledger import Ledger
+    from privsyn.settings import Settings
+
+    state = Ledger(Settings().ledger).summary(request.dataset)[0]
+    drawn = ", ".join(s.replace("_", " ") for s in summary.drawn)
+    nothing = "nothing: every noisy table was there already, no noise was drawn"
+    cost = f"rho {summary.rho:.4g} at most; noise drawn for {drawn}" if drawn else nothing
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    columns = len(request.released_columns)
+    grid.add_row("Released", f"{summary.rows:,} synthetic rows, {columns} columns, run {summary.run}")
+    promise = f"({summary.epsilon:g}, {summary.delta:g})-differential privacy"
+    grid.add_row("Promise", f"{promise} for adding or removing {request.unit.describe()}")
+    grid.add_row("This run cost", cost)
+    grid.add_row("Budget", _budget_bar(state.epsilon, state.cap.epsilon, state.cap.delta))
+    grid.add_row("Files", f"{summary.released}  (give away)")
+    grid.add_row("", f"{summary.private}  (keep: private)")
+    grid.add_row("Time", f"{seconds:g} s")
+    people.print(Panel(grid, title="privsyn release", border_style="green", expand=False))
+    people.print("Look next at:", style="bold")
+    people.print(f"  {Path(summary.released) / 'README.md'}   what the release is, in plain words", soft_wrap=True)
+    table = Path(summary.released) / "synthetic.parquet"
+    people.print(f"  {table if table.exists() else table.with_suffix('')}   the table", soft_wrap=True)
+    out = Settings().out
+    where = "" if out == Settings.model_fields["out"].default else f" --out {out}"
+    people.print(f"  {command_name()} evaluate {summary.run}{where}   how good it is: a private report", soft_wrap=True)
+    people.print(f"  {command_name()} ledger show {request.dataset}   every charge so far", soft_wrap=True)
+
+
+def _budget_bar(spent: float, cap: float, delta: float, width: int = 24) -> str:
+    full = min(width, round(width * spent / cap))
+    bar = "█" * full + "░" * (width - full)
+    return f"{bar} epsilon {spent:.3g} of {cap:g} used in this data set's life (delta {delta:g})"

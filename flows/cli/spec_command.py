@@ -1,0 +1,72 @@
+"""``privsyn spec draft``, ``privsyn spec check`` and ``privsyn spec json``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privsyn.flows.cli.common import Debug, SpecPath, errors_for_people, named_path, people, write_new
+
+app = typer.Typer(no_args_is_help=True, help="Write and check release specs.")
+
+
+@app.command("draft")
+def draft_command(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet; only names and types are read.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the draft.")],
+    dictionary: Annotated[
+        Path | None, typer.Option(help="Public dictionary (Frictionless, SDV, data-set JSON).")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="The ledger's name for the data set.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Draft a spec from the data's column names and a public dictionary; unknowns become TODOs."""
+    with errors_for_people(debug=debug):
+        from privsyn.spec.draft import draft, open_todos
+
+        text = write_new(out, lambda: draft(data, dictionary, dataset, folder=out.parent), "--out")
+        people.print(f"Wrote {out}: {open_todos(text)} TODOs left.", soft_wrap=True)
+        people.print(f"Fill them from public sources, then: privsyn spec check {out}", soft_wrap=True)
+
+
+@app.command("check")
+def check_command(
+    spec: SpecPath,
+    data: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Private table: also show, privately, how well it fits.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Check a spec; with --data also how well the private table fits it. Spends nothing."""
+    with errors_for_people(debug=debug):
+        from privsyn.source.open_source import open_source
+        from privsyn.spec.spec_file import load_spec, override
+        from privsyn.spec_check import check, render
+
+        table = named_path(data, "--data")
+        request = override(load_spec(spec), data=table)
+        source = open_source(request.data, request) if table is not None else None
+        render(check(request, source), people)
+
+
+@app.command("json")
+def json_command(
+    spec: SpecPath,
+    part: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="One top-level field only, such as `columns`, for pasting.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Print a spec as a deployment's parameters: for Prefect's run form, its command line and its REST API."""
+    with errors_for_people(debug=debug):
+        from privsyn.errors import RequestError
+        from privsyn.flows.deploy import read_spec
+
+        parameters = read_spec(str(spec))
+        if part is not None and part not in parameters["spec"]:
+            there = ", ".join(parameters["spec"])
+            raise RequestError(f"the spec does not give {part!r}", f"It gives: {there}", "--part")
+        print(json.dumps(parameters if part is None else parameters["spec"][part], indent=2))

@@ -1,0 +1,52 @@
+"""The command line's vocabulary: fields are options, arguments and environment variables, actions are commands."""
+
+from __future__ import annotations
+
+from privsyn.errors import API, Vocabulary
+
+_SETTINGS = {
+    name: f"PRIVSYN_{name.removeprefix('settings.').upper()}" for name in API.fields if name.startswith("settings.")
+}
+
+COMMAND_LINE = Vocabulary(
+    fields={
+        **_SETTINGS,
+        "settings.out": "--out or PRIVSYN_OUT",
+        "release.data": "--data",
+        "release.spec": "SPEC",
+        "release.fresh": "--fresh",
+        "release.period": "--period",
+        "release.time_zone": "time_zone",
+        "evaluate.release": "RELEASE",
+        "evaluate.data": "--data",
+        "evaluate.holdout": "--holdout",
+        "evaluate.against": "--against",
+        "evaluate.settings": "--settings",
+        "evaluate.labels": "--label",
+        "evaluate.epsilon_report": "--epsilon-report",
+        "evaluate.delta": "delta",
+        "compare.methods": "--methods",
+        "compare.epsilons": "--epsilons",
+        "compare.seeds": "--seeds",
+        "compare.holdout": "--holdout",
+        "compare.labels": "--label",
+        "rerun.release": "RUN",
+        "rerun.keep": "--output",
+        "add_formats.release": "RELEASE",
+        "add_formats.formats": "--to",
+        "draft_spec.data": "DATA",
+        "draft_spec.dictionary": "--dictionary",
+        "draft_spec.dataset": "--dataset",
+        "ledger.dataset": "DATASET",
+        "backup.file": "FILE",
+        "deploy.file": "--file",
+    },
+    actions={
+        "redraw": "run with --fresh",
+        "draft_spec": "`privsyn spec draft`",
+        "list_runs": "`privsyn ledger show`",
+        "verify_ledger": "`privsyn ledger verify`",
+        "show_whole_error": "--debug shows the whole error",
+    },
+)
+"""The words of ``privsyn --help``.  What no option gives (a schedule's time zone) has its own name."""

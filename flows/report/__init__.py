@@ -1,1 +1,0 @@
-"""The private report: one self-contained HTML page from an evaluation."""

@@ -1,0 +1,89 @@
+"""Progress of long steps as Prefect progress artifacts, at no cost to the step and without a private figure.
+
+A release step counts the queries it has answered of those planned, a postprocess step its own iterations: both are
+public.  A transform step goes through private rows, so how far it is would tell how many there are: its bar goes from
+0 to 100 at the end.  That a step is long shows in its run time anyway, which the promise does not cover.
+"""
+
+from __future__ import annotations
+
+from contextvars import copy_context
+from threading import Event, Thread
+from types import TracebackType
+from typing import cast
+from uuid import UUID
+
+from prefect import get_run_logger
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.run.step import Step
+
+AFTER = 1.0
+"""Seconds until a step is long enough for a bar."""
+
+EVERY = 2.0
+"""Seconds between two movements of it."""
+
+_CLOSING = 5.0
+"""Seconds that the end of a step waits for a slow server, at most."""
+
+WHAT = {
+    Kind.RELEASE: "queries answered",
+    Kind.POSTPROCESS: "iterations done",
+    Kind.TRANSFORM: "it goes through private rows, so how far it is stays unsaid",
+}
+
+
+class StepProgress:
+    """A context around a step's body; its bar, if one appears, belongs to the task run that it is entered in.
+
+    A thread of its own talks to the server: the step itself only sets a number.  Nothing here fails a step.
+    """
+
+    def __init__(self, step: Step) -> None:
+        self._step, self._percent = step, 0.0
+        self._done = Event()
+        self._thread = Thread(target=copy_context().run, args=(self._show,), daemon=True)
+
+    def report(self, step: str, done: int, total: int) -> None:
+        """Remember how far the step is, unless only private rows would tell."""
+        if self._step.kind is not Kind.TRANSFORM and total > 0:
+            self._percent = 100.0 * min(done / total, 1.0)
+
+    def __enter__(self) -> StepProgress:
+        """Begin to wait for the step to become a long one."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Show the end, if there is a bar; a failed step's stays where it was."""
+        if error is None:
+            self._percent = 100.0
+        self._done.set()
+        self._thread.join(_CLOSING)
+
+    def _show(self) -> None:
+        if self._done.wait(AFTER):
+            return
+        try:
+            artifact, shown = self._begin(), 0.0
+            while not self._done.wait(EVERY):
+                shown = self._move(artifact, shown)
+            self._move(artifact, shown)
+        except Exception as error:  # a bar is not worth a step
+            get_run_logger().warning("The progress of %s is not shown (%s).", self._step.title, type(error).__name__)
+
+    def _begin(self) -> UUID:
+        begun = create_progress_artifact(
+            progress=0.0,
+            key=f"progress-{self._step.name.replace('_', '-')}",
+            description=f"{self._step.title}: {WHAT[self._step.kind]}",
+        )
+        return cast(UUID, begun)  # a coroutine only where an event loop runs
+
+    def _move(self, artifact: UUID, shown: float) -> float:
+        percent = self._percent
+        if percent != shown:
+            update_progress_artifact(artifact, percent)
+        return percent

@@ -1,0 +1,106 @@
+"""Several programs that live and stop together."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from types import FrameType
+
+import psutil
+
+from privsyn.errors import PrivsynError
+
+GRACE = 20.0
+"""Seconds that a program, and what it runs, has for stopping by itself; then all of it is killed."""
+
+_Process = subprocess.Popen[bytes]
+
+
+@dataclass
+class Programs:
+    """Programs that were started, in order, each in a process group of its own.
+
+    Only this process receives a Ctrl-C of the terminal; it stops the others, the last first.
+    """
+
+    started: dict[str, _Process] = field(default_factory=dict)
+
+    def start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start one more; ``name`` is for people."""
+        process = subprocess.Popen(command, env=dict(environment), stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603
+        self.started[name] = process
+
+    def check(self) -> None:
+        """Raises PrivsynError if one has ended by itself."""
+        for name, process in self.started.items():
+            if process.poll() is not None:
+                raise PrivsynError(
+                    f"the {name} ended by itself, with exit code {process.returncode}",
+                    "What it printed above says why; the others were stopped too",
+                )
+
+    def wait_until(self, ready: Callable[[], bool]) -> None:
+        """Wait for ``ready``, as long as all of them run."""
+        while not ready():
+            self.check()
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        """Stop them, the last first, each as :func:`_stop`."""
+        for process in reversed(self.started.values()):
+            if process.poll() is None:
+                _stop(process)
+
+
+@contextmanager
+def stopping_together() -> Iterator[Programs]:
+    """Programs that are stopped at the end of the block, whatever ends it; SIGTERM ends it as Ctrl-C does.
+
+    Both signals count even where the caller had them ignored (a shell does that for what it puts into the background).
+    """
+    programs = Programs()
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield programs
+    finally:
+        programs.stop()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _stop(process: _Process) -> None:
+    """Ask what it runs to end, then itself; GRACE seconds each, then kill what is left.  A second Ctrl-C kills at once.
+
+    A worker's runs get a signal of their own, so that each can still tell the server that it was cut short; a worker
+    that is interrupted kills them, and their pages would say Running for ever.
+    """
+    itself = psutil.Process(process.pid)
+    with suppress(psutil.NoSuchProcess):
+        runs, everything = itself.children(), itself.children(recursive=True)
+        try:
+            for run in runs:
+                run.terminate()
+            psutil.wait_procs(runs, GRACE)
+            process.send_signal(signal.SIGINT)
+            process.wait(GRACE)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            pass
+        finally:
+            for left in (itself, *everything, *_children(itself)):
+                with suppress(psutil.NoSuchProcess):
+                    left.kill()  # by process, not number: a number that was given anew is left alone
+    process.wait()
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        return list(process.children(recursive=True))
+    return []

@@ -1,0 +1,40 @@
+"""Prefect's temporary server as a process that no signal of the terminal reaches and that outlives nobody."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import prefect
+from prefect.server.api.server import SubprocessASGIServer
+from prefect.settings import get_current_settings
+
+from privsyn.flows.server import ends_with_parent
+
+
+class ReleaseServer(SubprocessASGIServer):
+    """Prefect's class with another start of the process; where it is made first, Prefect uses it in all places.
+
+    A Ctrl-C goes to a terminal's whole process group: a server that stopped first could not record that the run was
+    cut short.  Prefect stops the server when this process ends; if it is killed, the server ends itself.
+    """
+
+    def _run_uvicorn_command(self) -> subprocess.Popen[Any]:
+        return subprocess.Popen(_command(self.port), env=_environment(), start_new_session=True)  # noqa: S603
+
+
+def _command(port: int | None) -> list[str]:
+    """Prefect's own command, watched; by its file, whose folder stays off the path: it has modules of common names."""
+    watched = [sys.executable, "-P", ends_with_parent.__file__, str(os.getpid())]
+    app = ["uvicorn", "--app-dir", str(Path(prefect.__file__).parents[1]), "--factory"]
+    at = ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"]
+    return [*watched, *app, "prefect.server.api.server:create_app", *at]
+
+
+def _environment() -> dict[str, str]:
+    """Prefect's own: no page, and no second temporary server."""
+    fixed = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+    return {**os.environ, **fixed, **get_current_settings().to_environment_variables(exclude_unset=True)}

@@ -1,0 +1,93 @@
+"""Prefect's server and a worker, started and stopped together; or a worker alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from privsyn.errors import PrivsynError
+from privsyn.flows.server.environment import DATABASE, POOL, Address, prefect_command, prefect_environment
+from privsyn.flows.server.programs import stopping_together
+from privsyn.settings import Settings
+from privsyn.storage.disk import in_words
+
+Say = Callable[[str], None]
+
+
+def run_server(settings: Settings, say: Say, *, worker: bool = True) -> None:
+    """Run the server, and with ``worker`` a worker beside it, until an interrupt (Ctrl-C, SIGTERM) or one of them ends.
+
+    Raises RequestError for a port that is not free, PrivsynError when the database does not answer or a program ends by
+    itself; nothing is left running.
+    """
+    environment = prefect_environment(settings)
+    address = Address.of(environment)
+    address.check_free()
+    home = Path(environment["PREFECT_HOME"])
+    with in_words(home):
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if settings.server_database is not None:
+        check_database(settings)
+    history = "PostgreSQL" if "postgresql" in environment.get(DATABASE, "") else f"{home} (SQLite)"
+    with stopping_together() as programs:
+        programs.start("server", _server(address), environment)
+        programs.wait_until(address.answers)
+        if worker:
+            programs.start("worker", _worker(), environment)
+        say(f"The page: {address.page}   its history: {history}")
+        if worker:
+            say(f"A worker runs what is started there; its files go to {settings.out.absolute()}")
+        say("Next, in another terminal: `make deploy`. Stop with Ctrl-C.")
+        while True:
+            programs.check()
+            time.sleep(0.5)
+
+
+def run_worker(settings: Settings, say: Say, *, health_port: int | None = None) -> None:
+    """Run one worker for the server at PREFECT_API_URL until an interrupt; it may be on another computer.
+
+    With ``health_port`` it answers there while it polls the server.
+    """
+    environment = prefect_environment(settings)
+    more = []
+    if health_port is not None:
+        environment |= {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(health_port)}
+        more = ["--with-healthcheck"]
+    address = Address.of(environment)
+    address.wait()
+    with stopping_together() as programs:
+        programs.start("worker", [*_worker(), *more], environment)
+        say(f"A worker for {address.page}; its files go to {settings.out.absolute()}. Stop with Ctrl-C.")
+        while True:
+            programs.check()
+            time.sleep(0.5)
+
+
+def check_database(settings: Settings) -> None:
+    """PrivsynError in words, without the address, where PRIVSYN_DATABASE_URL names a database that does not answer."""
+    import sqlalchemy as sa
+
+    from privsyn.database_url import for_ledger
+
+    url = sa.make_url(for_ledger(settings.database_url, settings.database_password_file))
+    try:
+        engine = sa.create_engine(url.set(drivername="postgresql+psycopg"), connect_args={"connect_timeout": 10})
+        engine.connect().close()
+        engine.dispose()
+    except (sa.exc.SQLAlchemyError, ImportError) as error:
+        missing = isinstance(error, ImportError)
+        place = url.set(query={}).render_as_string(hide_password=True)
+        raise PrivsynError(
+            f"the database {place} does not answer ({type(error).__name__})",
+            "Install privsyn-flows[postgres]" if missing else "Check that it runs, and user, password and address",
+            "settings.database_url",
+        ) from error
+
+
+def _server(address: Address) -> list[str]:
+    return prefect_command("server", "start", "--host", address.host, "--port", str(address.port))
+
+
+def _worker() -> list[str]:
+    return prefect_command("worker", "start", "--pool", POOL, "--type", "process")

@@ -1,0 +1,272 @@
+"""The public functions: release, evaluate, compare, rerun, and looking at specs and at the ledger.
+
+The command line and the Prefect flows do the same by the same parts.  Errors are those of ``privsyn.errors``: each says
+in one paragraph what is wrong with which argument or field, and how to mend it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import PeriodReleasedError, RequestError
+from privsyn.ledger_view import LedgerView
+from privsyn.mechanisms.release_job import release_job
+from privsyn.notebook import in_notebook
+from privsyn.paths import expanded
+from privsyn.progress import shown_progress
+from privsyn.publish.folder import ReleaseSummary, publish, summarize
+from privsyn.released import Release
+from privsyn.run.execute import ReportProgress
+from privsyn.run.open_run import open_run
+from privsyn.run.runner import run_steps
+from privsyn.settings import Settings, settings_for
+from privsyn.source.private_table import SupportsArrowStream
+from privsyn.spec_draft import spec_of
+from privsyn.tasks.privacy.noise import NoiseSource
+
+if TYPE_CHECKING:
+    from privsyn.comparison.compare_methods import Compared
+    from privsyn.evaluation.private_evaluation import Report
+    from privsyn.reproduction import Rerun
+    from privsyn.spec_check import CheckReport
+
+Table: TypeAlias = str | Path | SupportsArrowStream
+"""A private table: a path (CSV or Parquet, a file or a folder), or a table in memory (pandas, pyarrow, polars, or any
+object that exports an Arrow stream as often as it is asked)."""
+
+AnySpec: TypeAlias = ReleaseSpec | Mapping[str, Any] | str | Path
+"""A release spec: the model, a mapping as the YAML file has it (a draft is one), or the path of such a file."""
+
+
+def release(
+    data: Table | None,
+    spec: AnySpec,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    out: str | Path | None = None,
+    fresh: bool = False,
+    period: str | None = None,
+    progress: bool | None = None,
+) -> Release:
+    """Make a differentially private synthetic table from a private one, in this process.
+
+    The same request on the same table finds its release, draws nothing and spends nothing.
+
+    Args:
+        data: The private table; None: the file that the spec names.
+        spec: What may be released, and the domain of every column, from public sources.
+        epsilon: In place of the spec's ``privacy.epsilon``, > 0.
+        delta: In place of the spec's ``privacy.delta``, in (0, 1).
+        out: The folder for ``released/`` (give away) and ``private/`` (keep); default: ``PRIVSYN_OUT``, else
+            ``privsyn-out`` in the working folder.  Nothing else is written but the ledger (``PRIVSYN_LEDGER``, else a
+            file in the user's data folder, so that the data set's cap does not depend on ``out``).
+        fresh: Draw new noise although this release exists; costs budget.
+        period: The period of the data set to release, such as ``2026-11``, which is released once.
+        progress: Show progress; None: in a notebook only.
+
+    Returns:
+        The release: its table, marginals, certificate and folder.
+
+    Raises:
+        RequestError: An argument, the spec or the table is wrong; nothing was spent.
+        BudgetRefusedError: The data set's lifetime cap would be passed; nothing was read and nothing spent.
+        LedgerError: The ledger cannot be trusted or reached; no row was read.
+        ContractError: A step's table broke its contract; nothing was released from it.
+        PrivsynError: Anything else, such as a full disk; call again, nothing is charged twice.
+
+    Privacy: the released folder is (epsilon, delta)-differentially private for adding or removing one person, which is
+    what the spec's ``unit`` says.  The ledger reserves the whole price before anything is counted.
+    """
+    asked = spec_of(spec, {"privacy": {"epsilon": epsilon, "delta": delta}})
+    in_memory = None
+    if isinstance(data, str | Path):
+        if not str(data):
+            raise RequestError("names no table", "Give a path, or hand over a table in memory", "release.data")
+        asked = asked.model_copy(update={"data": str(expanded(data, "release.data").absolute())})
+    else:
+        in_memory = data
+    settings = settings_for(out)
+    shown = in_notebook() if progress is None else progress
+    with shown_progress(release_job(asked, period).steps) if shown else nullcontext(_silent) as report:
+        try:
+            summary = release_in_process(asked, settings, data=in_memory, fresh=fresh, period=period, report=report)
+        except PeriodReleasedError as done:
+            return Release(settings.released_root / done.run)
+    return Release(Path(summary.released), summary.drawn)
+
+
+def release_in_process(
+    spec: ReleaseSpec,
+    settings: Settings,
+    *,
+    data: SupportsArrowStream | None = None,
+    fresh: bool = False,
+    period: str | None = None,
+    noise: NoiseSource | None = None,
+    report: ReportProgress = lambda step, done, total: None,
+) -> ReleaseSummary:
+    """Run a release, of a period or of none: :func:`release` for callers with settings and a progress of their own.
+
+    ``data``: the table in memory (None: the file that the spec names); ``noise`` other than the release source marks
+    the run not private and keeps it private.  Guarantee and errors as :func:`release`; PeriodReleasedError for a
+    period that has its release.
+    """
+    job = release_job(spec, period)
+    with open_run(spec, settings, fresh=fresh, report=report, noise=noise, job=job, data=data) as run:
+        return summarize(run, publish(run, run_steps(run.shell.steps, run.shell.run_reported)))
+
+
+def evaluate(
+    release: Release | str | Path,
+    data: Table | None = None,
+    *,
+    holdout: Table | None = None,
+    against: Sequence[Table] = (),
+    settings: str | Path | None = None,
+    labels: Sequence[str] = (),
+    out: str | Path | None = None,
+) -> Report:
+    """Compare a release with the private table: scores, causes, and one private page.  PRIVATE: do not share.
+
+    Args:
+        release: The release, a run's name, or a released folder.
+        data: The private table; None: the file that the run remembers.
+        holdout: Real rows that the release has not seen, for attacks and honest model tests.
+        against: Other tables of the same columns, to be scored beside it.
+        settings: The path of an evaluation settings file (YAML).
+        labels: Columns that models predict; default: the settings'.
+        out: As for :func:`release`; the report lies in its private folder.
+
+    Returns:
+        The report: ``scores`` by table and metric; ``html`` and ``figures``, its files.  It prints no figure.
+
+    Raises:
+        RequestError: An argument is wrong, or a table does not fit the release; raised before any row is read.
+
+    Privacy: nothing is released and nothing is charged, but every figure is a function of the private rows.
+    """
+    from privsyn.evaluation.private_evaluation import EvaluationRequest
+    from privsyn.evaluation.private_evaluation import evaluate as run_evaluation
+    from privsyn.evaluation.settings_file import load_evaluation_spec
+
+    asked = load_evaluation_spec(None if settings is None else Path(settings), labels)
+    return run_evaluation(EvaluationRequest(_name_of(release), data, holdout, against, asked), settings_for(out))
+
+
+def compare(
+    spec: AnySpec,
+    *,
+    methods: Sequence[str] | Literal["all"] | None = None,
+    epsilons: Sequence[float] | None = None,
+    seeds: int = 3,
+    holdout: str | Path | None = None,
+    labels: Sequence[str] = (),
+    out: str | Path | None = None,
+) -> Compared:
+    """Run methods at several epsilons and seeds on one table and score each.  PRIVATE, and not a release.
+
+    Args:
+        spec: The table's file, its columns, delta, and the settings of the method ``default``.
+        methods: Names of methods, or ``all``; None: ``default``, ``privsyn-paper`` and ``independent``.
+        epsilons: Each > 0; None: 0.2, 1 and 2.
+        seeds: Repetitions, with the seeds 0 to ``seeds`` - 1; at least 1.
+        holdout: The path of real rows that no method sees.
+        labels: Columns that models predict; default: chosen by their kinds.
+        out: As for :func:`release`; results lie in its private folder.
+
+    Returns:
+        ``folder``, with a table and plots, and ``results``, which print no figure.
+
+    Raises:
+        RequestError: An argument is wrong, or the table does not fit the spec.
+
+    Privacy: the noise has a seed and the figures are exact functions of the real rows, so this is for data that is
+    public or stays where it is.  Nothing is released and nothing is charged.
+    """
+    from privsyn.comparison.compare_methods import DEFAULT_EPSILONS, DEFAULT_METHODS, CompareRequest
+    from privsyn.comparison.compare_methods import compare as run_comparison
+    from privsyn.comparison.methods import METHODS
+    from privsyn.evaluation.settings_file import load_evaluation_spec
+
+    request = CompareRequest(
+        spec=spec_of(spec),
+        methods=DEFAULT_METHODS if methods is None else tuple(METHODS) if methods == "all" else methods,
+        epsilons=DEFAULT_EPSILONS if epsilons is None else epsilons,
+        seeds=seeds,
+        holdout=None if holdout is None else str(holdout),
+        evaluation=load_evaluation_spec(None, labels),
+    )
+    return run_comparison(request, settings_for(out))
+
+
+def rerun(release: Release | str | Path, *, keep: str | Path | None = None, out: str | Path | None = None) -> Rerun:
+    """Make a release again from its released folder alone, and compare every file with its manifest.
+
+    Args:
+        release: The release, a run's name, or a released folder.
+        keep: A folder that is not there yet, for the files that were made; None: they are not kept.
+        out: As for :func:`open_release`.
+
+    Returns:
+        What agrees: ``agrees`` (all does), ``files``, ``problems``.
+
+    Raises:
+        RequestError: It is not a release or is one of another version, or ``keep`` exists already.
+
+    Privacy: anybody may do this.  It needs no ledger, no private folder and no table, draws nothing and costs nothing.
+    """
+    from privsyn.reproduction import rerun as run_again
+
+    return run_again(_name_of(release), settings_for(out), None if keep is None else Path(keep))
+
+
+def check_spec(spec: AnySpec, data: Table | None = None) -> CheckReport:
+    """What a spec would do: warnings, predicted noise and sizes; with a table also how well it fits.
+
+    Args:
+        spec: The spec.
+        data: The private table; None: nothing but the spec is looked at.
+
+    Returns:
+        ``warnings``, ``noise`` and ``columns``, all public; ``fit``, PRIVATE, which prints no figure.
+
+    Raises:
+        RequestError: The spec is wrong or still open, or the table does not have its columns.
+
+    Privacy: draws nothing, spends nothing and writes nothing; ``fit`` is an exact function of the private rows.
+    """
+    from privsyn.source.open_source import open_source
+    from privsyn.spec_check import check
+
+    asked = spec_of(spec)
+    return check(asked, None if data is None else open_source(data, asked))
+
+
+def ledger(*, out: str | Path | None = None) -> LedgerView:
+    """The privacy ledger, to look at: ``show()``, ``entries(dataset)``, ``verify()``.
+
+    Args:
+        out: The folder whose certificates ``verify`` compares it with; default: as for :func:`release`.
+
+    Returns:
+        A view of the ledger that ``PRIVSYN_LEDGER`` names, else of the one in the user's data folder.
+
+    Raises:
+        RequestError: A setting is wrong.  The view's own methods say what they raise.
+
+    Privacy: reads no private table, spends nothing, and makes no ledger where there is none.
+    """
+    return LedgerView(settings_for(out))
+
+
+def _name_of(release: Release | str | Path) -> str:
+    return str(release.folder if isinstance(release, Release) else release)
+
+
+def _silent(step: str, done: int, total: int) -> None:
+    """No progress."""

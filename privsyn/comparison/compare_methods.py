@@ -1,0 +1,272 @@
+"""Comparing methods: several methods x epsilons x seeds on one table, each table scored by the same metrics.
+
+Not a release: the noise has a seed and the figures are exact functions of the real rows.  So nothing is charged to
+the ledger and nothing is written outside ``private/compare/``.  It is for data that is public or stays where it is.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from privsyn.comparison.method import Method, MethodResult, MethodSettings, Trial, spread_evenly
+from privsyn.comparison.methods import METHODS
+from privsyn.comparison.result_tables import markdown
+from privsyn.data_contracts.comparison_results import ComparedMethod, Comparison, MethodRun
+from privsyn.data_contracts.evaluation_results import Metric
+from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec
+from privsyn.errors import RequestError, error_place
+from privsyn.evaluation.coded_tables import Coded, coded, read_table
+from privsyn.run.plan import accounted
+from privsyn.settings import Settings
+from privsyn.source.open_source import open_source
+from privsyn.source.private_table import Source
+from privsyn.storage.disk import in_words, replacing
+from privsyn.storage.zones import private_folder, roots
+from privsyn.tasks.codecs import EncodingPlan, plan
+from privsyn.tasks.encode import Repairs, encode
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.privacy.noise import SeededNoise
+
+DEFAULT_METHODS = ("default", "privsyn-paper", "independent")
+DEFAULT_EPSILONS = (0.2, 1.0, 2.0)
+MOST_SEEDS = 1_000
+WARM_UP_ROWS = 2_000
+"""Rows of the discarded run that compiles a method's kernels before its time is taken."""
+
+Score = Callable[[Coded], tuple[Metric, ...]]
+Report = Callable[[str, int, int], None]
+"""Called with (what is running, runs done, runs in all)."""
+
+
+@dataclass(frozen=True)
+class CompareRequest:
+    """What is compared: the spec names the table, the columns, delta and the settings of the method ``default``.
+
+    ``seeds``: number of repetitions, with the seeds 0, 1, ...; holdout: path of real rows that no method sees.
+    """
+
+    spec: ReleaseSpec
+    methods: Sequence[str] = DEFAULT_METHODS
+    epsilons: Sequence[float] = DEFAULT_EPSILONS
+    seeds: int = 3
+    holdout: str | None = None
+    evaluation: EvaluationSpec = field(default_factory=EvaluationSpec)
+
+    def check(self) -> None:
+        """RequestError that names the argument, before anything is read."""
+        for name in self.methods:
+            if name not in METHODS:
+                raise RequestError(
+                    f"there is no method {name!r}", f"Known are {', '.join(METHODS)}, and `all`", "compare.methods"
+                )
+        for epsilon in self.epsilons:
+            if not (math.isfinite(epsilon) and 0 < epsilon <= 1e6):
+                raise RequestError(
+                    f"{epsilon:g} is not above 0 and at most 1,000,000", "Correct it", "compare.epsilons"
+                )
+            accounted(
+                Guarantee(epsilon=epsilon, delta=self.spec.privacy.delta), "compare.epsilons", self.spec.accountant
+            )
+        for values, field_, what in (
+            (self.methods, "compare.methods", "method"),
+            (self.epsilons, "compare.epsilons", "epsilon"),
+        ):
+            if not values:
+                raise RequestError(f"names no {what}", f"Name at least one {what}", field_)
+            if len(set(values)) < len(values):
+                raise RequestError(f"names one {what} twice", "Take one of them out", field_)
+        if not 1 <= self.seeds <= MOST_SEEDS:
+            raise RequestError(f"{self.seeds} is not from 1 to {MOST_SEEDS:,}", "Correct it", "compare.seeds")
+        labels = () if self.evaluation.labels == "auto" else self.evaluation.labels
+        for label in labels:
+            if label not in self.spec.released_columns:
+                raise RequestError(
+                    f"the spec releases no column {label!r}", "Name one that it releases", "compare.labels"
+                )
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A finished comparison and the private folder that holds it.  PRIVATE: do not share.
+
+    Privacy: ``results`` and the folder's files have exact functions of the real rows; printing it shows none.
+    """
+
+    folder: Path
+    results: Comparison
+
+
+def compare(
+    request: CompareRequest,
+    settings: Settings,
+    report: Report = lambda what, done, total: None,
+    only: Sequence[str] | None = None,
+) -> Compared:
+    """Run and score every method at every epsilon with every seed, and write results, table and plots.
+
+    ``only``: names of the metrics wanted (privsyn/evaluation/score_kinds.py), None for all.  A method that is not
+    installed or fails is reported as such and stops nothing.  Raises RequestError (exit 2) for a wrong request.
+    """
+    roots(settings.private_root, settings.released_root)
+    results = run_all(request, settings.threads, report, only)
+    return Compared(_write(results, settings), results)
+
+
+def run_all(
+    request: CompareRequest, threads: int, report: Report = lambda *_: None, only: Sequence[str] | None = None
+) -> Comparison:
+    """The comparison without its files; arguments and errors as :func:`compare`."""
+    request.check()
+    spec = request.spec
+    source = open_source(spec.data, spec)
+    encoding = plan(spec, tuple(c for c in source.columns if c in spec.released_columns))
+    holdout = None if request.holdout is None else read_table(request.holdout, encoding, spec, "compare.holdout")
+    rows = _training_rows(source, spec, encoding)
+    real = coded(source.batches(), encoding)
+
+    def score(table: Coded) -> tuple[Metric, ...]:
+        from privsyn.evaluation.scores import Scorer
+
+        # a scorer of its own for every table: it remembers tables by identity
+        return Scorer(real, holdout, encoding, request.evaluation, threads).score(table, only)
+
+    methods = [METHODS[name] for name in request.methods]
+    runs = tuple(_runs(request, methods, rows, encoding, threads, score, report))
+    return Comparison(
+        dataset=spec.dataset,
+        rows_real=real.bins.rows,
+        rows_holdout=None if holdout is None else holdout.bins.rows,
+        columns=encoding.domain.attributes,
+        delta=spec.privacy.delta,
+        unit_of_protection=spec.unit.describe(),
+        settings=request.evaluation,
+        machine=_machine(),
+        methods=tuple(
+            ComparedMethod(name=m.name, title=m.title, description=m.description, source=m.source, private=m.private)
+            for m in methods
+        ),
+        epsilons=tuple(request.epsilons),
+        seeds=request.seeds,
+        runs=runs,
+    )
+
+
+def _training_rows(source: Source, spec: ReleaseSpec, encoding: EncodingPlan) -> CodeTable:
+    """What a release would encode: with a person identifier, at most ``max_records`` rows of each person."""
+    return CodeTable.from_arrow(list(encode(source.batches, encoding, spec.unit, Repairs())), encoding.domain)
+
+
+def _runs(
+    request: CompareRequest,
+    methods: Sequence[Method],
+    rows: CodeTable,
+    encoding: EncodingPlan,
+    threads: int,
+    score: Score,
+    report: Report,
+) -> Iterator[MethodRun]:
+    spec, done = request.spec, 0
+    total = len(methods) * len(request.epsilons) * request.seeds
+    few = CodeTable(rows.domain, tuple(c[:WARM_UP_ROWS].copy() for c in rows.columns))
+
+    def trial(table: CodeTable, epsilon: float, seed: int) -> Trial:
+        return Trial(
+            rows=table,
+            groups=encoding.groups,
+            epsilon=epsilon,
+            delta=spec.privacy.delta,
+            records=spec.unit.records,
+            noise=SeededNoise(seed),
+            seed=seed,
+            threads=threads,
+            settings=MethodSettings.of(spec),
+            in_order=encoding.in_order,
+        )
+
+    for method in methods:
+        run_method(method, trial(few, request.epsilons[0], 0), lambda table: ())  # compiles kernels; discarded
+        for epsilon in request.epsilons:
+            for seed in range(request.seeds):
+                report(f"{method.name} at epsilon {epsilon:g}", done, total)
+                yield run_method(method, trial(rows, epsilon, seed), score)
+                done += 1
+    report("done", total, total)
+
+
+def run_method(method: Method, trial: Trial, score: Score) -> MethodRun:
+    """One run: its wall time, its receipts held against the promise, its scores; never an exception of the method."""
+    base = MethodRun(method=method.name, epsilon=trial.epsilon, seed=trial.seed, outcome="failed")
+    started = time.perf_counter()
+    try:
+        made = method.run(trial)
+    except ImportError as error:
+        return base.model_copy(update={"outcome": "not installed", "note": f"needs the package {error.name}"})
+    except (TimeoutError, MemoryError) as error:
+        return base.model_copy(update={"outcome": "did not finish", "note": type(error).__name__})
+    except Exception as error:
+        return base.model_copy(update={"note": f"{type(error).__name__} at {error_place(error)}"})
+    seconds = time.perf_counter() - started
+    spent = made.epsilon(trial.delta) if made.zcdp or made.pure else None
+    if spent is not None and spent > trial.epsilon:
+        return base.model_copy(update={"note": f"its receipts cost epsilon {spent:.6g}"})
+    return base.model_copy(
+        update={
+            "outcome": "done",
+            "seconds": seconds,
+            "rows": made.table.rows,
+            "marginals": made.marginals,
+            "receipts_epsilon": spent,
+            "metrics": score(_coded(made, trial)),
+        }
+    )
+
+
+def _coded(made: MethodResult, trial: Trial) -> Coded:
+    """Both forms of the table; a method that knows only public bins gets fine codes spread evenly."""
+    fine = made.fine if made.fine is not None else spread_evenly(made.table, trial.groups, trial.seed)
+    return Coded(fine, made.table)
+
+
+def _machine() -> str:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{cores} cores, {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}"
+
+
+def _write(results: Comparison, settings: Settings) -> Path:
+    """results.json, table.md and the plots, in a new folder ``private/compare/<dataset>-<number>/``."""
+    from privsyn.comparison.plot import picture  # here: drawing packages load slowly
+
+    contents = {
+        "results.json": (results.model_dump_json(indent=1) + "\n").encode(),
+        "table.md": markdown(results).encode(),
+        "plot.svg": picture(results, "svg"),
+        "plot.png": picture(results, "png"),
+    }
+    folder = _new_folder(private_folder(settings, "compare"), results.dataset)
+    with in_words(folder):
+        for name, content in contents.items():
+            with replacing(folder / name) as temporary:
+                temporary.write_bytes(content)
+    return folder
+
+
+def _new_folder(parent: Path, dataset: str) -> Path:
+    with in_words(parent):
+        number = 1
+        while True:
+            folder = parent / f"{dataset}-{number}"
+            try:
+                folder.mkdir(mode=0o700)
+            except FileExistsError:
+                number += 1
+            else:
+                return folder

@@ -1,0 +1,175 @@
+"""Methods to compare: the trial that a method runs, its result, and the epsilon that its receipts promise.
+
+A method is for comparisons, on data that is public or stays where it is: its noise has a seed, so that nothing
+that comes out is private.  To add one: a function from :class:`Trial` to :class:`MethodResult`, and an entry of
+``methods.METHODS``; import its package inside the function, so that an absent one raises ImportError there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Clique, Domain, code_dtype
+from privsyn.data_contracts.mechanism_options import PAPER_ACCOUNTANT, AnyMechanism, PrivSyn, as_in_the_paper
+from privsyn.data_contracts.receipts import Query, total_rho
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.privacy.accountant import Accountant, epsilon_for
+from privsyn.tasks.privacy.noise import ComparisonNoise
+
+
+@dataclass(frozen=True)
+class MethodSettings:
+    """The spec's choices that a method may follow or replace: the accountant and the options of a mechanism."""
+
+    accountant: Accountant = "gaussian"
+    mechanism: AnyMechanism = field(default_factory=PrivSyn)
+
+    @classmethod
+    def of(cls, spec: ReleaseSpec) -> MethodSettings:
+        """Those of ``spec``."""
+        return cls(spec.accountant, spec.mechanism)
+
+    def as_in_the_paper(self) -> MethodSettings:
+        """The paper's values, whatever the spec says; rows, seed and public limits on sizes stay the spec's.
+
+        Accountant: Theorem 2; split: 0.1, 0.1, 0.8 (Algorithm 3); values below 3 sigma are combined, gamma 5,000
+        (section 5.3, Algorithm 2); GUM replaces and duplicates in equal parts (section 5.2), alpha decays in steps.
+        """
+        return MethodSettings(PAPER_ACCOUNTANT, as_in_the_paper(self.mechanism))
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One run of one method.
+
+    rows: the real training rows in fine codes; groups: fine code -> public bin, by attribute; in_order: how many of
+    an attribute's bins, from the first on, are intervals in order (0 where it does not say); epsilon, delta: the
+    promise to keep for adding or removing one person with at most ``records`` rows; seed: of the post-processing;
+    noise: seeded as well; threads: 0 for all cores.
+    """
+
+    rows: CodeTable
+    groups: Mapping[str, NDArray[np.int32]]
+    epsilon: float
+    delta: float
+    records: int
+    noise: ComparisonNoise
+    seed: int = 0
+    threads: int = 0
+    settings: MethodSettings = MethodSettings()
+    in_order: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def bins(self) -> Domain:
+        """The domain of the public bins: of the table that every method returns."""
+        return Domain.of({a: int(self.groups[a].max()) + 1 for a in self.rows.domain.attributes})
+
+    def to_bins(self, fine: CodeTable) -> CodeTable:
+        """Fine codes as codes of the public bins."""
+        domain = self.bins
+        columns = (
+            self.groups[a].astype(code_dtype(size))[fine.column(a)]
+            for a, size in zip(domain.attributes, domain.sizes, strict=True)
+        )
+        return CodeTable(domain, tuple(columns))
+
+
+@dataclass(frozen=True)
+class LaplaceQuery:
+    """One vector of integer counts that gets rounded Laplace noise.
+
+    ``sensitivity`` is the exact L1 sensitivity under adding or removing one person, ``scale`` the b of Lap(b) in
+    counts; the price is epsilon = sensitivity / scale, pure.
+    """
+
+    attributes: Clique
+    cells: int
+    sensitivity: int
+    scale: float
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Exact price of the noise actually drawn."""
+        return Fraction(self.sensitivity) / Fraction(self.scale)
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the noise: sqrt(2) b."""
+        return math.sqrt(2.0) * self.scale
+
+
+def laplace_scale(epsilon: Fraction, sensitivity: int) -> float:
+    """A scale whose exact price is at most ``epsilon``: the smallest float, or the next.  ValueError: epsilon <= 0."""
+    if epsilon <= 0:
+        raise ValueError(f"epsilon must be positive, not {epsilon}")
+    scale = sensitivity / float(epsilon)
+    while Fraction(sensitivity) > Fraction(scale) * epsilon:
+        scale = math.nextafter(scale, math.inf)
+    return scale
+
+
+@dataclass(frozen=True, eq=False)
+class MethodResult:
+    """The result of a method: synthetic rows, and a receipt for every noisy look at the data.
+
+    table: codes of the public bins (``Trial.bins``); fine: the same rows in fine codes, where the method makes them;
+    zcdp, pure: receipts of Gaussian and of Laplace noise; marginals: the attribute sets measured besides the
+    one-ways, where the method has such; unpriced: release step -> queries that are in neither receipt.
+    """
+
+    table: CodeTable
+    fine: CodeTable | None = None
+    zcdp: tuple[Query, ...] = ()
+    pure: tuple[LaplaceQuery, ...] = ()
+    marginals: tuple[Clique, ...] = ()
+    unpriced: Mapping[str, tuple[Query, ...]] = field(default_factory=dict)
+
+    def epsilon(self, delta: float) -> float:
+        """The epsilon (rounded up) that the receipts promise at ``delta``.
+
+        The Gaussian ones compose, where all are priced for it as Gaussian DP, else as zCDP, and become (epsilon,
+        delta); the pure ones add up (naive composition).
+        """
+        accountant: Accountant = "gaussian" if all(q.pricing == "gaussian" for q in self.zcdp) else "tight"
+        composed = Fraction(epsilon_for(total_rho(self.zcdp), delta, accountant))
+        exact = composed + sum((q.epsilon for q in self.pure), Fraction(0))
+        nearest = float(exact)
+        return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
+
+
+def spread_evenly(table: CodeTable, groups: Mapping[str, NDArray[np.int32]], seed: int) -> CodeTable:
+    """Codes of public bins to fine codes, each fine code of a bin equally likely; rows stay where they are."""
+    rng = np.random.default_rng([seed, 0xF1E])
+    domain = Domain.of({a: len(groups[a]) for a in table.domain.attributes})
+    columns = []
+    for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
+        members = np.argsort(groups[attribute], kind="stable").astype(code_dtype(size))
+        width = np.bincount(groups[attribute])
+        code = table.column(attribute)
+        columns.append(members[(np.cumsum(width) - width)[code] + rng.integers(0, width[code])])
+    return CodeTable(domain, tuple(columns))
+
+
+@dataclass(frozen=True)
+class Method:
+    """One entry of the registry.
+
+    ``name`` is what people type and results store, and never changes its meaning; ``private`` is false for a
+    reference that looks at the data without noise somewhere.  ``run`` is pure: the same trial gives the same table,
+    on any number of threads.  It may raise ImportError (not installed), TimeoutError or MemoryError (did not
+    finish).
+    """
+
+    name: str
+    title: str
+    description: str
+    source: str
+    run: Callable[[Trial], MethodResult] = field(repr=False)
+    private: bool = True

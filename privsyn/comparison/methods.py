@@ -1,0 +1,65 @@
+"""The registry: every method that `privsyn compare` knows, by the name that people type."""
+
+from __future__ import annotations
+
+from privsyn.comparison import variants
+from privsyn.comparison.method import Method
+
+PAPER = "Zhang et al., PrivSyn, USENIX Security 2021"
+
+_ALL = (
+    Method(
+        "default",
+        "PrivSyn Flows",
+        "what `privsyn release` does: the settings of the spec, by default this project's",
+        "docs/algorithm.md",
+        variants.default,
+    ),
+    Method(
+        "privsyn-paper",
+        "PrivSyn (paper)",
+        "the paper's settings: its accountant, split 0.1/0.1/0.8, cliques, 3-sigma compression, half duplication",
+        PAPER,
+        variants.paper,
+    ),
+    Method(
+        "independent",
+        "Independent",
+        "one-ways only, with the whole budget: every column on its own",
+        "baseline",
+        variants.independent,
+    ),
+    Method(
+        "equal-gaussian",
+        "Equal Gaussian",
+        "privsyn-paper, but each measured marginal gets the same rho",
+        f"{PAPER}, section 6.4",
+        variants.equal_gaussian,
+    ),
+    Method(
+        "equal-laplace",
+        "Equal Laplace",
+        "privsyn-paper, but Laplace noise on the measured marginals: what the first two stages leave of epsilon in "
+        "equal parts",
+        f"{PAPER}, section 6.4",
+        variants.equal_laplace,
+    ),
+    Method(
+        "non-private-selection",
+        "Non-private selection",
+        "privsyn-paper, but the InDif scores have no noise and their budget is not spent: NOT private, a reference",
+        f"{PAPER}, section 6.3",
+        variants.non_private_selection,
+        private=False,
+    ),
+    Method(
+        "all-pairs",
+        "All pairs",
+        "privsyn-paper, but every pair is measured; the scores' budget is spent on measuring",
+        "baseline",
+        variants.all_pairs,
+    ),
+)
+
+METHODS = {method.name: method for method in _ALL}
+"""Every method by its name, in the order in which they are shown."""

@@ -1,0 +1,93 @@
+"""The plots of a comparison: one panel a metric, epsilon against error, a line a method.
+
+What is drawn is private, and says so on top unless the caller, whose table is public, gives a title.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import altair as alt
+import vl_convert
+
+from privsyn.comparison.result_tables import Line, heading, lines
+from privsyn.data_contracts.comparison_results import Comparison
+
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8B6D00")
+"""Okabe and Ito's colours, told apart with any colour vision; the yellow, pale on white, is darkened and last."""
+
+_WIDTH, _HEIGHT, _ACROSS = 250, 170, 3
+_LOG_FROM = 20  # epsilons that span more than this factor get a logarithmic axis
+
+
+def picture(
+    results: Comparison, format_: Literal["svg", "png"], only: Sequence[str] | None = None, title: str = ""
+) -> bytes:
+    """One panel a metric, epsilon against mean, bars of one standard deviation, a line a method.
+
+    ``only`` names the metrics, in their order.  Without ``title`` the notice stands on top.
+    """
+    shown = [line for line in lines(results) if line.known]
+    if only is not None:
+        by_name = {line.name: line for line in shown}
+        shown = [by_name[name] for name in only if name in by_name]
+    chart = _charts(results, shown, title)
+    if format_ == "svg":
+        return str(vl_convert.vegalite_to_svg(chart.to_dict())).encode()
+    return bytes(vl_convert.vegalite_to_png(chart.to_dict(), scale=1.5))
+
+
+def _charts(results: Comparison, shown: Sequence[Line], title: str) -> Any:
+    heading = alt.Title(
+        title or f"Methods compared on {results.dataset}: private",
+        subtitle=f"mean and standard deviation over {results.seeds} seeds"
+        if title
+        else textwrap.wrap(results.notice, 120),
+        anchor="start",
+    )
+    panels = [_panel(results, line) for line in shown]
+    return (
+        alt.concat(*panels, columns=_ACROSS)
+        .properties(title=heading)
+        .configure_view(stroke="#ccc")
+        .configure_axis(grid=True, gridColor="#eee", titleFontWeight="normal")
+        .configure_legend(orient="bottom", columns=4, title=None, symbolStrokeWidth=3, labelLimit=300)
+    )
+
+
+def _panel(results: Comparison, line: Line) -> Any:
+    titles = {m.name: m.title for m in results.methods}
+    values = [
+        {"epsilon": e, "method": titles[m], "mean": c.mean, "low": c.mean - (c.sd or 0), "high": c.mean + (c.sd or 0)}
+        for (m, e), c in line.cells.items()
+        if c.mean is not None
+    ]
+    wide = max(results.epsilons) > _LOG_FROM * min(results.epsilons)
+    scale = alt.Scale(type="log" if wide else "linear", nice=False, zero=False, padding=10)
+    x = alt.X("epsilon:Q", scale=scale, title="epsilon", axis=alt.Axis(values=list(results.epsilons), format="~g"))
+    palette = alt.Scale(domain=list(titles.values()), range=[_COLORS[i % len(_COLORS)] for i in range(len(titles))])
+    color, shape = (
+        alt.Color("method:N", scale=palette),
+        alt.Shape("method:N", scale=alt.Scale(domain=list(titles.values()))),
+    )
+    base = alt.Chart(alt.Data(values=values))
+    y = alt.Y("mean:Q", title=line.unit, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
+    layers = [
+        base.mark_line(strokeWidth=1.5).encode(x, y, color),
+        base.mark_rule(strokeWidth=1.5).encode(x, alt.Y("low:Q", title=line.unit), alt.Y2("high:Q"), color),
+        base.mark_point(filled=True, size=45, opacity=1).encode(x, y, color, shape),
+        *_references(line),
+    ]
+    return alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT, title=heading(line))
+
+
+def _references(line: Line) -> list[Any]:
+    """Dashed lines of Majority and NonPriv, with their names."""
+    if not line.references:
+        return []
+    values = [{"mean": v, "name": n} for n, v in line.references.items()]
+    base = alt.Chart(alt.Data(values=values)).encode(alt.Y("mean:Q"))
+    text = base.mark_text(align="left", baseline="top", dx=2, dy=2, color="#555", fontSize=10)
+    return [base.mark_rule(strokeDash=[4, 3], color="#555"), text.encode(alt.Text("name:N"), x=alt.value(0))]

@@ -1,0 +1,187 @@
+"""A comparison for people: one table of all metrics and wall time, as text and as markdown.
+
+Everything shown is private, and says so.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from privsyn.data_contracts.comparison_results import Comparison, MethodRun
+from privsyn.data_contracts.evaluation_results import Metric
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SECONDS = "seconds"
+"""Name of the line of wall times, beside the metrics' names."""
+
+_REFERENCES = ("Majority", "NonPriv")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One metric of one method at one epsilon over the whole runs: mean, sample standard deviation, number of values.
+
+    ``mean`` is None if no run was done or the metric has no value, ``sd`` also where there is one value only; ``note``
+    then says why.
+    """
+
+    mean: float | None
+    sd: float | None
+    values: int
+    note: str = ""
+
+    def text(self) -> str:
+        """``mean ±sd``, or the note."""
+        if self.mean is None:
+            return self.note or "-"
+        return _number(self.mean) + ("" if self.sd is None else f" ±{_number(self.sd, 2)}")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One metric of all methods: what it is, and its cells by (method, epsilon).
+
+    ``references``: Majority and NonPriv, where the metric has them (mean over all runs).
+    """
+
+    name: str
+    title: str
+    unit: str
+    better: Literal["lower", "higher"]
+    cells: dict[tuple[str, float], Cell]
+    references: dict[str, float]
+
+    @property
+    def known(self) -> bool:
+        """Whether any method has a value."""
+        return any(c.mean is not None for c in self.cells.values())
+
+    def best(self, epsilon: float) -> float | None:
+        """The best mean at that epsilon, None if there is none."""
+        means = [c.mean for (_, e), c in self.cells.items() if e == epsilon and c.mean is not None]
+        if not means:
+            return None
+        return min(means) if self.better == "lower" else max(means)
+
+
+def lines(results: Comparison) -> list[Line]:
+    """Every metric in the order in which it is computed, then the wall time."""
+    kinds: dict[str, Metric] = {m.name: m for run in results.runs for m in run.metrics}
+    found = []
+    for name, kind in kinds.items():
+        cells = {key: _cell([_value(r, name) for r in runs], note) for key, runs, note in _groups(results)}
+        every = [m for run in results.runs for m in run.metrics if m.name == name]
+        references = {
+            label: statistics.fmean(m.references[label] for m in every)
+            for label in _REFERENCES
+            if every and all(label in m.references for m in every)
+        }
+        found.append(Line(name, kind.title, kind.unit, kind.better, cells, references))
+    cells = {key: _cell([r.seconds for r in runs], note) for key, runs, note in _groups(results)}
+    return [*found, Line(SECONDS, "Wall time", "seconds", "lower", cells, {})]
+
+
+def missing(results: Comparison) -> list[str]:
+    """Why a metric without any value has none, one sentence each."""
+    found = {m.name: f"{m.title}: {m.note or 'no value'}." for run in results.runs for m in run.metrics}
+    return [found[line.name] for line in lines(results) if not line.known and line.name in found]
+
+
+def _groups(results: Comparison) -> Iterator[tuple[tuple[str, float], tuple[MethodRun, ...], str]]:
+    """(method, epsilon), its whole runs, and why there are none."""
+    for epsilon in results.epsilons:
+        for method in results.methods:
+            every = [r for r in results.runs if (r.method, r.epsilon) == (method.name, epsilon)]
+            undone = [r.outcome for r in every if r.outcome != "done"]
+            yield (method.name, epsilon), results.done(method.name, epsilon), undone[0] if undone else ""
+
+
+def _value(run: MethodRun, name: str) -> float | None:
+    return next((m.value for m in run.metrics if m.name == name), None)
+
+
+def _cell(values: Sequence[float | None], note: str) -> Cell:
+    known = [v for v in values if v is not None]
+    if not known:
+        return Cell(None, None, 0, note)
+    return Cell(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None, len(known))
+
+
+def _number(value: float, digits: int = 4) -> str:
+    """That many significant digits; whole numbers where those would not reach the decimal point."""
+    return f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
+
+
+def table(results: Comparison) -> Table:
+    """All metrics and wall times for a terminal; the best mean of every row is bold."""
+    from rich.table import Table as RichTable
+
+    grid = RichTable(title=f"privsyn compare {results.dataset}: private", title_justify="left", header_style="bold")
+    grid.add_column("epsilon", justify="right")
+    grid.add_column("mean ±sd over the seeds", overflow="fold")
+    for method in results.methods:
+        grid.add_column(method.name, justify="right", overflow="fold")
+    for epsilon in results.epsilons:
+        for i, line in enumerate(lines(results)):
+            grid.add_row(
+                f"{epsilon:g}" if i == 0 else "", heading(line), *_row(results, line, epsilon, "[bold]", "[/]")
+            )
+        grid.add_section()
+    return grid
+
+
+def heading(line: Line) -> str:
+    """The metric's title, with an arrow to where better is; none for the wall time."""
+    return "Wall time, seconds" if line.name == SECONDS else f"{line.title} {'↓' if line.better == 'lower' else '↑'}"
+
+
+def _row(results: Comparison, line: Line, epsilon: float, start: str, end: str) -> list[str]:
+    best = line.best(epsilon)
+    found = []
+    for method in results.methods:
+        cell = line.cells[method.name, epsilon]
+        mark = cell.mean is not None and cell.mean == best and len(results.methods) > 1
+        found.append(f"{start}{cell.text()}{end}" if mark else cell.text())
+    return found
+
+
+def markdown(results: Comparison) -> str:
+    """The whole page of a comparison: notice, what was compared, the methods, and the table."""
+    hold_out = "" if results.rows_holdout is None else f", {results.rows_holdout:,} hold-out rows"
+    head = [
+        f"# Methods compared on {results.dataset}",
+        "",
+        f"**{results.notice}**",
+        "",
+        f"{results.rows_real:,} rows, {len(results.columns)} columns{hold_out}; delta {results.delta:g}, "
+        f"{results.unit_of_protection}; {results.seeds} seeds. Wall times: {results.machine}.",
+        "",
+    ]
+    notes = [f"\n{sentence}" for sentence in missing(results)]
+    return "\n".join([*head, *markdown_methods(results), "", *markdown_table(results), *notes, ""])
+
+
+def markdown_methods(results: Comparison) -> list[str]:
+    """One row a method: what it is and where it is from."""
+    rows = [f"| {m.name} | {m.description} | {m.source} |" for m in results.methods]
+    return ["| method | what it does | from |", "|---|---|---|", *rows]
+
+
+def markdown_table(results: Comparison, only: Sequence[str] | None = None) -> list[str]:
+    """Mean ±sd over the seeds, one row a metric and epsilon, the best in bold; ``only`` some metrics."""
+    names = [m.name for m in results.methods]
+    rows = [
+        "| metric (↓ lower, ↑ higher is better) | epsilon | " + " | ".join(names) + " |",
+        "|---|---|" + "---|" * len(names),
+    ]
+    for line in lines(results):
+        if line.known and (only is None or line.name in only):
+            for epsilon in results.epsilons:
+                cells = " | ".join(_row(results, line, epsilon, "**", "**"))
+                rows.append(f"| {heading(line)} | {epsilon:g} | {cells} |")
+    return rows

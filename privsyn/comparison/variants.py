@@ -1,0 +1,271 @@
+"""The methods that are this project's mechanisms and the paper's variants of them: the same steps, some replaced.
+
+The variants are those of sections 6.3 and 6.4 of the paper.  A test holds the method ``default`` to a release: the same
+noise gives the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.comparison.method import LaplaceQuery, MethodResult, Trial, laplace_scale
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.columns import BooleanColumn
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import AnyMechanism, Independent, Rows
+from privsyn.data_contracts.receipts import Query, sigma_for, total_rho
+from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec, Unit
+from privsyn.mechanisms.common_steps import COMPRESS_DOMAIN, ENCODE, RECODE, counts_of, one_way_step
+from privsyn.mechanisms.privsyn import CHOSEN, RECODE_ROWS, first_measurement, options_of
+from privsyn.mechanisms.registry import steps_of
+from privsyn.mechanisms.synthesis_steps import rows_from
+from privsyn.run.inputs import Inputs
+from privsyn.run.memory import Draw, MemoryRun
+from privsyn.run.request import Request
+from privsyn.run.step import Output, Progress, ReleaseStep, Step
+from privsyn.tasks import combine_cliques, compress_domain, decode, noisy
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.privacy.accountant import epsilon_for
+
+Steps = tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class CodeEncoding:
+    """What steps ask of an encoding where rows come as codes: the domain and its public bins."""
+
+    domain: Domain
+    groups: Mapping[str, NDArray[np.int32]]
+    in_order: Mapping[str, int]
+
+    def labels(self) -> dict[str, list[str]]:
+        """A code is its own label."""
+        return {
+            a: [str(code) for code in range(size)]
+            for a, size in zip(self.domain.attributes, self.domain.sizes, strict=True)
+        }
+
+
+@dataclass(frozen=True)
+class CodeRequest(Request):
+    """The public request of a trial, whose rows come as codes."""
+
+    trial: Trial | None = None
+
+    @cached_property
+    def encoding(self) -> CodeEncoding:  # type: ignore[override]
+        """The trial's domain and bins."""
+        assert self.trial is not None  # noqa: S101 - always given
+        return CodeEncoding(self.trial.rows.domain, self.trial.groups, self.trial.in_order)
+
+
+def request_of(trial: Trial, mechanism: AnyMechanism) -> CodeRequest:
+    """The request of ``trial`` by ``mechanism``, its rows made with the trial's seed."""
+    promise = Guarantee(epsilon=trial.epsilon, delta=trial.delta)
+    spec = ReleaseSpec(
+        dataset="comparison",
+        data="codes",
+        unit=Unit(records_per_person=trial.records),
+        privacy=promise,
+        budget=promise,
+        columns={a: BooleanColumn(kind="boolean") for a in trial.rows.domain.attributes},
+        accountant=trial.settings.accountant,
+        mechanism=mechanism,
+    ).with_rows(seed=trial.seed)
+    return CodeRequest(spec, trial.rows.domain.attributes, trial.threads, trial)
+
+
+def default(trial: Trial) -> MethodResult:
+    """What a release does, by the trial's own settings."""
+    request = request_of(trial, trial.settings.mechanism)
+    return _run_steps(trial, request, steps_of(request))
+
+
+def paper(trial: Trial) -> MethodResult:
+    """The paper's settings."""
+    return default(_as_in_the_paper(trial))
+
+
+def independent(trial: Trial) -> MethodResult:
+    """One-ways only, with the whole budget."""
+    own = trial.settings.mechanism
+    rows = Rows(**{name: getattr(own.synthesis, name) for name in Rows.model_fields})
+    request = request_of(trial, Independent(compression=own.compression, synthesis=rows))
+    return _run_steps(trial, request, steps_of(request))
+
+
+def non_private_selection(trial: Trial) -> MethodResult:
+    """The paper's settings, but scores without noise, whose budget is not spent: NOT private."""
+    trial = _as_in_the_paper(trial)
+    request = request_of(trial, trial.settings.mechanism)
+    gaussian = _gaussian(trial)
+
+    def draw(step: ReleaseStep, queries: Sequence[Query]) -> noisy.Answers:
+        if step.name == "indif_scores":
+            return [np.zeros(q.cells, dtype=np.int64) for q in queries]
+        return gaussian(step, queries)
+
+    return _run_steps(trial, request, steps_of(request), draw, unpriced=("indif_scores",))
+
+
+def all_pairs(trial: Trial) -> MethodResult:
+    """The paper's settings, but every pair is measured, with the scores' budget too."""
+    trial = _as_in_the_paper(trial)
+    request = request_of(trial, trial.settings.mechanism)
+    one_way, selection, measurement = options_of(request).split.exact()
+    steps = (
+        ENCODE,
+        one_way_step(one_way, options_of(request).split.one_ways),
+        COMPRESS_DOMAIN,
+        RECODE_ROWS,
+        ALL_PAIRS,
+        first_measurement(selection + measurement),
+        *rows_from(["measure_marginals"]),
+    )
+    return _run_steps(trial, request, steps)
+
+
+def equal_gaussian(trial: Trial) -> MethodResult:
+    """The paper's settings, but each measured marginal gets the same rho."""
+    trial = _as_in_the_paper(trial)
+    request = request_of(trial, trial.settings.mechanism)
+    steps = steps_of(request)
+
+    def equal(step: ReleaseStep) -> ReleaseStep:
+        def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+            queries = step.plan(request, inputs, rho)
+            if not queries:
+                return []
+            sigma = sigma_for(rho / len(queries), request.records)
+            return [replace(q, sigma=sigma) for q in queries]
+
+        return replace(step, plan=plan)
+
+    return _run_steps(trial, request, tuple(equal(s) if _measures(s) else s for s in steps))  # type: ignore[arg-type]
+
+
+def equal_laplace(trial: Trial) -> MethodResult:
+    """The paper's settings, but Laplace noise on the measured marginals.
+
+    It composes naively, as in the paper: the Gaussian looks of the first two stages promise an epsilon of their own at
+    ``delta``; what is left of the trial's is split evenly, and pure epsilons add up. A marginal's L1 sensitivity is
+    the number of records of one person.
+    """
+    trial = _as_in_the_paper(trial)
+    request = request_of(trial, trial.settings.mechanism)
+    gaussian, scales = _gaussian(trial), dict[str, float]()
+
+    def with_laplace_noise(step: ReleaseStep) -> ReleaseStep:
+        def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+            queries = step.plan(request, inputs, rho)
+            if not queries:
+                return []
+            before = [q for stage in ("one_way_marginals", "indif_scores") for q in inputs.noisy(stage)[0]]
+            spent = epsilon_for(total_rho(before), trial.delta, trial.settings.accountant)
+            scale = laplace_scale((Fraction(trial.epsilon) - Fraction(spent)) / len(queries), trial.records)
+            scales[step.name] = scale
+            return [replace(q, sigma=np.sqrt(2.0) * scale, pricing=request.pricing) for q in queries]
+
+        looks = counts_of(["one_way_marginals", "indif_scores"])
+        return replace(step, plan=plan, inputs=(*step.inputs, *looks))
+
+    def draw(step: ReleaseStep, queries: Sequence[Query]) -> noisy.Answers:
+        if step.name not in scales:
+            return gaussian(step, queries)
+        return [trial.noise.draw_laplace(scales[step.name], q.cells) for q in queries]
+
+    steps = tuple(with_laplace_noise(s) if _measures(s) else s for s in steps_of(request))  # type: ignore[arg-type]
+    made = _run_steps(trial, request, steps, draw, unpriced=("measure_marginals",))
+    pure = [
+        LaplaceQuery(q.attributes, q.cells, trial.records, scales["measure_marginals"])
+        for q in made.unpriced["measure_marginals"]
+    ]
+    return replace(made, pure=tuple(pure))
+
+
+def _measures(step: Step) -> bool:
+    return step.name == "measure_marginals"
+
+
+def _as_in_the_paper(trial: Trial) -> Trial:
+    return replace(trial, settings=trial.settings.as_in_the_paper())
+
+
+def _every_pair(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    domain, fine, most = inputs.domain(), request.encoding.domain, options_of(request).selection.max_cells
+    pairs = [p for p in combinations(domain.attributes, 2) if domain.cells(p) <= most]
+    return {"cliques": combine_cliques.cliques_to_table(combine_cliques.weigh(pairs, domain, fine, None), domain, fine)}
+
+
+ALL_PAIRS = Step(
+    CHOSEN.split(".")[0],
+    "All pairs",
+    Kind.POSTPROCESS,
+    (RECODE,),
+    {"cliques": tables.CLIQUES},
+    lambda r: options_of(r).selection.max_cells,
+    _every_pair,
+)
+"""Every pair of at most ``selection.max_cells`` cells, in the place of the chosen cliques."""
+
+
+def _fine_rows(step: Step) -> Step:
+    """In the place of decode: fine codes of the rows, which metrics count, and no values."""
+    stages = [name for name in step.producers if f"{name}.receipts" in step.inputs]
+
+    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        recode, fine = inputs.refined(request.encoding, stages), request.encoding.domain
+        codes = CodeTable.from_arrow(
+            list(inputs.batches("append_attributes.codes")), compress_domain.coarse_domain(recode)
+        )
+        generator = decode.generator(request.spec.mechanism.synthesis.seed)
+        schema = tables.code_schema(fine)
+        batches = [
+            pa.RecordBatch.from_arrays(
+                [pa.array(part[f.name].astype(f.type.to_pandas_dtype())) for f in schema], schema=schema
+            )
+            for part in decode.fine_codes(codes, recode, generator)
+        ]
+        return {"fine": pa.Table.from_batches(batches, schema=schema)}
+
+    return replace(step, title="Fine rows", outputs={"fine": tables.SYNTHETIC_CODES}, run=run)
+
+
+def _gaussian(trial: Trial) -> Draw:
+    """The trial's own noise, query by query."""
+    return lambda step, queries: [trial.noise.draw(q.sigma, q.cells) for q in queries]
+
+
+def _run_steps(
+    trial: Trial, request: CodeRequest, steps: Steps, draw: Draw | None = None, unpriced: Sequence[str] = ()
+) -> MethodResult:
+    """Run the steps on the trial's rows; ``unpriced``: looks whose queries are no Gaussian receipts."""
+    fine = trial.rows.domain
+    given = {ENCODE.name: {"encoded_rows": trial.rows.to_arrow()}}
+    steps = (*steps[:-1], _fine_rows(steps[-1]))
+    run = MemoryRun(request, steps, draw or _gaussian(trial), given=given)
+    rows = CodeTable.from_arrow(run.run()[steps[-1].name]["fine"].to_batches(), fine)
+    larger = [q.attributes for queries in run.receipts.values() for q in queries if len(q.attributes) > 1]
+    measured = {
+        q.attributes
+        for name, queries in run.receipts.items()
+        for q in queries
+        if name in steps[-1].producers and len(q.attributes) > 1
+    }
+    priced = [q for name, queries in run.receipts.items() if name not in unpriced for q in queries]
+    return MethodResult(
+        trial.to_bins(rows),
+        rows,
+        tuple(priced),
+        marginals=tuple(dict.fromkeys(a for a in larger if a in measured)),
+        unpriced={name: tuple(run.receipts[name]) for name in unpriced if name in run.receipts},
+    )

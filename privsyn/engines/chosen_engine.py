@@ -1,0 +1,21 @@
+"""The engine that the field ``engine`` of a spec names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from privsyn.data_contracts.engine_choice import EngineChoice
+from privsyn.engines.dask_engine import DaskEngine
+from privsyn.engines.engine import Engine
+from privsyn.engines.local_engine import LocalEngine
+
+
+@contextmanager
+def engine_of(choice: EngineChoice) -> Iterator[Engine]:
+    """The engine of a run, closed at its end.  It opens nothing before a run needs to count."""
+    engine: Engine = LocalEngine() if choice.kind == "local" else DaskEngine(choice)
+    try:
+        yield engine
+    finally:
+        engine.close()

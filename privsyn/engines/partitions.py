@@ -1,0 +1,91 @@
+"""Partitions of stored code tables: ranges of Parquet row groups, read block by block and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.storage.table_files import open_parquet
+from privsyn.tasks.kernels.blocks import block_rows, count_blocks, subdomain
+from privsyn.tasks.kernels.counting import CodeTable
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Row groups ``first`` .. ``stop`` - 1 of a Parquet file, and how many rows they have."""
+
+    path: str
+    first: int
+    stop: int
+    rows: int
+
+
+def partitions(files: Sequence[Path], most_rows: int) -> list[Partition]:
+    """All row groups of the files, each in one partition, of at most ``most_rows`` rows unless one group has more."""
+    found = []
+    for file in files:
+        metadata = pq.read_metadata(file)
+        first, rows = 0, 0
+        for group in range(metadata.num_row_groups):
+            more = metadata.row_group(group).num_rows
+            if rows and rows + more > most_rows:
+                found.append(Partition(str(file), first, group, rows))
+                first, rows = group, 0
+            rows += more
+        found.append(Partition(str(file), first, metadata.num_row_groups, rows))
+    return found
+
+
+def read_blocks(part: Partition, domain: Domain, *, padded: bool = False) -> Iterator[CodeTable]:
+    """The partition's rows, the columns of ``domain`` only, in blocks of bounded size."""
+    if part.first == part.stop:
+        return
+    rows = block_rows(domain, padded=padded)
+    with open_parquet(part.path) as file:
+        groups = range(part.first, part.stop)
+        batches = file.iter_batches(rows, row_groups=list(groups), columns=list(domain.attributes), use_threads=False)
+        for block in gathered(batches, rows):
+            yield CodeTable.from_arrow([b.select(list(domain.attributes)) for b in block], domain, padded=padded)
+
+
+def gathered(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[list[pa.RecordBatch]]:
+    """Consecutive batches in lists of about ``rows`` rows: small row groups cost little each."""
+    waiting: list[pa.RecordBatch] = []
+    held = 0
+    for batch in batches:
+        if waiting and held + batch.num_rows > rows:
+            yield waiting
+            waiting, held = [], 0
+        waiting.append(batch)
+        held += batch.num_rows
+    if waiting:
+        yield waiting
+
+
+def count_partition(
+    part: Partition, domain: Domain, cliques: Sequence[Clique], *, padded: bool = False, threads: int = 1
+) -> list[np.ndarray]:
+    """Flat exact counts (int64) of each clique over one partition, filtered values included: all that a worker does."""
+    blocks = read_blocks(part, subdomain(domain, cliques), padded=padded)
+    return count_blocks(blocks, domain, cliques, padded=padded, threads=threads)
+
+
+def add_up(parts: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+    """The counts of several partitions added up, clique by clique: integers, so that their order does not matter."""
+    total = [counts.copy() for counts in parts[0]]
+    for part in parts[1:]:
+        for sum_, counts in zip(total, part, strict=True):
+            sum_ += counts
+    return total
+
+
+def worker_version() -> str:
+    """The version of this program where this runs."""
+    return version("privsyn-flows")

@@ -1,0 +1,227 @@
+"""The tables of an evaluation: a release, the real rows and any other table, all as codes of one public domain.
+
+Everything read here but the released folder is private and stays in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.certificate import Manifest
+from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.release_spec import ReleaseSpec, Unit
+from privsyn.errors import RequestError, action, mention
+from privsyn.paths import expanded
+from privsyn.settings import Settings
+from privsyn.source.open_source import open_source, table_columns
+from privsyn.source.private_table import Source, SupportsArrowStream
+from privsyn.storage.released_files import VersionError, read_manifest, request_of, synthetic_names
+from privsyn.storage.safe_names import safe_name
+from privsyn.storage.table_files import Place
+from privsyn.tasks.codecs import EncodingPlan, plan
+from privsyn.tasks.encode import Repairs, encode, encode_batch
+from privsyn.tasks.kernels.counting import CodeTable
+
+
+@dataclass(frozen=True, eq=False)
+class Coded:
+    """One table twice: codes of the fine cells, and of the public bins on which metrics are computed."""
+
+    fine: CodeTable
+    bins: CodeTable
+
+
+@dataclass(frozen=True)
+class Release:
+    """A published run: its folder, its manifest, its spec, and the private table, a path or a table in memory."""
+
+    folder: Path
+    manifest: Manifest
+    spec: ReleaseSpec
+    private_table: Place | SupportsArrowStream
+
+    @property
+    def encoding(self) -> EncodingPlan:
+        """The codecs, in the released column order."""
+        return plan(self.spec, tuple(self.manifest.column_order))
+
+    @property
+    def synthetic(self) -> tuple[Path, ...]:
+        """The files of the synthetic table."""
+        return tuple(self.folder / name for name in synthetic_names(self.manifest))
+
+
+def open_release(
+    release: str | Path, settings: Settings, data: str | Path | SupportsArrowStream | None = None
+) -> Release:
+    """The release of that run name or folder; ``data`` replaces the private table that the run remembers.
+
+    Raises RequestError that names the argument when there is no whole release, or no private table is known.
+    """
+    folder = _folder(release, settings)
+    try:
+        manifest = read_manifest(folder)
+    except VersionError as error:
+        raise error.about("evaluate.release") from None
+    except RequestError:
+        raise RequestError(
+            f"{release} is not a release: no readable manifest.json in {folder}",
+            "Name a run (" + action("list_runs") + " lists them) or its folder under released/",
+            "evaluate.release",
+        ) from None
+    safe_name(manifest.run, "evaluate.release")
+    if not synthetic_names(manifest):
+        raise RequestError(
+            f"{manifest.run} holds figures of another release, not a synthetic table",
+            "Name the release itself",
+            "evaluate.release",
+        )
+    if data is None:
+        data = _remembered(manifest.run, settings)
+    elif isinstance(data, str | os.PathLike):
+        data = str(expanded(data, "evaluate.data").absolute())
+    spec = request_of(manifest, "evaluate.release")
+    where = data if isinstance(data, str) else ""
+    return Release(folder, manifest, spec.model_copy(update={"data": where}), data)
+
+
+def _folder(release: str | Path, settings: Settings) -> Path:
+    if not str(release).strip():
+        raise RequestError("is empty", "Name a run or its folder under released/", "evaluate.release")
+    path = expanded(release, "evaluate.release")
+    if path.is_dir():
+        return path.absolute()
+    named = path.name == str(release) and (settings.released_root / path.name).is_dir()
+    return settings.released_root / path.name if named else path.absolute()
+
+
+def _remembered(run: str, settings: Settings) -> str:
+    note = settings.private_root / "runs" / run / "run.json"
+    try:
+        data = str(json.loads(note.read_text(encoding="utf-8"))["data"])
+    except (OSError, ValueError, KeyError):
+        raise RequestError(
+            f"where the private table of {run} lies is not known here (there is no {note})",
+            "Name it with " + mention("evaluate.data"),
+            "evaluate.data",
+        ) from None
+    if not data:
+        raise RequestError(
+            f"the private table of {run} was handed over in memory, not as a file",
+            "Hand it over again, or name a file of it, with " + mention("evaluate.data"),
+            "evaluate.data",
+        )
+    return data
+
+
+@dataclass(frozen=True)
+class OpenTable:
+    """A table whose structure fits a release's spec; ``read`` gives its rows in codes."""
+
+    source: Source
+    encoding: EncodingPlan
+    unit: Unit
+
+    def read(self) -> Coded:
+        """All rows, or with ``unit.person_id`` those that a release keeps of each person."""
+        return _from_codes(encode(self.source.batches, self.encoding, self.unit, Repairs()), self.encoding)
+
+
+ALL_ROWS = Unit(records_per_person=1)
+"""A unit without a person's identifier: every row is kept."""
+
+
+def open_table(
+    table: Place | SupportsArrowStream,
+    encoding: EncodingPlan,
+    spec: ReleaseSpec,
+    field: str,
+    *,
+    kept_only: bool = False,
+) -> OpenTable:
+    """A table (the path of CSV or Parquet, or one in memory), its structure checked; ``field`` names it in errors.
+
+    Columns that the release drops may be absent, but with ``kept_only`` not the identifier of ``unit.person_id``.
+    Raises RequestError for a table that does not fit.
+    """
+    if isinstance(table, str) and not table.strip():
+        raise RequestError("is empty", "Name a path, or leave the option out", field)
+    unit = spec.unit if kept_only else ALL_ROWS
+    needed = {*spec.released_columns, unit.person_id}
+    try:
+        names = set(table_columns(table, spec.columns))
+        known = {n: c for n, c in spec.columns.items() if n in names or n in needed}
+        source = open_source(table, spec.model_copy(update={"columns": known, "unit": unit}))
+    except RequestError as error:
+        raise error.about(field, {"release.data": field}) from None
+    return OpenTable(source, encoding, unit)
+
+
+def read_table(path: Place, encoding: EncodingPlan, spec: ReleaseSpec, field: str) -> Coded:
+    """All rows of the table at ``path`` in codes; see :func:`open_table`."""
+    return open_table(path, encoding, spec, field).read()
+
+
+def coded(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> Coded:
+    """Rows of the spec's columns as codes, in bounded memory but for the codes themselves."""
+    return _from_codes((encode_batch(batch, encoding, Repairs()) for batch in batches), encoding)
+
+
+def _from_codes(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> Coded:
+    domain, groups = encoding.domain, encoding.groups
+    parts: dict[str, list[NDArray[Any]]] = {a: [] for a in domain.attributes}
+    for batch in batches:
+        for attribute in domain.attributes:
+            parts[attribute].append(batch.column(attribute).to_numpy())
+    fine = []
+    for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
+        fine.append(np.concatenate([np.zeros(0, code_dtype(size)), *parts.pop(attribute)]))
+    table = CodeTable(domain, tuple(fine))
+    return Coded(table, to_bins(table, groups))
+
+
+def bin_domain(groups: Mapping[str, NDArray[np.int32]]) -> Domain:
+    """The domain of the public bins."""
+    return Domain.of({a: int(g.max()) + 1 for a, g in groups.items()})
+
+
+def to_bins(fine: CodeTable, groups: Mapping[str, NDArray[np.int32]]) -> CodeTable:
+    """Fine codes to codes of the public bins."""
+    domain = bin_domain(groups)
+    columns = []
+    for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
+        columns.append(groups[attribute].astype(code_dtype(size))[fine.column(attribute)])
+    return CodeTable(domain, tuple(columns))
+
+
+def mgd_columns(encoding: EncodingPlan) -> tuple[dict[str, list[str]], dict[str, bool], dict[str, int]]:
+    """What MGD must know of the public bins, by column: labels, whether they have an order, and the code of null."""
+    labels = {c.attribute: _unlike(c.bin_labels()) for c in encoding.codecs}
+    ordered = {c.attribute: c.values(fine=False) is not None for c in encoding.codecs}
+    return labels, ordered, _null_codes(encoding)
+
+
+def _unlike(labels: Sequence[str]) -> list[str]:
+    """Labels made different from each other: very close edges can read the same."""
+    seen = Counter(labels)
+    return [label if seen[label] == 1 else f"{label} #{i}" for i, label in enumerate(labels)]
+
+
+def _null_codes(encoding: EncodingPlan) -> dict[str, int]:
+    """The null bin of ordered columns; a nominal null is a value like any other."""
+    found = {}
+    for codec in encoding.codecs:
+        values = codec.values(fine=False)
+        if values is not None and np.isnan(values[-1]):
+            found[codec.attribute] = len(values) - 1
+    return found

@@ -1,0 +1,206 @@
+"""The details of an evaluation: columns, pairs, marginal sizes and stages, as the contract's parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.evaluation_results import OneWay, Pair, SizeError, StageError
+from privsyn.errors import RequestError
+from privsyn.evaluation.coded_tables import Coded, Release
+from privsyn.mechanisms.release_job import plan_of
+from privsyn.run.step import release_steps, step_of
+from privsyn.tasks import marginals, noisy
+from privsyn.tasks.compress_domain import Recode, coarse_domain, recode_from_table, refined
+from privsyn.tasks.kernels.counting import CodeTable, count
+from privsyn.tasks.make_consistent import measured_marginals
+from privsyn.tasks.marginals import Marginal
+from privsyn.tasks.metrics.error_sources import (
+    PairError,
+    bin_noise,
+    clique_errors,
+    dependency,
+    expected_l1,
+    pair_errors,
+    recoded,
+)
+from privsyn.tasks.metrics.pairs import PairFigures
+
+SIZE_CLASSES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
+"""Marginals are grouped by their number of cells: 2..10, 11..100 and so on; the last class is open."""
+
+
+@dataclass(frozen=True)
+class ReleasedTables:
+    """What a release published of its noisy marginals, read from its folder; nothing private.
+
+    ``recode`` has all noisy one-ways pooled, ``measured`` the larger marginals.
+    """
+
+    recode: Recode
+    measured: tuple[Marginal, ...]
+    sigmas: tuple[float, ...]
+    consistent: tuple[Marginal, ...]
+
+    @classmethod
+    def read(cls, release: Release) -> ReleasedTables:
+        """From the release's folder.
+
+        Raises RequestError for tables that are missing, damaged or of another version.
+        """
+        where = release.folder / "marginals"
+        try:
+            found = cls._read(release)
+            sizes = {attribute: len(r.coarse) for attribute, r in found.recode.items()}
+            if sizes != {codec.attribute: codec.size for codec in release.encoding.codecs}:
+                raise ValueError("these are not the codes of the release's spec")
+            return found
+        except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+            raise RequestError(
+                f"the tables in {where} are missing, damaged or of another version of this program",
+                "Copy the release again, evaluate it with the version that its manifest names, or release again",
+                "evaluate.release",
+            ) from error
+
+    @classmethod
+    def _read(cls, release: Release) -> ReleasedTables:
+        where, steps = release.folder / "marginals", plan_of(release.spec).steps
+        first = recode_from_table(pq.read_table(where / "recode.parquet"))
+        domain = coarse_domain(first)
+        looks = {step.name: step for step in release_steps(steps)}
+        measured_in = [looks[name] for name in step_of(steps, "make_consistent").producers if name in looks]
+
+        def tables(name: str) -> list[pa.Table]:
+            return [pq.read_table(release.folder / step.published[name].name) for step in measured_in]
+
+        queries, answers = noisy.all_measured(tables("receipts"), tables("noisy"))
+        recode = refined(first, queries, answers, release.encoding.groups)
+        measured = tuple(measured_marginals(queries, answers, domain))
+        consistent = tuple(marginals.from_table(pq.read_table(where / "consistent.parquet"), domain))
+        return cls(recode, measured, tuple(m.sigma for m in measured), consistent)
+
+    def recoded(self, real: Coded, synthetic: Coded) -> tuple[CodeTable, CodeTable]:
+        """Both tables in the compressed domain, filtered values as one code more."""
+        return recoded(real.fine, self.recode), recoded(synthetic.fine, self.recode)
+
+    def measured_pairs(self) -> set[Clique]:
+        """Every pair inside a measured marginal, in the domain's order."""
+        return {(a, b) for m in self.measured for i, a in enumerate(m.attributes) for b in m.attributes[i + 1 :]}
+
+
+def one_ways(release: Release, real: Coded, synthetic: Coded, tables: ReleasedTables) -> tuple[OneWay, ...]:
+    """Every column, in table order."""
+    encoding = release.encoding
+    noise = bin_noise(tables.recode, encoding.groups)
+    rows = max(synthetic.bins.rows, 1)
+    found = []
+    for codec in encoding.codecs:
+        name = codec.attribute
+        true = count(real.bins, (name,)) / max(real.bins.rows, 1)
+        made = count(synthetic.bins, (name,)) / rows
+        sd = noise[name] / rows
+        found.append(
+            OneWay(
+                column=name,
+                ordered=codec.values(fine=False) is not None,
+                labels=tuple(codec.bin_labels()),
+                real=_floats(true),
+                synthetic=_floats(made),
+                noise_sd=_floats(sd),
+                l1=float(np.abs(true - made).sum()),
+                noise_l1=expected_l1(sd),
+            )
+        )
+    return tuple(found)
+
+
+def pairs(
+    figures: PairFigures, coarse: tuple[CodeTable, CodeTable], tables: ReleasedTables, threads: int
+) -> tuple[Pair, ...]:
+    """Every pair of columns, in table order, with what its error is made of."""
+    parts = pair_errors(*coarse, [m for m in tables.consistent if len(m.attributes) > 1], threads)
+    found = []
+    for i, (a, b) in enumerate(figures.pairs):
+        part = parts.get((a, b))
+        found.append(
+            Pair(
+                a=a,
+                b=b,
+                cells=int(figures.cells[i]),
+                l1=float(figures.l1[i]),
+                measured=part is not None,
+                consistent_l1=None if part is None else part.consistent,
+                cause=_cause(part),
+                association_real=_known(figures.association_real[i]),
+                association_synthetic=_known(figures.association_synthetic[i]),
+            )
+        )
+    return tuple(found)
+
+
+def _cause(part: PairError | None) -> Literal["noise", "synthesis", "not selected"]:
+    """The larger part of a pair's error; a pair in no measured marginal has no noise of its own."""
+    if part is None:
+        return "not selected"
+    return "noise" if part.consistent >= part.synthesis else "synthesis"
+
+
+def sizes(errors: Sequence[tuple[Sequence[int], NDArray[np.float64]]]) -> tuple[SizeError, ...]:
+    """Mean error by number of attributes and size class; ``errors[w - 1]``: cells and L1 of the w-way marginals."""
+    found = []
+    for ways, (cells, l1) in enumerate(errors, start=1):
+        number = np.asarray(cells, dtype=np.int64)
+        class_of = np.searchsorted(SIZE_CLASSES, number, side="left")
+        for c in np.unique(class_of):
+            inside = class_of == c
+            found.append(
+                SizeError(
+                    ways=ways,
+                    cells_from=int(number[inside].min()),
+                    cells_to=int(number[inside].max()),
+                    marginals=int(inside.sum()),
+                    mean_l1=float(l1[inside].mean()),
+                )
+            )
+    return tuple(found)
+
+
+def stages(
+    found: Sequence[Pair], real: Coded, coarse: tuple[CodeTable, CodeTable], tables: ReleasedTables, threads: int
+) -> tuple[StageError, ...]:
+    """Mean errors of the measured marginals after each stage, and of the pairs that were not measured."""
+    measured = clique_errors(*coarse, tables.measured, tables.consistent, threads)
+    out = []
+    if measured:
+        out += [
+            StageError(stage="measured", marginals=len(measured), mean_l1=_mean([e.measured for e in measured])),
+            StageError(stage="consistent", marginals=len(measured), mean_l1=_mean([e.consistent for e in measured])),
+            StageError(stage="synthetic", marginals=len(measured), mean_l1=_mean([e.synthetic for e in measured])),
+        ]
+    left = [p for p in found if not p.measured]
+    if left:
+        independent = dependency(real.bins, [(p.a, p.b) for p in left], threads)
+        out += [
+            StageError(stage="not selected", marginals=len(left), mean_l1=_mean([p.l1 for p in left])),
+            StageError(stage="not selected, if independent", marginals=len(left), mean_l1=float(independent.mean())),
+        ]
+    return tuple(out)
+
+
+def _floats(values: NDArray[np.float64]) -> tuple[float, ...]:
+    return tuple(float(v) for v in values)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values))
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

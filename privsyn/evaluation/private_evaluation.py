@@ -1,0 +1,186 @@
+"""The private evaluation: it compares a release with its private table and writes one private report.
+
+Nothing here is a release.  Every figure is a function of the private rows; it is written to
+``private/reports/<run>/`` only, and is in no message, log or exception.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from privsyn.data_contracts.evaluation_results import Evaluation, TableScores
+from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.evaluation import details
+from privsyn.evaluation.coded_tables import Coded, OpenTable, Release, open_release, open_table
+from privsyn.evaluation.scores import Scorer
+from privsyn.evaluation.settings_file import check_settings
+from privsyn.report.page import render
+from privsyn.settings import Settings
+from privsyn.source.private_table import SupportsArrowStream
+from privsyn.storage.disk import in_words, replacing
+from privsyn.storage.zones import private_folder, roots
+
+Result = TypeVar("Result")
+RunStage = Callable[[str, Callable[[], Result]], Result]
+"""Runs one named stage of the evaluation; the flow makes it a Prefect task."""
+
+Table = str | Path | SupportsArrowStream
+"""The path of a table, or a table in memory."""
+
+REPORT, FIGURES = "report.html", "evaluation.json"
+
+
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """What is evaluated: a run's name or folder, and the tables it is compared with.
+
+    Tables are paths or tables in memory; ``data`` None: the one that the run remembers.
+    """
+
+    release: str
+    data: Table | None = field(default=None, repr=False)
+    holdout: Table | None = field(default=None, repr=False)
+    against: Sequence[Table] = field(default=(), repr=False)
+    spec: EvaluationSpec = field(default_factory=EvaluationSpec)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A written report: its two files, in the private zone, and its figures.  PRIVATE: do not share.
+
+    Privacy: every figure is an exact function of the private rows.  It prints none; ``scores`` and the files have them.
+    """
+
+    html: Path
+    figures: Path
+    evaluation: Evaluation
+
+    @property
+    def scores(self) -> dict[str, dict[str, float | None]]:
+        """Table -> metric -> value (None if it is not known); the release's own table is ``release``."""
+        return {s.table: {m.name: m.value for m in s.metrics} for s in self.evaluation.scores}
+
+    def __repr__(self) -> str:
+        return f"<Report of {self.evaluation.run}: PRIVATE, {self.html}>"
+
+
+@dataclass(frozen=True)
+class _Tables:
+    real: Coded
+    holdout: Coded | None
+    compared: dict[str, Coded]
+
+
+def evaluate(
+    request: EvaluationRequest,
+    settings: Settings,
+    stage: RunStage = lambda name, run: run(),
+) -> Report:
+    """Compare the release with the real table and write ``private/reports/<run>/report.html`` and its figures.
+
+    Raises RequestError (exit 2) for a wrong argument before any row is read, and for tables that do not fit the
+    release's spec.  Spends nothing, releases nothing.
+    """
+    roots(settings.private_root, settings.released_root)
+    release = open_release(request.release, settings, request.data)
+    check_settings(request.spec, release.encoding)
+    released = details.ReleasedTables.read(release)
+    opened = _open(request, release)
+    tables = stage("Read tables", opened.read)
+    scorer = Scorer(tables.real, tables.holdout, release.encoding, request.spec, settings.threads)
+    scores = [
+        stage(f"Score {name}", lambda table=table, name=name: TableScores(  # type: ignore[misc]
+            table=name, rows=table.bins.rows, metrics=scorer.with_subsamples(scorer.score(table))))
+        for name, table in tables.compared.items()
+    ]  # fmt: skip
+    evaluation = stage("Find causes", lambda: _evaluation(release, released, tables, scorer, scores))
+    return stage("Write report", lambda: _write(private_folder(settings, "reports", evaluation.run), evaluation))
+
+
+def report_folder(run: str, settings: Settings) -> Path:
+    """Where the private report of a run lies, or would."""
+    return settings.private_root / "reports" / run
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """Tables whose structure fits, none of whose rows was read yet."""
+
+    real: OpenTable
+    holdout: OpenTable | None
+    compared: dict[str, OpenTable]
+
+    def read(self) -> _Tables:
+        """Every table in codes."""
+        holdout = None if self.holdout is None else self.holdout.read()
+        return _Tables(self.real.read(), holdout, {name: table.read() for name, table in self.compared.items()})
+
+
+def _open(request: EvaluationRequest, release: Release) -> _Opened:
+    opened = partial(open_table, encoding=release.encoding, spec=release.spec)
+    compared = {"release": opened(release.synthetic, field="evaluate.release")}
+    for number, table in enumerate(request.against, start=1):
+        name = Path(table).name if isinstance(table, str | os.PathLike) else f"table {number}"
+        while name in compared:
+            name += "'"
+        compared[name] = opened(table, field="evaluate.against")
+    holdout = None if request.holdout is None else opened(request.holdout, field="evaluate.holdout")
+    return _Opened(opened(release.private_table, field="evaluate.data", kept_only=True), holdout, compared)
+
+
+def _evaluation(
+    release: Release,
+    released: details.ReleasedTables,
+    tables: _Tables,
+    scorer: Scorer,
+    scores: Sequence[TableScores],
+) -> Evaluation:
+    real, synthetic = tables.real, tables.compared["release"]
+    coarse = released.recoded(real, synthetic)
+    pairs = details.pairs(scorer.pairs(synthetic), coarse, released, scorer.threads)
+    return Evaluation(
+        run=release.manifest.run,
+        dataset=release.spec.dataset,
+        epsilon=release.spec.privacy.epsilon,
+        delta=release.spec.privacy.delta,
+        unit_of_protection=release.spec.unit.describe(),
+        rows_real=real.bins.rows,
+        rows_holdout=None if tables.holdout is None else tables.holdout.bins.rows,
+        settings=scorer.spec,
+        scores=tuple(scores),
+        one_ways=details.one_ways(release, real, synthetic, released),
+        pairs=pairs,
+        sizes=details.sizes(scorer.size_errors(synthetic)),
+        stages=details.stages(pairs, real, coarse, released, scorer.threads),
+        earth_mover=scorer.earth_mover(synthetic).marginals,
+        notes=tuple(_notes(release, tables)),
+    )
+
+
+def _notes(release: Release, tables: _Tables) -> list[str]:
+    notes = ["Columns are compared in the public bins of the release spec."]
+    if not release.manifest.differentially_private:
+        notes.append("This run was made with test noise: it is not private, whatever epsilon says.")
+    if release.spec.unit.person_id is not None:
+        notes.append("Of the real table, only the rows that a release keeps are compared: a bounded number a person.")
+    if tables.holdout is None:
+        notes.append(
+            "Without a hold-out table there is no membership attack, and models are tested on rows that the "
+            "release has seen."
+        )
+    return notes
+
+
+def _write(folder: Path, evaluation: Evaluation) -> Report:
+    html, figures = folder / REPORT, folder / FIGURES
+    with in_words(folder):
+        with replacing(figures) as temporary:
+            temporary.write_text(evaluation.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        with replacing(html) as temporary:
+            temporary.write_text(render(evaluation), encoding="utf-8")
+    return Report(html, figures, evaluation)

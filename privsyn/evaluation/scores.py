@@ -1,0 +1,364 @@
+"""Scores: every metric of one table against the real one, in the contract's form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.evaluation_results import Metric
+from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.errors import RequestError
+from privsyn.evaluation.coded_tables import Coded, mgd_columns
+from privsyn.evaluation.score_kinds import KINDS
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.classification import classification
+from privsyn.tasks.metrics.income import Income, income
+from privsyn.tasks.metrics.k_marginal import GroupScores, group_k_marginal, k_marginal_score
+from privsyn.tasks.metrics.marginal_distance import (
+    all_cliques,
+    density_estimation,
+    l1_distances,
+    mean_l1,
+    random_cliques,
+)
+from privsyn.tasks.metrics.membership import membership
+from privsyn.tasks.metrics.mgd import MgdResult, mgd
+from privsyn.tasks.metrics.pairs import PairFigures, correlation_difference, pair_figures
+from privsyn.tasks.metrics.pie_chart import pie_chart
+from privsyn.tasks.metrics.propensity import propensity
+from privsyn.tasks.metrics.range_queries import (
+    RangeQuery,
+    nist_queries,
+    nist_range_score,
+    privsyn_queries,
+    range_query_error,
+)
+from privsyn.tasks.metrics.subsample import SHARES, equivalent_share, subsample_scores
+from privsyn.tasks.metrics.uniqueness import uniqueness
+
+MOST_TRIPLES = 300
+
+SUBSAMPLED = ("l1_1way", "l1_2way", "l1_3way", "k_marginal", "range_query")
+"""Metrics that are also read as a random sample of the real rows."""
+
+NEEDS_COLUMNS = {
+    "l1_2way": (2, "needs two columns"),
+    "l1_3way": (3, "needs three columns"),
+    "correlation": (2, "needs two columns"),
+}
+"""Metrics without a value for fewer columns, and their note then."""
+
+LABEL_CODES = (2, 10)
+"""`labels: auto` is the last column with this many public values."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """The result of a metric: its value or None, reference values and a note."""
+
+    value: float | None
+    references: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass
+class Scorer:
+    """Scores tables against one real table.
+
+    Everything is seeded by ``spec.seed`` and the same for any number of ``threads``.  What several tables or several
+    parts of the report need is computed once.
+    """
+
+    real: Coded
+    holdout: Coded | None
+    encoding: EncodingPlan
+    spec: EvaluationSpec
+    threads: int = 0
+    _pairs: dict[Coded, PairFigures] = field(default_factory=dict, repr=False)
+    _mgd: dict[Coded, MgdResult] = field(default_factory=dict, repr=False)
+
+    def score(self, table: Coded, only: Collection[str] | None = None) -> tuple[Metric, ...]:
+        """The metrics of one table, in the order of ``KINDS``; ``only`` names the wanted ones."""
+        found: list[Metric] = []
+        for name in self._wanted() if only is None else [n for n in self._wanted() if n in only]:
+            if name == "svm":
+                found += [self._svm(label, table) for label in self.labels()]
+            else:
+                found.append(_metric(name, self._value(name, table)))
+        return tuple(found)
+
+    def with_subsamples(self, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
+        """The metrics with their equivalent subsample, where that reading is defined (``SUBSAMPLED``)."""
+        values = {m.name: m.value for m in metrics if m.name in SUBSAMPLED and m.value is not None}
+        shares = self._subsamples.shares(values)
+        return tuple(m.model_copy(update={"subsample": shares.get(m.name)}) for m in metrics)
+
+    def pairs(self, table: Coded) -> PairFigures:
+        """Every pair's figures."""
+        if table not in self._pairs:
+            values = {c.attribute: c.values(fine=False) for c in self.encoding.codecs}
+            self._pairs[table] = pair_figures(self.real.bins, table.bins, values, self.threads)
+        return self._pairs[table]
+
+    def size_errors(self, table: Coded) -> list[tuple[list[int], NDArray[np.float64]]]:
+        """Cells and L1 errors of the 1-, 2- and 3-way marginals."""
+        pairs, domain = self.pairs(table), self.real.bins.domain
+        found = [(list(domain.sizes), self._l1(table.bins, self._singles)), (pairs.cells.tolist(), pairs.l1)]
+        if self._triples:
+            found.append(([domain.cells(t) for t in self._triples], self._l1(table.bins, self._triples)))
+        return found
+
+    def earth_mover(self, table: Coded) -> MgdResult:
+        """MGD's score and its marginals, worst first.  Raises RequestError if the settings do not fit the columns."""
+        if table not in self._mgd:
+            try:
+                self._mgd[table] = mgd(
+                    self.real.bins,
+                    table.bins,
+                    self.spec.mgd,
+                    *mgd_columns(self.encoding),
+                )
+            except FieldError as error:
+                raise RequestError(error.problem, error.cure or "Correct it in the settings", "mgd") from None
+        return self._mgd[table]
+
+    def labels(self) -> tuple[str, ...]:
+        """The columns that models predict."""
+        if self.spec.labels != "auto":
+            return self.spec.labels
+        domain = self.real.bins.domain
+        fewest, most = LABEL_CODES
+        fitting = [a for a, size in zip(domain.attributes, domain.sizes, strict=True) if fewest <= size <= most]
+        return tuple(fitting[-1:])
+
+    def _wanted(self) -> list[str]:
+        asked = {"group_k_marginal": bool(self.spec.groups), "pie_chart": self.spec.pie, "gini": self.spec.income}
+        asked["pay_gap"] = self.spec.income
+        return [name for name in KINDS if asked.get(name, True)]
+
+    def _value(self, name: str, table: Coded) -> Value:
+        """None where nothing is compared: a metric's own value there would read as the best one."""
+        real, made = self.real.bins, table.bins
+        if not real.rows and not made.rows:
+            return Value(None, note="neither table has rows")
+        if name in NEEDS_COLUMNS and len(real.domain.attributes) < NEEDS_COLUMNS[name][0]:
+            return Value(None, note=NEEDS_COLUMNS[name][1])
+        value = self._compute(name, table)
+        if (real.rows and made.rows) or value.note:
+            return value
+        which = "the synthetic table" if real.rows else "the real table"
+        return replace(value, note=f"{which} has no rows: all its shares count as 0")
+
+    def _compute(self, name: str, table: Coded) -> Value:
+        spec, real, made = self.spec, self.real.bins, table.bins
+        match name:
+            case "l1_2way":
+                return Value(_mean(self.pairs(table).l1))
+            case "l1_1way" | "l1_3way" | "range_query":
+                return Value(self._curves[name](made))
+            case "k_marginal":
+                return self._k_marginal(table)
+            case "nist_density":
+                return Value(density_estimation(real, made, spec.nist_schemas, spec.seed, self.threads))
+            case "group_k_marginal":
+                others = set(real.domain.attributes) - set(spec.groups)
+                return Value(self._groups(made).score) if others else Value(None, note="no column outside the groups")
+            case "pie_chart":
+                return self._pie_chart(made)
+            case "mgd":
+                return Value(self.earth_mover(table).score)
+            case "nist_range":
+                return Value(nist_range_score(real, made, self._nist_queries, self.threads))
+            case "gini":
+                return Value(self._income(table).gini_score)
+            case "pay_gap":
+                return Value(self._income(table).rank_score)
+            case "pmse":
+                return self._pmse(made)
+            case "correlation":
+                return self._correlation(table)
+            case "unique_match":
+                return self._unique(made)
+            case "membership":
+                return self._membership(made)
+        raise KeyError(name)
+
+    @cached_property
+    def _singles(self) -> list[Clique]:
+        return all_cliques(self.real.bins.domain, 1)
+
+    @cached_property
+    def _triples(self) -> list[Clique]:
+        domain = self.real.bins.domain
+        return random_cliques(domain, 3, MOST_TRIPLES, self.spec.seed) if len(domain.attributes) > 2 else []
+
+    @cached_property
+    def _queries(self) -> tuple[RangeQuery, ...]:
+        return privsyn_queries(self.real.bins.domain, self.spec.range_queries, seed=self.spec.seed)
+
+    @cached_property
+    def _nist_queries(self) -> tuple[RangeQuery, ...]:
+        ordered = {c.attribute for c in self.encoding.codecs if c.values(fine=False) is not None}
+        return nist_queries(self.real.bins, ordered, self.spec.nist_queries, self.spec.seed)
+
+    @cached_property
+    def _curves(self) -> dict[str, Callable[[CodeTable], float]]:
+        """Metrics that are cheap enough for many tables: those of a subsample reading."""
+        real, spec, threads = self.real.bins, self.spec, self.threads
+        pairs = all_cliques(real.domain, 2)
+        return {
+            "l1_1way": lambda t: mean_l1(real, t, self._singles, threads),
+            "l1_2way": lambda t: mean_l1(real, t, pairs, threads),
+            "l1_3way": lambda t: mean_l1(real, t, self._triples, threads),
+            "k_marginal": lambda t: k_marginal_score(
+                real, t, spec.k, number=MOST_TRIPLES, seed=spec.seed, threads=threads
+            ),
+            "range_query": lambda t: range_query_error(real, t, self._queries, threads),
+        }
+
+    @property
+    def _pairs_are_all(self) -> bool:
+        """Whether the k-marginal is the error of all pairs on another scale."""
+        return self.spec.k == 2 and len(self.real.bins.domain.attributes) >= 2
+
+    def _k_marginal(self, table: Coded) -> Value:
+        """With fewer than k columns over the one marginal of all of them, as ``k_marginal_score`` has it."""
+        if self._pairs_are_all:
+            return Value(1000 - 500 * _mean(self.pairs(table).l1))
+        fewer = len(self.real.bins.domain.attributes) < self.spec.k
+        note = f"there are fewer than {self.spec.k} columns: the table of all of them" if fewer else ""
+        return Value(self._curves["k_marginal"](table.bins), note=note)
+
+    def _correlation(self, table: Coded) -> Value:
+        figures = self.pairs(table)
+        if not np.isfinite(figures.association_real - figures.association_synthetic).any():
+            return Value(None, note="no pair has a defined association in both tables")
+        return Value(correlation_difference(figures))
+
+    def _l1(self, table: CodeTable, cliques: Sequence[Clique]) -> NDArray[np.float64]:
+        return l1_distances(self.real.bins, table, cliques, self.threads)
+
+    def _svm(self, label: str, table: Coded) -> Metric:
+        holdout = None if self.holdout is None else self.holdout.bins
+        found = classification(self.real.bins, table.bins, holdout, label, self.spec.model_rows, self.spec.seed)
+        references = {"Majority": found.majority, "NonPriv": found.non_private}
+        note = "" if found.held_out else "tested on real rows that the release has seen"
+        value = Value(found.error, references, note) if found.test_rows else Value(None, note="no real row to test on")
+        metric = _metric("svm", value)
+        return metric.model_copy(update={"name": f"svm:{label}", "title": f"{metric.title} of {label}"})
+
+    def _pmse(self, table: CodeTable) -> Value:
+        found = propensity(self.real.bins, table, self.spec.model_rows, self.spec.seed)
+        if found is None:
+            return Value(None, note="a table without rows cannot be told apart")
+        references = {"ratio to chance": found.ratio, "AUC of trees": found.auc}
+        return Value(found.pmse, {name: v for name, v in references.items() if v is not None})
+
+    def _groups(self, table: CodeTable) -> GroupScores:
+        return group_k_marginal(
+            self.real.bins, table, self.spec.groups, self.spec.k, seed=self.spec.seed, threads=self.threads
+        )
+
+    def _pie_chart(self, table: CodeTable) -> Value:
+        if self.spec.pie is None:
+            raise ValueError("no columns of the pie chart")
+        found = pie_chart(self.real.bins, table, self.spec.pie.place, self.spec.pie.time, self.spec.pie.kind)
+        return Value(found.score, {"pies": float(found.scores.size)})
+
+    def _income(self, table: Coded) -> Income:
+        """On the fine codes of the wage, so that a bin's width does not blur the index."""
+        columns = self.spec.income
+        if columns is None:
+            raise ValueError("no columns of the income metric")
+        codecs = {c.attribute: c for c in self.encoding.codecs}
+        wages, labels = codecs[columns.wage].values(fine=True), codecs[columns.sex].bin_labels()
+        if wages is None:
+            raise ValueError("the wage has no order")
+        first, second = columns.sexes or labels[:2]
+        pair = labels.index(first), labels.index(second)
+        real, synthetic = (_with_fine(t, (columns.place, columns.sex), columns.wage) for t in (self.real, table))
+        return income(real, synthetic, columns.place, columns.sex, columns.wage, wages, pair)
+
+    def _unique(self, table: CodeTable) -> Value:
+        if not self.real.bins.rows or not table.rows:
+            return Value(None, note="a table has no rows")
+        found = uniqueness(self.real.bins, table, None if self.holdout is None else self.holdout.bins)
+        references = {"unique real rows": found.unique}
+        if found.holdout_share is not None:
+            references["hold-out rows"] = found.holdout_share
+        return Value(found.share, references)
+
+    def _membership(self, table: CodeTable) -> Value:
+        if self.holdout is None:
+            return Value(None, note="needs real rows that the release has not seen, in a hold-out table")
+        ordered = {c.attribute for c in self.encoding.codecs if c.values(fine=False) is not None}
+        attack = partial(membership, max_targets=self.spec.attack_rows, seed=self.spec.seed, threads=self.threads)
+        found = attack(self.real.bins, self.holdout.bins, table, ordered)
+        if found is None:
+            return Value(None, note="a table has no rows")
+        references = {"guessing": 0.5, "area under the curve": found.auc, "sd of a guess": found.auc_sd}
+        return Value(0.5 + abs(found.auc - 0.5), references | {"advantage": found.advantage})
+
+    @cached_property
+    def _subsamples(self) -> Subsamples:
+        columns = len(self.real.bins.domain.attributes)
+        curves = {n: c for n, c in self._curves.items() if columns >= NEEDS_COLUMNS.get(n, (0, ""))[0]}
+        if self._pairs_are_all:
+            del curves["k_marginal"]
+        if not self.real.bins.rows:
+            return Subsamples({})
+        return Subsamples(subsample_scores(curves, self.real.bins, SHARES, self.spec.seed))
+
+
+@dataclass(frozen=True)
+class Subsamples:
+    """What random samples of the real rows score, by metric; read for any number of tables."""
+
+    measured: Mapping[str, NDArray[np.float64]]
+
+    def shares(self, values: Mapping[str, float]) -> dict[str, float]:
+        """The share of the real rows that each value is as good as, where there is one."""
+        found = {}
+        for name, measured in self.measured.items():
+            share = equivalent_share(SHARES, measured, values[name], KINDS[name].better) if name in values else None
+            if share is not None:
+                found[name] = share
+        if "l1_2way" in found and "k_marginal" not in self.measured:
+            found["k_marginal"] = found["l1_2way"]  # all pairs: the same figure on another scale
+        return found
+
+
+def _metric(name: str, value: Value) -> Metric:
+    kind = KINDS[name]
+    return Metric(
+        name=name,
+        title=kind.title,
+        group=kind.group,
+        value=value.value,
+        unit=kind.unit,
+        low=kind.low,
+        high=kind.high,
+        better=kind.better,
+        source=kind.source,
+        meaning=kind.meaning,
+        headline=kind.headline,
+        references=dict(value.references),
+        note=value.note,
+    )
+
+
+def _with_fine(table: Coded, bins: Sequence[str], fine: str) -> CodeTable:
+    """Some columns in public bins, one in fine codes."""
+    sizes = {a: table.bins.domain.size(a) for a in bins} | {fine: table.fine.domain.size(fine)}
+    return CodeTable(Domain.of(sizes), (*(table.bins.column(a) for a in bins), table.fine.column(fine)))
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if values.size else 0.0

@@ -1,0 +1,128 @@
+"""Loading evaluation settings: YAML file -> EvaluationSpec, or one clear RequestError."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from privsyn.data_contracts.evaluation_spec import EvaluationSpec, IncomeColumns
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.mgd_spec import MgdSpec
+from privsyn.errors import RequestError
+from privsyn.evaluation.coded_tables import coded, mgd_columns
+from privsyn.spec.messages import refused, suggestion, wrong_value
+from privsyn.spec.places import dotted, model_at
+from privsyn.spec.yaml_file import Document, read_yaml
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.codec import Codec
+from privsyn.tasks.metrics.mgd import mgd
+
+EXAMPLE = "an evaluation's fields as YAML, such as `k: 2`"
+"""What settings can be made from."""
+
+
+def load_evaluation_spec(path: Path | None, labels: Sequence[str] = ()) -> EvaluationSpec:
+    """The settings in the YAML file ``path`` (None: the defaults), with the ``labels`` that were given apart.
+
+    Raises RequestError that names the field, its line and the cure.  Reads nothing but this one file.
+    """
+    try:
+        document = Document({}, {}) if path is None else read_yaml(path, EXAMPLE)
+    except RequestError as error:
+        raise error.about("evaluate.settings") from None
+    content: dict[str, Any] = dict(document.content)
+    if labels:
+        content["labels"] = list(labels)
+    try:
+        return EvaluationSpec.model_validate(content)
+    except ValidationError as error:
+        refusal = _refusal(error, document)
+        raise (refusal.about("evaluate.labels") if labels and refusal.field == "labels" else refusal) from None
+
+
+def _refusal(error: ValidationError, document: Document) -> RequestError:
+    first = error.errors(include_url=False)[0]
+    place = _place(first["loc"])
+    line = next((document.lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in document.lines), None)
+    where = dotted(place)
+    if first["type"] == "extra_forbidden":
+        known = list(model_at(EvaluationSpec, place).model_fields)
+        inside = "the evaluation's settings" if len(place) == 1 else f"`{dotted(place[:-1])}`"
+        return RequestError(
+            f"is not a field of {inside}",
+            suggestion(str(place[-1]), known) or f"Known are {', '.join(known)}",
+            where,
+            line,
+        )
+    if first["type"] == "missing":
+        return RequestError("is missing", f"Add it, or leave out `{dotted(place[:-1])}`", where, line)
+    if first["type"] == "value_error":
+        problem, cure = refused(first["ctx"]["error"])
+    else:
+        problem, cure = wrong_value(first, _rule(first["type"], place))
+    return RequestError(problem, f"{cure or 'Correct it'}, or leave it out for its default", where, line)
+
+
+def _place(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """The place as the author knows it: without pydantic's names of the types that a field may have."""
+    parts = loc[:-1] if "weights" in loc[:-2] and loc[-1] == "float" else loc
+    return tuple(p for p in parts if not str(p).startswith(("tuple[", "literal[", "dict[", "list[")))
+
+
+def _rule(type_: str, place: tuple[int | str, ...]) -> str:
+    """What a value must be that may be of several types; empty for the others."""
+    if place == ("labels",):
+        return "`auto` or a list of columns, such as [sex, region]"
+    if place[:2] == ("mgd", "hierarchies") and len(place) > 2:
+        return "a list of labels, or named groups of labels"
+    return "a number or `infinite`" if "weights" in place[:-1] and type_.startswith("float") else ""
+
+
+def check_settings(spec: EvaluationSpec, encoding: EncodingPlan) -> None:
+    """Raises RequestError that names the field if the settings do not fit the released columns; needs no rows."""
+    codecs = {c.attribute: c for c in encoding.codecs}
+    named = [("groups", c) for c in spec.groups]
+    named += [("labels", c) for c in (spec.labels if spec.labels != "auto" else ())]
+    if spec.pie is not None:
+        named += [(f"pie.{n}", c) for n, c in spec.pie.model_dump().items()]
+    if spec.income is not None:
+        named += [(f"income.{n}", c) for n, c in spec.income.model_dump(exclude={"sexes"}).items()]
+    for place, column in named:
+        if column not in codecs:
+            cure = suggestion(column, list(codecs)) or "Name one of its columns"
+            raise RequestError(f"the release has no column {column!r}", cure, place)
+    for section in ("pie", "income"):
+        columns = [c for place, c in named if place.startswith(section)]
+        if len(set(columns)) < len(columns):
+            raise RequestError("names one column twice", "Name three different columns", section)
+    if spec.income is not None:
+        _check_income(spec.income, codecs)
+    if spec.mgd != MgdSpec():
+        _check_mgd(spec.mgd, encoding)
+
+
+def _check_mgd(spec: MgdSpec, encoding: EncodingPlan) -> None:
+    """Compare two empty tables: whatever does not fit the columns shows."""
+    nothing = coded([], encoding).bins
+    try:
+        mgd(nothing, nothing, spec, *mgd_columns(encoding))
+    except FieldError as error:
+        raise RequestError(error.problem, error.cure or "Correct it in the settings", "mgd") from None
+
+
+def _check_income(columns: IncomeColumns, codecs: Mapping[str, Codec]) -> None:
+    wages = codecs[columns.wage].values(fine=True)
+    if wages is None or np.nanmin(wages) < 0:
+        raise RequestError("must be numeric and not below zero", "Name another column", "income.wage")
+    labels = codecs[columns.sex].bin_labels()
+    if columns.sexes is None and len(labels) < 2:
+        raise RequestError("has fewer than two public values", "Name another column", "income.sex")
+    for sex in columns.sexes or ():
+        if sex not in labels:
+            raise RequestError(f"{sex!r} is not a value of {columns.sex!r}", "Name two of its values", "income.sexes")
+    if columns.sexes is not None and columns.sexes[0] == columns.sexes[1]:
+        raise RequestError("names one value twice", "Name two different values", "income.sexes")

@@ -1,0 +1,243 @@
+"""What the ledger's rows mean: states of charges, exact sums, and the audit of a whole history."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
+
+from privsyn.data_contracts.release_spec import Guarantee
+from privsyn.tasks.privacy.accountant import CapAccountant, epsilon_for, rho_for
+
+GENESIS = "0" * 64
+ROUNDING = Fraction(1, 10**6)
+"""How far the rho of a kept cap may be from what this version gives, as a share of it."""
+
+_COUNTS = {"reserve": 1, "cancel": -1, "spent": 0, "abandon": 0}
+
+
+class Link(Protocol):
+    """A row of a chain: numbered from 1, of a data set, hashed with the hash of the row before."""
+
+    @property
+    def id(self) -> int:
+        """Its number, from 1."""
+
+    @property
+    def dataset(self) -> str:
+        """The data set it is of."""
+
+    @property
+    def prev_hash(self) -> str:
+        """The hash of the link before; GENESIS of the first."""
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of what it says."""
+
+
+_L = TypeVar("_L", bound=Link)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set's lifetime cap; ``rho`` is what counts, (epsilon, delta) what was asked for.
+
+    ``accountant`` converts its sums, first and last: the one by which its (epsilon, delta) give its ``rho``.  Under
+    "gaussian" only charges priced for it may be added; under "tight" all may, since every price is a zCDP price.
+    """
+
+    name: str
+    cap: Guarantee
+    rho: Fraction
+    created: str
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Dataset:
+        """Read a row of the table ``datasets``.  Raises ValueError if it makes no sense."""
+        cap = Guarantee(epsilon=float(row["epsilon"]), delta=float(row["delta"]))
+        return cls(row["name"], cap, Fraction(row["rho"]), row["created"])
+
+    @property
+    def accountant(self) -> CapAccountant:
+        """That of the cap: "tight" for caps of versions that knew no other, and where both would give the same."""
+        return "tight" if self.rho <= _rho_of(self.cap, "tight") * (1 + ROUNDING) else "gaussian"
+
+    def takes(self, accountant: str) -> bool:
+        """Whether a charge of a release under ``accountant`` has a price in this data set's sum."""
+        return self.accountant == "tight" or accountant == "gaussian"
+
+    def epsilon(self, rho: Fraction) -> float:
+        """What a total price of ``rho`` comes to at the cap's delta, rounded up."""
+        return epsilon_for(rho, self.cap.delta, self.accountant)
+
+
+def _rho_of(cap: Guarantee, accountant: CapAccountant) -> Fraction:
+    return rho_for(cap.epsilon, cap.delta, accountant)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry: what happened to which charge, its exact price, and its place in the chain."""
+
+    id: int
+    dataset: str
+    run: str
+    step: str
+    key: str
+    event: str
+    rho: Fraction
+    detail: dict[str, Any]
+    created: str
+    prev_hash: str
+    hash: str
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Entry:
+        """Read a row of the table ``entries``.  Raises ValueError if it makes no sense."""
+        if row["event"] not in _COUNTS:
+            raise ValueError("unknown event")
+        return cls(**{**row, "id": int(row["id"]), "rho": Fraction(row["rho"]), "detail": json.loads(row["detail"])})
+
+    @property
+    def accountant(self) -> str:
+        """The accountant of the release; what an entry without one was priced for is zCDP."""
+        return str(self.detail.get("accountant", "tight"))
+
+    def row(self) -> dict[str, Any]:
+        """The row without its own hash, as it was hashed."""
+        return {
+            "id": self.id,
+            "dataset": self.dataset,
+            "run": self.run,
+            "step": self.step,
+            "key": self.key,
+            "event": self.event,
+            "rho": f"{self.rho.numerator}/{self.rho.denominator}",
+            "detail": canonical(self.detail),
+            "created": self.created,
+            "prev_hash": self.prev_hash,
+        }
+
+
+@dataclass(frozen=True)
+class ChargeState:
+    """Where the latest charge of a key stands."""
+
+    NAMES: ClassVar[dict[str, Literal["reserved", "spent", "abandoned", "cancelled"]]] = {
+        "reserve": "reserved",
+        "spent": "spent",
+        "abandon": "abandoned",
+        "cancel": "cancelled",
+    }
+    event: str
+    run: str
+    step: str
+    rho: Fraction
+
+    @property
+    def name(self) -> Literal["reserved", "spent", "abandoned", "cancelled"]:
+        """The state as a word."""
+        return self.NAMES[self.event]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the key is paid for: reserved or spent, so not to be charged again."""
+        return self.event in ("reserve", "spent")
+
+
+def charge_states(entries: Iterable[Entry]) -> dict[str, ChargeState]:
+    """Latest state by key, from the entries of one data set in order."""
+    return {e.key: ChargeState(e.event, e.run, e.step, e.rho) for e in entries}
+
+
+def spent_rho(entries: Iterable[Entry]) -> Fraction:
+    """Exact sum of reserves less cancels: reserved, spent and abandoned charges all count."""
+    return sum((_COUNTS[e.event] * e.rho for e in entries), Fraction(0))
+
+
+def canonical(value: Mapping[str, Any]) -> str:
+    """JSON with sorted keys and no spaces.  Raises ValueError for NaN and infinities."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def entry_hash(row: Mapping[str, Any], dataset: Dataset) -> str:
+    """SHA-256 of an entry's row and of its data set's cap, as canonical JSON."""
+    rho = f"{dataset.rho.numerator}/{dataset.rho.denominator}"
+    cap = [dataset.cap.epsilon, dataset.cap.delta, rho, dataset.created]
+    return hashlib.sha256(canonical({**row, "cap": cap}).encode()).hexdigest()
+
+
+def audit(entries: Sequence[Entry], datasets: Mapping[str, Dataset], count: int, head: str) -> list[str]:
+    """Everything that is wrong with a history, in sentences; ``count`` and ``head`` are the ledger's own row."""
+    problems = broken_chain(
+        entries,
+        datasets,
+        "entry {}",
+        lambda entry: entry_hash(entry.row(), datasets[entry.dataset]),
+        covers=" or its data set's cap",
+    )
+    if len(entries) != count or (entries[-1].hash if entries else GENESIS) != head:
+        problems.append(f"the ledger has {len(entries)} entries where its own count and last hash tell of {count}")
+    for name, dataset in datasets.items():
+        own = [e for e in entries if e.dataset == name]
+        problems += _passed(own, dataset)
+        problems += _order(own)
+        expected = _rho_of(dataset.cap, dataset.accountant)
+        if abs(dataset.rho - expected) > expected * ROUNDING:
+            problems.append(f"the cap of {name!r} is not what its epsilon and delta give")
+        if not all(dataset.takes(e.accountant) for e in own if e.event == "reserve"):
+            problems.append(f"{name!r} holds a charge that its cap's accountant has no price for")
+    return problems
+
+
+def _passed(entries: Sequence[Entry], dataset: Dataset) -> list[str]:
+    """The first entry of a data set after which more was spent than its cap, whatever was given back later."""
+    total = Fraction(0)
+    for entry in entries:
+        total += _COUNTS[entry.event] * entry.rho
+        if total > dataset.rho:
+            return [f"{dataset.name!r} had spent more than its cap after entry {entry.id}"]
+    return []
+
+
+def broken_chain(
+    links: Sequence[_L], datasets: Mapping[str, Dataset], name: str, hash_of: Callable[[_L], str], *, covers: str = ""
+) -> list[str]:
+    """What is wrong with the numbers, data sets and hashes of a chain, in sentences.
+
+    ``name``: of a link, with {} for its number; ``covers``: what else than itself its hash covers, in words.
+    """
+    problems, previous = [], GENESIS
+    for number, link in enumerate(links, 1):
+        this = name.format(number)
+        if link.id != number:
+            problems.append(f"{this} is missing: the next one is numbered {link.id}")
+            break
+        if link.dataset not in datasets:
+            problems.append(f"{this} is of a data set that is not registered")
+        elif link.prev_hash != previous or link.hash != hash_of(link):
+            problems.append(f"{this}{covers} was changed: the hash does not fit")
+        previous = link.hash
+    return problems
+
+
+def _order(entries: Sequence[Entry]) -> list[str]:
+    """Whether each key of one data set goes reserve, then one of the three ends, at the same price."""
+    problems: list[str] = []
+    open_charges: dict[str, Entry] = {}
+    spent: set[str] = set()
+    for entry in entries:
+        if entry.event == "reserve":
+            wrong = entry.key in open_charges or entry.key in spent or entry.rho <= 0
+            open_charges[entry.key] = entry
+        else:
+            charge = open_charges.pop(entry.key, None)
+            wrong = charge is None or charge.rho != entry.rho
+            spent |= {entry.key} if entry.event == "spent" else set()
+        if wrong:
+            problems.append(f"entry {entry.id} ({entry.event}) does not follow from those before it")
+    return problems

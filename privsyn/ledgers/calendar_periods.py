@@ -1,0 +1,69 @@
+"""Periods of a schedule: their labels, and which one a moment lies in.
+
+A label is public: it stands in the run's name and in the ledger.  2026-11-21 is a day, 2026-W47 a week (ISO 8601: it
+begins on Monday, and the year is the one that has its Thursday), 2026-11 a month, 2026-Q4 a quarter, 2026 a year.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import zoneinfo
+from typing import Literal
+
+from privsyn.errors import RequestError
+
+Every = Literal["day", "week", "month", "quarter", "year"]
+"""How long a period is."""
+
+_LABEL = re.compile(
+    r"(?P<year>[12]\d{3})(-((?P<month>\d\d)(-(?P<day>\d\d))?|W(?P<week>\d\d)|Q(?P<quarter>[1-4])))?", re.ASCII
+)
+
+
+def period_of(moment: dt.datetime, every: Every, zone: str) -> str:
+    """The label of the period in which an aware ``moment`` lies on the calendar of the IANA time zone ``zone``.
+
+    Raises RequestError for a zone that is not known.  Raises ValueError for a moment without one.
+    """
+    if moment.tzinfo is None:
+        raise ValueError("a moment without a time zone lies in no period")
+    day = moment.astimezone(_zone(zone)).date()
+    iso = day.isocalendar()
+    return {
+        "day": day.isoformat(),
+        "week": f"{iso.year:04d}-W{iso.week:02d}",
+        "month": f"{day:%Y-%m}",
+        "quarter": f"{day.year:04d}-Q{(day.month + 2) // 3}",
+        "year": f"{day.year:04d}",
+    }[every]
+
+
+def checked_period(label: str) -> str:
+    """``label`` if it names a period of the calendar; RequestError otherwise."""
+    found = _LABEL.fullmatch(label)
+    try:
+        if found is None:
+            raise ValueError
+        year = int(found["year"])
+        if found["week"]:
+            dt.date.fromisocalendar(year, int(found["week"]), 1)
+        elif found["month"]:
+            dt.date(year, int(found["month"]), int(found["day"] or 1))
+    except ValueError:
+        raise RequestError(
+            f"{label[:40]!r} is not a period",
+            "Write a day as 2026-11-21, a week as 2026-W47, a month as 2026-11, a quarter as 2026-Q4, a year as 2026",
+            "release.period",
+        ) from None
+    return label
+
+
+def _zone(name: str) -> dt.tzinfo:
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        pass
+    raise RequestError(
+        f"{name[:60]!r} is not a time zone", "Write an IANA name such as UTC or Europe/Berlin", "release.time_zone"
+    )

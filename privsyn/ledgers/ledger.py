@@ -1,0 +1,339 @@
+"""The privacy ledger: what each data set has spent, its lifetime cap, and the refusal to pass it.
+
+A charge is a lineage key of a release step.  Its life:
+
+    reserve -> spent | abandon (the data was touched: it stays spent) | cancel (given back)
+
+and after abandon or cancel the key may be reserved anew, as a new charge.  What a data set has spent
+is the exact sum of its reserves less its cancels, whatever happens afterwards: prices add up over
+releases (docs/privacy.md), and one accountant, set with the cap, converts the sum.  Entries are only
+ever added; each carries the SHA-256 of itself and the one before, so an edited, removed or inserted
+entry shows.  The chain finds accidents and careless edits; whoever can rewrite the
+whole database can rewrite the chain.  Nothing here holds a private value.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from privsyn.data_contracts.release_spec import Guarantee
+from privsyn.errors import LedgerError
+from privsyn.ledgers.audit import ChargeState, Dataset, Entry, audit, canonical, charge_states, entry_hash, spent_rho
+from privsyn.ledgers.database import Database, datasets_table, entries_table, ledger_table
+from privsyn.ledgers.refusals import another_cap, no_price, over_budget
+from privsyn.ledgers.released_periods import PeriodRow, audit_periods, latest, period_rows, refuse_second_release
+from privsyn.ledgers.released_periods import append as append_period
+from privsyn.ledgers.released_periods import close as close_period
+from privsyn.ledgers.rows import read_datasets, read_entries
+from privsyn.tasks.privacy.accountant import CapAccountant, epsilon_for, rho_for
+
+Event = Literal["reserve", "spent", "abandon", "cancel"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One charge that a run asks for: a release step, its lineage key, its exact price.
+
+    ``detail["accountant"]`` says what the price is proved for; without it, zCDP.
+    """
+
+    step: str
+    key: str
+    rho: Fraction
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DatasetSummary:
+    """What one data set has spent; epsilons are by its ``accountant``, at the cap's delta, rounded up."""
+
+    dataset: str
+    cap: Guarantee
+    cap_rho: Fraction
+    rho: Fraction
+    entries: int
+    created: str
+    accountant: CapAccountant
+
+    @property
+    def epsilon(self) -> float:
+        """What was spent, as an epsilon."""
+        return epsilon_for(self.rho, self.cap.delta, self.accountant)
+
+    @property
+    def remaining_rho(self) -> Fraction:
+        """What is left of the cap."""
+        return max(self.cap_rho - self.rho, Fraction(0))
+
+    @property
+    def remaining_epsilon(self) -> float:
+        """What is left of the cap, as an epsilon."""
+        return epsilon_for(self.remaining_rho, self.cap.delta, self.accountant)
+
+
+class Ledger:
+    """An append-only ledger in an SQLite file or a PostgreSQL database.
+
+    Every method raises LedgerError if the ledger cannot be reached or trusted: without a ledger there is no release.
+    """
+
+    def __init__(self, url: str | Path, timeout: float | None = None, *, create: bool = True) -> None:
+        """``url``: postgresql://..., sqlite:///FILE or a path; ``timeout``: seconds to wait for other writers
+        (None: the default of privsyn/ledgers/database.py).
+
+        Without ``create`` a ledger that is not there is a LedgerMissingError.
+        """
+        self._database = Database(url, timeout, create=create)
+
+    @property
+    def name(self) -> str:
+        """The ledger's address for people, without a password."""
+        return self._database.name
+
+    def register(self, dataset: str, cap: Guarantee, accountant: CapAccountant = "tight") -> None:
+        """Set the lifetime cap of a data set the first time; check later that it is the same.
+
+        The cap is kept as rho, by ``accountant``; a known data set keeps its own.  Raises RequestError for a
+        different cap.
+        """
+        with self._database.write() as connection:
+            known = read_datasets(connection).get(dataset)
+            if known is None:
+                connection.execute(
+                    datasets_table.insert().values(
+                        name=dataset,
+                        epsilon=repr(cap.epsilon),
+                        delta=repr(cap.delta),
+                        rho=_text(rho_for(cap.epsilon, cap.delta, accountant)),
+                        created=_now(),
+                    )
+                )
+            elif known.cap != cap:
+                raise another_cap(known, cap)
+
+    def reserve(
+        self, dataset: str, run: str, lines: Sequence[Line], delta: float | None = None, period: str | None = None
+    ) -> None:
+        """Charge all lines of a run, or none, before the first look at the data.
+
+        A key that is reserved or spent already is not charged again: that is for the same lineage to be continued, so
+        whoever draws noise for a key must hold the lock of that key.  ``delta`` is the release's, for the message only.
+        Raises BudgetRefusedError, having written nothing, when the cap would be passed.  Raises LedgerError if the
+        history does not add up, or when a known key comes with another price.  Raises RequestError if the data set's
+        accountant has no price for such a line.  Raises ValueError for a price that is not positive.
+
+        With ``period`` the run begins that period of the data set in the same transaction, and its charges name it.
+        Raises PeriodReleasedError, having written nothing, where the period is released.  Raises RequestError if
+        another run has begun it and holds charges for it.
+        """
+        with self._database.write() as connection:
+            known, entries = self._trusted(connection, dataset)
+            if period is None:
+                new = _fitting(known, entries, lines, delta)
+            else:
+                self._database.make_periods(connection)
+                new = self._begin(connection, known, entries, run, lines, delta, period)
+            for line in new:
+                _append(connection, known, run, line, "reserve")
+
+    def _begin(
+        self,
+        connection: Connection,
+        known: Dataset,
+        entries: Sequence[Entry],
+        run: str,
+        lines: Sequence[Line],
+        delta: float | None,
+        period: str,
+    ) -> list[Line]:
+        """Begin the period where the run has not; the lines that are new charges, naming the period."""
+        charges = bool(_unheld(entries, lines))
+        rows = period_rows(connection, known.name)
+        begins = refuse_second_release(rows, entries, known.name, period, run, charges=charges)
+        new = _fitting(known, entries, lines, delta)
+        if begins:
+            append_period(connection, known.name, period, run, "begin", _now())
+        return [replace(line, detail={**line.detail, "period": period}) for line in new]
+
+    def period(self, dataset: str, period: str) -> PeriodRow | None:
+        """Where the period of the data set stands; None if it was never begun."""
+        return latest(self.periods(dataset), dataset, period)
+
+    def periods(self, dataset: str | None = None) -> list[PeriodRow]:
+        """The history of periods, oldest first."""
+        with self._database.read() as connection:
+            return period_rows(connection, dataset) if self._database.has_periods(connection) else []
+
+    def release_period(self, dataset: str, period: str, run: str) -> None:
+        """The release of this period is published: it is never released again.  Twice is once."""
+        with self._database.write() as connection:
+            self._database.make_periods(connection)
+            close_period(connection, period_rows(connection, dataset), dataset, period, run, _now())
+
+    def check_room(self, dataset: str, lines: Sequence[Line], delta: float | None = None) -> None:
+        """Raise what :meth:`reserve` would raise for these lines now; write nothing."""
+        with self._database.read() as connection:
+            known, entries = self._trusted(connection, dataset)
+            _fitting(known, entries, lines, delta)
+
+    def settle(self, dataset: str, key: str) -> None:
+        """The noise of this charge was drawn and its table is kept: reserve -> spent.  Twice is once."""
+        self._close(dataset, key, "spent")
+
+    def abandon(self, dataset: str, key: str, touched: bool) -> None:
+        """The step failed.  ``touched``: the data was looked at, so the charge stays; else it is given back."""
+        self._close(dataset, key, "abandon" if touched else "cancel")
+
+    def state(self, dataset: str, key: str) -> Literal["reserved", "spent", "abandoned", "cancelled"] | None:
+        """Where the latest charge of this key stands; None if there never was one."""
+        with self._database.read() as connection:
+            found = charge_states(read_entries(connection, dataset)).get(key)
+        return found.name if found else None
+
+    def summary(self, dataset: str | None = None) -> list[DatasetSummary]:
+        """The summaries of all data sets by name, or of the named one; empty if the ledger does not know it."""
+        with self._database.read() as connection:
+            known = [d for d in read_datasets(connection).values() if dataset in (None, d.name)]
+            return [_summary(d, read_entries(connection, d.name)) for d in known]
+
+    def entries(self, dataset: str | None = None) -> list[Entry]:
+        """The history, oldest first."""
+        with self._database.read() as connection:
+            return read_entries(connection, dataset)
+
+    def export(self, dataset: str | None = None) -> list[dict[str, Any]]:
+        """The history as JSON-ready dictionaries; rho stays exact text."""
+        return [{**asdict(e), "rho": _text(e.rho)} for e in self.entries(dataset)]
+
+    def check(self) -> None:
+        """Raise LedgerError unless the whole history adds up and an entry could be written now."""
+        self._database.check_writable()
+        with self._database.read() as connection:
+            self._must_add_up(connection, read_entries(connection))
+
+    def verify(self) -> list[str]:
+        """Recompute chain, states and sums; one sentence a problem, nothing when all is well."""
+        with self._database.read() as connection:
+            return self._audit(connection, read_entries(connection))
+
+    def _audit(self, connection: Connection, entries: Sequence[Entry]) -> list[str]:
+        count, head = connection.execute(sa.select(ledger_table.c.entries, ledger_table.c.head)).one()
+        datasets = read_datasets(connection)
+        problems = audit(entries, datasets, int(count), str(head))
+        if self._database.guards_missing(connection):
+            problems.append("a trigger that keeps the tables append-only is missing or switched off")
+        present = self._database.has_periods(connection)
+        return problems + audit_periods(connection, present=present, entries=entries, datasets=datasets)
+
+    def _trusted(self, connection: Connection, dataset: str) -> tuple[Dataset, list[Entry]]:
+        """The data set and its entries, once the whole ledger has passed its audit."""
+        entries = read_entries(connection)
+        self._must_add_up(connection, entries)
+        return self._known(connection, dataset), [e for e in entries if e.dataset == dataset]
+
+    def _must_add_up(self, connection: Connection, entries: Sequence[Entry]) -> None:
+        problems = self._audit(connection, entries)
+        if problems:
+            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+            raise LedgerError(
+                f"the ledger {self.name} does not add up: {problems[0]}{more}",
+                "Restore it from a backup; nothing was read from the data",
+            )
+
+    def _known(self, connection: Connection, dataset: str) -> Dataset:
+        known = read_datasets(connection).get(dataset)
+        if known is None:
+            cure = "Register the data set with its cap first"
+            raise LedgerError(f"the ledger {self.name} does not know {dataset!r}", cure)
+        return known
+
+    def _close(self, dataset: str, key: str, event: Event) -> None:
+        with self._database.write() as connection:
+            known = self._known(connection, dataset)  # no audit: reserve had one, and this adds no charge
+            charge = charge_states(read_entries(connection, dataset)).get(key)
+            if charge is not None and charge.event == event:
+                return
+            if charge is None or charge.event != "reserve":
+                raise LedgerError(
+                    f"the charge {key[:16]} of {dataset!r} is {charge.name if charge else 'unknown'}, and only a "
+                    f"reserved one can become {ChargeState.NAMES[event]}",
+                    "Report this: a step closed a charge it does not hold",
+                )
+            _append(connection, known, charge.run, Line(charge.step, key, charge.rho), event)
+
+
+def _fitting(dataset: Dataset, entries: Sequence[Entry], lines: Sequence[Line], delta: float | None) -> list[Line]:
+    """The lines that are new charges, once each; refuses when they would pass the cap."""
+    if any(line.rho <= 0 for line in lines):
+        raise ValueError("every line of a reservation has a positive rho")
+    for line in lines:
+        if not dataset.takes(_accountant(line)):
+            raise no_price(dataset, _accountant(line))
+    held = {key: state.rho for key, state in charge_states(entries).items() if state.holds}
+    new: dict[str, Line] = {}
+    for line in lines:
+        if line.key not in held:
+            new[line.key], held[line.key] = line, line.rho
+        elif held[line.key] != line.rho:
+            raise LedgerError(
+                f"the charge {line.key[:16]} of {dataset.name!r} is in the ledger at another price",
+                "The lineage key must cover the step's budget; report this",
+            )
+    asked, spent = sum((line.rho for line in new.values()), Fraction(0)), spent_rho(entries)
+    if spent + asked > dataset.rho:
+        raise over_budget(dataset, spent, asked, delta or dataset.cap.delta, _accountant(lines[0]))
+    return list(new.values())
+
+
+def _unheld(entries: Sequence[Entry], lines: Sequence[Line]) -> list[Line]:
+    """The lines whose keys are not paid for."""
+    held = {key for key, state in charge_states(entries).items() if state.holds}
+    return [line for line in lines if line.key not in held]
+
+
+def _accountant(line: Line) -> str:
+    return str(line.detail.get("accountant", "tight"))
+
+
+def _append(connection: Connection, dataset: Dataset, run: str, line: Line, event: Event) -> None:
+    """Add one entry to the end of the chain; the caller's transaction holds the ledger's lock."""
+    count, head = connection.execute(sa.select(ledger_table.c.entries, ledger_table.c.head)).one()
+    values: dict[str, Any] = {
+        "id": int(count) + 1,
+        "dataset": dataset.name,
+        "run": run,
+        "step": line.step,
+        "key": line.key,
+        "event": event,
+        "rho": _text(line.rho),
+        "detail": canonical(line.detail),
+        "created": _now(),
+        "prev_hash": str(head),
+    }
+    values["hash"] = entry_hash(values, dataset)
+    connection.execute(entries_table.insert().values(**values))
+    connection.execute(ledger_table.update().values(entries=values["id"], head=values["hash"]))
+
+
+def _summary(dataset: Dataset, entries: Iterable[Entry]) -> DatasetSummary:
+    history = list(entries)
+    spent = spent_rho(history)
+    return DatasetSummary(
+        dataset.name, dataset.cap, dataset.rho, spent, len(history), dataset.created, dataset.accountant
+    )
+
+
+def _text(rho: Fraction) -> str:
+    return f"{rho.numerator}/{rho.denominator}"
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")

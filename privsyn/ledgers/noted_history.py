@@ -1,0 +1,55 @@
+"""The private note of how long the ledger's history is, by which an older copy of the ledger is refused.
+
+A ledger that was put back from an old backup is whole by itself and knows of less than was spent.  So each release
+notes, after its charges are reserved and before any noise is drawn, how many entries there are and the last one's
+hash; that chain fixes all before it.  A later ledger has that entry at that place, whoever else has added more.  A
+note may be behind the ledger (a run killed between the two): it then asks for less, and nothing was drawn in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from privsyn.errors import LedgerError, action
+from privsyn.ledgers.audit import Entry
+from privsyn.ledgers.ledger import Ledger
+from privsyn.ledgers.released_periods import PeriodRow
+from privsyn.storage.record_kinds import LedgerRecord
+from privsyn.storage.records import Records
+
+RECORD = "ledger"
+"""The private record's name."""
+
+
+def note_ledger(ledger: Ledger, records: Records, dataset: str) -> None:
+    """Keep in the private zone which ledger the data set is charged to, and how far its history goes."""
+    entries, periods = ledger.entries(), ledger.periods()
+    content: dict[str, Any] = {
+        "created": ledger.summary(dataset)[0].created,
+        "entries": len(entries),
+        "periods": len(periods),
+        "head": entries[-1].hash if entries else "",
+        "periods_head": periods[-1].hash if periods else "",
+    }
+    records.save(RECORD, content)
+
+
+def refuse_older(ledger: Ledger, noted: LedgerRecord, dataset: str) -> None:
+    """Raises LedgerError for a ledger that lacks noted entries: an older copy, or another history.
+
+    ``noted``: the record; one of versions that kept no more than ``created`` says nothing here.
+    """
+    whole = _has(ledger.entries(), noted.entries, noted.head)
+    if whole and _has(ledger.periods(), noted.periods, noted.periods_head):
+        return
+    raise LedgerError(
+        f"the ledger {ledger.name} is an older copy, or another history: the releases of {dataset!r} in this private "
+        f"folder have seen entry {noted.entries} of it, which is not there as it was",
+        "Restore the newest copy and look at it with " + action("verify_ledger") + "; nothing was read",
+    )
+
+
+def _has(rows: Sequence[Entry] | Sequence[PeriodRow], number: int, head: str | None) -> bool:
+    """Whether a row of this number (from 1; 0 for none) has this hash."""
+    return number == 0 or (len(rows) >= number and rows[number - 1].hash == head)

@@ -1,0 +1,149 @@
+"""Periods in the ledger: which run began and which run released each period of a data set, at most one each.
+
+A period's life is begin -> release.  A run begins its period in the transaction that reserves its charges, so two
+runs never both draw for one period, wherever they run; it releases it when its folder is published.  What was begun
+and not finished is finished by the same run.  Another run may begin the period anew only where that costs no second
+charge: where the first holds none any more, or the other asks for none.  Rows are only ever added and hashed in a
+chain of their own; the charges of a period name it in their detail, and the audit holds both against each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from privsyn.errors import LedgerError, PeriodReleasedError, RequestError
+from privsyn.ledgers.audit import GENESIS, Dataset, Entry, broken_chain, canonical, charge_states
+from privsyn.ledgers.database import period_chain_table, periods_table
+
+
+@dataclass(frozen=True)
+class PeriodRow:
+    """One row: a run began or released a period, and its place in the chain."""
+
+    id: int
+    dataset: str
+    period: str
+    run: str
+    event: str
+    created: str
+    prev_hash: str
+    hash: str
+
+    @property
+    def released(self) -> bool:
+        """Whether the period is released."""
+        return self.event == "release"
+
+
+def period_rows(connection: Connection, dataset: str | None = None) -> list[PeriodRow]:
+    """The rows, oldest first; the table must be there."""
+    query = sa.select(periods_table).order_by(periods_table.c.id)
+    if dataset is not None:
+        query = query.where(periods_table.c.dataset == dataset)
+    return [PeriodRow(**{**row, "id": int(row["id"])}) for row in connection.execute(query).mappings()]
+
+
+def latest(rows: Sequence[PeriodRow], dataset: str, period: str) -> PeriodRow | None:
+    """Where a period stands; None if it was never begun."""
+    return next((row for row in reversed(rows) if (row.dataset, row.period) == (dataset, period)), None)
+
+
+def refuse_second_release(
+    rows: Sequence[PeriodRow], entries: Sequence[Entry], dataset: str, period: str, run: str, *, charges: bool
+) -> bool:
+    """Whether ``run`` has to begin the period; False if it has begun it already.
+
+    ``entries``: the data set's; ``charges``: whether the run asks for new ones.  Raises PeriodReleasedError for a
+    released period, RequestError where another run has begun it and holds charges for it.
+    """
+    stands = latest(rows, dataset, period)
+    if stands is None:
+        return True
+    if stands.released:
+        raise PeriodReleasedError(dataset, period, stands.run)
+    if stands.run != run and charges and _holds_charges(entries, period):
+        raise RequestError(
+            f"the run {stands.run} has begun the period {period} of {dataset!r}, holds charges for it and is not "
+            "finished; nothing was spent",
+            "Finish that run: the same spec and the same private folder, and its data if they were not read yet",
+            "release.period",
+        )
+    return stands.run != run
+
+
+def _holds_charges(entries: Sequence[Entry], period: str) -> bool:
+    """Whether a charge for the period was reserved and not given back: its noise may have been drawn."""
+    states = charge_states(entries)
+    mine = {e.key for e in entries if e.event == "reserve" and e.detail.get("period") == period}
+    return any(states[key].event != "cancel" for key in mine)
+
+
+def append(connection: Connection, dataset: str, period: str, run: str, event: str, now: str) -> None:
+    """Add one row to the end of the chain; the caller's transaction holds the ledger's lock."""
+    count, head = connection.execute(sa.select(period_chain_table.c.rows, period_chain_table.c.head)).one()
+    row = PeriodRow(int(count) + 1, dataset, period, run, event, now, str(head), "")
+    values = {**asdict(row), "hash": row_hash(row)}
+    connection.execute(periods_table.insert().values(**values))
+    connection.execute(period_chain_table.update().values(rows=values["id"], head=values["hash"]))
+
+
+def close(connection: Connection, rows: Sequence[PeriodRow], dataset: str, period: str, run: str, now: str) -> None:
+    """The period's release is published; twice is once.  Raises LedgerError for a run that has not begun it."""
+    stands = latest(rows, dataset, period)
+    if stands is None or stands.run != run:
+        raise LedgerError(
+            f"the run {run} releases the period {period} of {dataset!r}, which it has not begun",
+            "Report this: a run released a period it does not hold",
+        )
+    if not stands.released:
+        append(connection, dataset, period, run, "release", now)
+
+
+def row_hash(row: PeriodRow) -> str:
+    """SHA-256 of a row but its own hash, as canonical JSON."""
+    told: dict[str, Any] = {name: value for name, value in asdict(row).items() if name != "hash"}
+    return hashlib.sha256(canonical(told).encode()).hexdigest()
+
+
+def audit_periods(
+    connection: Connection, *, present: bool, entries: Sequence[Entry], datasets: Mapping[str, Dataset]
+) -> list[str]:
+    """Everything that is wrong with the periods, in sentences; ``present``: whether their tables are there."""
+    if not present:
+        return _uncovered_charges([], entries)
+    rows = period_rows(connection)
+    count, head = connection.execute(sa.select(period_chain_table.c.rows, period_chain_table.c.head)).one()
+    problems = broken_chain(rows, datasets, "row {} of the periods", row_hash)
+    if len(rows) != count or (rows[-1].hash if rows else GENESIS) != head:
+        problems.append(f"the ledger has {len(rows)} rows of periods where its own count and last hash tell of {count}")
+    return problems + _order(rows) + _uncovered_charges(rows, entries)
+
+
+def _order(rows: Sequence[PeriodRow]) -> list[str]:
+    """Whether each period is begun, and released once by the run that began it last."""
+    problems: list[str] = []
+    stands: dict[tuple[str, str], PeriodRow] = {}
+    for row in rows:
+        before = stands.get((row.dataset, row.period))
+        after_release = before is not None and before.released
+        unbegun = row.released and (before is None or before.run != row.run)
+        if after_release or unbegun:
+            problems.append(f"row {row.id} of the periods ({row.event}) does not follow from those before it")
+        stands[row.dataset, row.period] = row
+    return problems
+
+
+def _uncovered_charges(rows: Sequence[PeriodRow], entries: Sequence[Entry]) -> list[str]:
+    """Charges that name a period which their run has not begun: rows are missing."""
+    begun = {(row.dataset, row.period, row.run) for row in rows}
+    return [
+        f"entry {e.id} is a charge for the period {e.detail['period']}, which its run has not begun"
+        for e in entries
+        if e.event == "reserve" and "period" in e.detail and (e.dataset, e.detail["period"], e.run) not in begun
+    ]

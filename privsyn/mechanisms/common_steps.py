@@ -1,0 +1,149 @@
+"""The first steps of every mechanism over noisy marginals: encode, one-way marginals, compression.
+
+The last ones, from consistency to the synthetic table, are in privsyn/mechanisms/synthesis_steps.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from fractions import Fraction
+from typing import Any, TypeVar
+
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import Adaptive, PrivSyn
+from privsyn.data_contracts.publication import WORDS, WRITTEN
+from privsyn.data_contracts.receipts import Query
+from privsyn.errors import RequestError
+from privsyn.run.inputs import Inputs
+from privsyn.run.request import Request
+from privsyn.run.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, Step, Wide
+from privsyn.tasks import compress_domain, encode, one_way_marginals
+
+RELEASED = {"noisy": tables.NOISY, "receipts": tables.RECEIPTS}
+"""The outputs of every release step."""
+
+ENCODED = "encode.encoded_rows"
+RECODE = "compress_domain.recode"
+
+Options = TypeVar("Options", PrivSyn, Adaptive)
+
+ONE_CELL = "k, the records a person may have: all k may fall into one cell"
+"""Why a marginal has its sensitivity."""
+
+
+def options_as(request: Request, kind: type[Options]) -> Options:
+    """The request's options, which are of this kind.  Raises TypeError if it asks for another mechanism."""
+    options = request.spec.mechanism
+    if not isinstance(options, kind):
+        raise TypeError(f"the request asks for the mechanism {options.name!r}")
+    return options
+
+
+def counts_of(stages: Sequence[str]) -> tuple[str, ...]:
+    """The released tables of these release steps."""
+    return tuple(f"{stage}.{table}" for stage in stages for table in RELEASED)
+
+
+def published(name: str, words: str = "") -> dict[str, PublishedFile]:
+    """The released files of a release step's tables; ``words``: what the noisy one holds."""
+    return {
+        "noisy": PublishedFile(f"marginals/{name}.parquet", words),
+        "receipts": PublishedFile(f"marginals/{name}_receipts.parquet"),
+    }
+
+
+def wide_codes(batches: Batches, domain: Domain, *, padded: bool = False) -> Wide:
+    """A table of codes as a step's output."""
+    profile = lambda b: tables.profile_codes(b, domain, padded=padded)  # noqa: E731
+    return Wide(tables.code_schema(domain, padded=padded), batches, profile)
+
+
+def columns_key(request: Request, unused: AbstractSet[str] = WORDS) -> dict[str, Any]:
+    """The released columns without the fields ``unused``."""
+    return {n: c.model_dump(mode="json", exclude=set(unused)) for n, c in request.spec.released_columns.items()}
+
+
+def _encode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    encoding, repairs = request.encoding, encode.Repairs()
+    rows = _unless_changed(encode.encode(inputs.private.rows, encoding, request.spec.unit, repairs), inputs)
+    domain = encoding.domain
+    profile = lambda batches: tables.profile_codes(batches, domain)  # noqa: E731
+    return {"encoded_rows": Wide(tables.code_schema(domain), rows, profile), "repairs": repairs.to_table}
+
+
+def _unless_changed(batches: Batches, inputs: Inputs) -> Batches:
+    """Pass batches through; RequestError at the end, before anything is kept, if the data changed meanwhile."""
+    yield from batches
+    if not inputs.private.unchanged():
+        raise RequestError(
+            "the private table changed while it was read", "Run again once it is complete", "release.data"
+        )
+
+
+ENCODE = Step(
+    "encode",
+    "Encode",
+    Kind.TRANSFORM,
+    (),
+    {"encoded_rows": tables.ENCODED_ROWS, "repairs": tables.REPAIRS},
+    lambda r: {
+        "columns": columns_key(r, WORDS | WRITTEN),
+        "unit": r.spec.unit.model_dump(),
+        "null_values": r.spec.null_values,
+        "order": r.column_order,
+    },
+    _encode,
+    version=2,
+)
+
+
+def one_way_step(share: Fraction, division: str) -> ReleaseStep:
+    """The one-way marginals with this share of the budget, divided among them by ``division``: "cells" or "equal"."""
+
+    def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+        return one_way_marginals.plan(request.encoding.domain, rho, request.records, equal=division == "equal")
+
+    return ReleaseStep(
+        "one_way_marginals",
+        "One-way marginals",
+        Kind.RELEASE,
+        (ENCODED,),
+        RELEASED,
+        lambda r: {"one_ways": division},
+        plan=plan,
+        exact=lambda r, i, rows, queries: one_way_marginals.exact(rows, queries, r.threads),
+        share=lambda r: share,
+        look=Look("counts of every column on its own", lambda r: ONE_CELL),
+        rows=ENCODED,
+        rows_domain=lambda r, i: r.encoding.domain,
+        published=published("one_way", "has a count for every fine code of every column"),
+    )
+
+
+def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    queries, answers = inputs.noisy("one_way_marginals")
+    encoding, settings = request.encoding, request.spec.mechanism.compression
+    recode = compress_domain.compress_domain(answers, queries, encoding.groups, settings, encoding.in_order)
+    return {"recode": compress_domain.recode_to_table(recode, request.encoding.labels())}
+
+
+COMPRESS_DOMAIN = Step(
+    "compress_domain",
+    "Compress domain",
+    Kind.POSTPROCESS,
+    counts_of(["one_way_marginals"]),
+    {"recode": tables.RECODE},
+    lambda r: r.spec.mechanism.compression.model_dump(),
+    _compress,
+    version=2,
+    published={
+        "recode": PublishedFile(
+            "marginals/recode.parquet",
+            "says what each code means (`label`) and which coarser code (`coarse`) it became in the joint counts",
+        )
+    },
+    words=lambda r: "rare values are combined, by their noisy counts" if r.spec.mechanism.compression.enabled else "",
+)

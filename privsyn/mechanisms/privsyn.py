@@ -1,0 +1,237 @@
+"""PrivSyn (paper, Algorithm 3): one-ways, scores of all pairs, the chosen marginals, consistency, rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.mechanism_options import PrivSyn
+from privsyn.data_contracts.receipts import Query
+from privsyn.mechanisms.common_steps import (
+    COMPRESS_DOMAIN,
+    ENCODE,
+    ENCODED,
+    ONE_CELL,
+    RECODE,
+    RELEASED,
+    counts_of,
+    one_way_step,
+    options_as,
+    published,
+    wide_codes,
+)
+from privsyn.mechanisms.synthesis_steps import rows_from
+from privsyn.run.inputs import Inputs
+from privsyn.run.request import Request
+from privsyn.run.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step
+from privsyn.tasks import combine_cliques, compress_domain, indif_scores, measure_marginals, select_pairs
+from privsyn.tasks.kernels.counting import Countable
+
+RECODED = "recode_rows.recoded_rows"
+CHOSEN = "combine_cliques.cliques"
+
+
+def options_of(request: Request) -> PrivSyn:
+    """The request's options.  Raises TypeError if it asks for another mechanism."""
+    return options_as(request, PrivSyn)
+
+
+def _recode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    recode = inputs.recode()
+    rows = compress_domain.recode_rows(inputs.batches(ENCODED), recode)
+    return {"recoded_rows": wide_codes(rows, compress_domain.coarse_domain(recode), padded=True)}
+
+
+RECODE_ROWS = Step(
+    "recode_rows",
+    "Recode rows",
+    Kind.TRANSFORM,
+    (ENCODED, RECODE),
+    {"recoded_rows": tables.RECODED_ROWS},
+    lambda r: None,
+    _recode,
+)
+
+
+def _against_noisy(request: Request) -> bool:
+    """Whether scores are distances to what the noisy one-ways say of independence."""
+    return options_of(request).selection.scores == "one_ways"
+
+
+def _plan_scores(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+    sensitivity = indif_scores.REFERENCE_SENSITIVITY if _against_noisy(request) else indif_scores.SENSITIVITY
+    return indif_scores.plan(
+        inputs.domain(), rho, request.records, sensitivity, options_of(request).selection.max_cells
+    )
+
+
+def _exact_scores(
+    request: Request, inputs: Inputs, rows: Countable, queries: list[Query]
+) -> Iterator[NDArray[np.int64]]:
+    reference = indif_scores.Reference.of(inputs.recode()) if _against_noisy(request) else None
+    return indif_scores.exact(rows, queries, request.threads, reference)
+
+
+def _reason_of_scores(request: Request) -> str:
+    if _against_noisy(request):
+        return (
+            "k: against the noisy one-ways, released before, each of a person's k records changes "
+            "one count by 1, so the L1 distance by at most 1; rounding down to whole records keeps it"
+        )
+    return "4k: PrivSyn, Lemma 4, for each of a person's k records; rounding down to whole records keeps it"
+
+
+INDIF_SCORES = ReleaseStep(
+    "indif_scores",
+    "InDif scores",
+    Kind.RELEASE,
+    (RECODED, RECODE),
+    RELEASED,
+    lambda r: options_of(r).selection.model_dump(include={"scores", "max_cells"}),
+    plan=_plan_scores,
+    exact=_exact_scores,
+    share=lambda r: options_of(r).split.exact()[1],
+    look=Look("how strongly each pair of columns is related", _reason_of_scores, noise_of="a score"),
+    rows=RECODED,
+    rows_domain=lambda r, i: i.domain(),
+    padded=True,
+    published=published("scores", "the strength of relation of each pair"),
+)
+
+
+def _criterion(request: Request) -> dict[str, Any]:
+    selection = options_of(request).selection
+    return {"choice": selection.criterion, "max_cells": selection.max_cells}
+
+
+def select_step(measure: ReleaseStep) -> Step:
+    """The choice of pairs by their noisy scores, for the budget of the step ``measure``."""
+
+    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        queries, answers = inputs.noisy("indif_scores")
+        scores, rho = [float(a[0]) for a in answers], float(measure.rho(request))
+        options = options_of(request)
+        how = (inputs.recode(), rho, request.records, options.selection)
+        return {
+            "pairs": select_pairs.select(queries, scores, *how, remeasure_one_ways=options.split.remeasure_one_ways)
+        }
+
+    return Step(
+        "select_pairs",
+        "Select pairs",
+        Kind.POSTPROCESS,
+        (*counts_of(["indif_scores"]), RECODE),
+        {"pairs": tables.PAIRS},
+        lambda r: {
+            "rho": str(measure.rho(r)),
+            "records": r.records,
+            "again": options_of(r).split.remeasure_one_ways,
+            **_criterion(r),
+        },
+        run,
+        version=3,
+        words=lambda r: (
+            f"pairs of columns are chosen by their noisy scores ({options_of(r).selection.criterion.replace('_', ' ')})"
+        ),
+    )
+
+
+def _combine(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    domain, fine = inputs.domain(), request.encoding.domain
+    pairs = inputs.table("select_pairs.pairs")
+    weighed = combine_cliques.weighed_cliques(pairs, domain, fine, options_of(request).selection)
+    return {"cliques": combine_cliques.cliques_to_table(weighed, domain, fine)}
+
+
+def _gamma(request: Request) -> int | None:
+    selection = options_of(request).selection
+    return selection.gamma if selection.combine_cliques else None
+
+
+COMBINE_CLIQUES = Step(
+    "combine_cliques",
+    "Combine cliques",
+    Kind.POSTPROCESS,
+    ("select_pairs.pairs", RECODE),
+    {"cliques": tables.CLIQUES},
+    lambda r: {**_criterion(r), "gamma": _gamma(r)},
+    _combine,
+    version=2,
+)
+
+
+def measure_step(
+    name: str, title: str, chosen: str, share: Fraction, look: Look, files: Mapping[str, PublishedFile]
+) -> ReleaseStep:
+    """The noisy marginals of the cliques in the table ``chosen``, which share this part of the budget by weight."""
+
+    def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+        weights = combine_cliques.cliques_from_table(inputs.table(chosen))
+        return measure_marginals.plan(weights, inputs.domain(), request.encoding.domain, rho, request.records)
+
+    def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
+        fine = lambda: inputs.countable(ENCODED, request.encoding.domain)  # noqa: E731
+        return measure_marginals.exact(rows, fine, queries, request.threads)
+
+    return ReleaseStep(
+        name,
+        title,
+        Kind.RELEASE,
+        (RECODED, ENCODED, RECODE, chosen),
+        RELEASED,
+        lambda r: {},
+        plan=plan,
+        exact=exact,
+        share=lambda r: share,
+        look=look,
+        rows=RECODED,
+        rows_domain=lambda r, i: i.domain(),
+        padded=True,
+        published=files,
+    )
+
+
+def first_measurement(share: Fraction) -> ReleaseStep:
+    """The paper's measurement of the chosen marginals, with this share of the budget."""
+    look = Look("joint counts of the related columns", lambda r: ONE_CELL)
+    files = published("measured", "has the joint counts, cell by cell, the last attribute running fastest")
+    step = measure_step("measure_marginals", "Measure marginals", CHOSEN, share, look, files)
+    return replace(
+        step, limit="Relations of three and more columns are only kept where they follow from those measured."
+    )
+
+
+def up_to_measurement(options: PrivSyn, measurement: Fraction) -> tuple[Step, ...]:
+    """The steps up to the first measurement, which has the share ``measurement`` of the budget."""
+    split, measure = options.split, first_measurement(measurement)
+    return (
+        ENCODE,
+        one_way_step(split.exact()[0], split.one_ways),
+        COMPRESS_DOMAIN,
+        RECODE_ROWS,
+        INDIF_SCORES,
+        select_step(measure),
+        COMBINE_CLIQUES,
+        measure,
+    )
+
+
+def privsyn(request: Request) -> tuple[Step, ...]:
+    """The steps of PrivSyn, in the paper's order; each step's inputs are outputs of earlier ones."""
+    return steps_by(options_of(request))
+
+
+def steps_by(options: PrivSyn) -> tuple[Step, ...]:
+    """The steps by these options."""
+    return (*up_to_measurement(options, options.split.exact()[2]), *rows_from(["measure_marginals"]))
+
+
+STEPS = steps_by(PrivSyn())
+"""The steps with the default options: what docs/architecture.md draws."""

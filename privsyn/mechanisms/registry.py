@@ -1,0 +1,28 @@
+"""The registry: every mechanism by the name that a spec gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from privsyn.mechanisms.adaptive import adaptive
+from privsyn.mechanisms.independent import independent
+from privsyn.mechanisms.privsyn import privsyn
+from privsyn.run.request import Request
+from privsyn.run.step import Step, check_shares
+
+MechanismSteps = Callable[[Request], tuple[Step, ...]]
+"""A mechanism: from the public request to its steps, in order."""
+
+MECHANISMS: dict[str, MechanismSteps] = {
+    "privsyn": privsyn,
+    "adaptive": adaptive,
+    "independent": independent,
+}
+"""Name -> mechanism; its options are of the same name in data_contracts/mechanism_options.py."""
+
+
+def steps_of(request: Request) -> tuple[Step, ...]:
+    """Every step of the requested mechanism, in order.  Raises ValueError if their shares are not the whole budget."""
+    steps = MECHANISMS[request.spec.mechanism.name](request)
+    check_shares(steps, request)
+    return steps

@@ -1,0 +1,28 @@
+"""The job and the public plan of a release, from its spec."""
+
+from __future__ import annotations
+
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.ledgers.calendar_periods import checked_period
+from privsyn.mechanisms.registry import steps_of
+from privsyn.run.job import Job
+from privsyn.run.plan import Plan
+from privsyn.run.request import Request
+
+NO_REDRAW = "release another period: one period is drawn once"
+"""What a release of a period says where its noise is lost."""
+
+
+def release_job(spec: ReleaseSpec, period: str | None = None) -> Job:
+    """A release of ``spec``, for a period or for none.  Raises RequestError if ``period`` is not a period's label."""
+    steps = steps_of(Request(spec))
+    if period is None:
+        return Job(steps)
+    asks = {"period": checked_period(period)}
+    return Job(steps, asks=asks, name=f"{spec.dataset}-{period.lower()}", redraw=NO_REDRAW, period=period)
+
+
+def plan_of(spec: ReleaseSpec, column_order: tuple[str, ...] = ()) -> Plan:
+    """The public plan of a release of ``spec``.  Raises RequestError if its promise cannot be accounted."""
+    request = Request(spec, column_order)
+    return Plan.of(request, steps_of(request))

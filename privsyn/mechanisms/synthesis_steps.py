@@ -1,0 +1,205 @@
+"""The last steps of every mechanism: from noisy counts to the synthetic table, by post-processing only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.mechanism_options import Consistency, PrivSyn, Synthesis
+from privsyn.mechanisms.common_steps import RECODE, columns_key, counts_of, wide_codes
+from privsyn.run.inputs import Inputs
+from privsyn.run.request import Request
+from privsyn.run.step import Batches, Output, Progress, PublishedFile, Step, Wide
+from privsyn.tasks import append_attributes, compress_domain, decode, make_consistent, marginals, shards, synthesize
+from privsyn.tasks.kernels.counting import CodeTable
+
+MARGINALS = "make_consistent.marginals"
+
+
+def consistency_of(request: Request) -> Consistency:
+    """The settings of consistency: the mechanism's, or the defaults where it has none."""
+    options = request.spec.mechanism
+    return options.consistency if isinstance(options, PrivSyn) else Consistency()
+
+
+def consistency_key(request: Request) -> dict[str, Any]:
+    """The settings of consistency by the names that they have in keys."""
+    settings = consistency_of(request)
+    return {"rounds": settings.rounds, "firm": settings.one_way_weight, "shrink": settings.shrink}
+
+
+def synthesis_of(request: Request) -> Synthesis:
+    """The settings of synthesis: the mechanism's, or the defaults where it has rows and seed only."""
+    options = request.spec.mechanism.synthesis
+    return options if isinstance(options, Synthesis) else Synthesis(**options.model_dump())
+
+
+def synthesis_key(request: Request) -> dict[str, Any]:
+    """The settings of synthesis by the names that they have in keys; ``kappa`` was one until 0.3.0, and was 0."""
+    return {**synthesis_of(request).model_dump(), "kappa": 0.0}
+
+
+def consistent_marginals(
+    request: Request, inputs: Inputs, stages: Sequence[str]
+) -> tuple[compress_domain.Recode, list[marginals.Marginal]]:
+    """The recoding with all that ``stages`` measured pooled in, and the consistent marginals."""
+    recode = inputs.refined(request.encoding, stages)
+    domain = compress_domain.coarse_domain(recode)
+    one_way, variance = make_consistent.coarse_one_ways(recode)
+    measured = make_consistent.measured_marginals(*inputs.measured(stages), domain)
+    settings, sigmas = consistency_of(request), [m.sigma for m in measured]
+    return recode, make_consistent.make_consistent(
+        one_way,
+        variance,
+        measured,
+        sigmas,
+        settings.rounds,
+        one_way_weight=settings.one_way_weight,
+        shrink=settings.shrink,
+    )
+
+
+def consistent_step(stages: Sequence[str]) -> Step:
+    """Consistency of the one-ways and of what ``stages`` measured."""
+
+    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        return {"marginals": marginals.to_table(consistent_marginals(request, inputs, stages)[1])}
+
+    return Step(
+        "make_consistent",
+        "Make consistent",
+        Kind.POSTPROCESS,
+        (RECODE, *counts_of(stages)),
+        {"marginals": tables.MARGINALS},
+        consistency_key,
+        run,
+        version=5,
+        published={"marginals": PublishedFile("marginals/consistent.parquet")},
+        words=lambda r: "all noisy counts are brought into agreement and to one total, without negative ones",
+    )
+
+
+def synthesize_step(stages: Sequence[str]) -> Step:
+    """Rows that follow the consistent marginals, as many as ``stages`` and the one-ways say."""
+
+    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        domain = inputs.domain()
+        core = append_attributes.core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain)
+        total = compress_domain.noisy_total(inputs.refined(request.encoding, stages))
+        settings = synthesis_of(request)
+        wanted = shards.shards(synthesize.output_rows(total, settings), settings)
+
+        def batches() -> Batches:
+            left: shards.Leftovers = {}
+            for s in wanted:
+                report = partial(_report, progress, s)
+                codes = synthesize.synthesize(
+                    core.marginals, core.domain, settings, s.rows, request.threads, report, s, left
+                )
+                yield from codes.to_arrow().to_batches()
+
+        return {"core_codes": wide_codes(batches(), core.domain)}
+
+    return Step(
+        "synthesize",
+        "Synthesize",
+        Kind.POSTPROCESS,
+        (MARGINALS, RECODE, *counts_of(stages)),
+        {"core_codes": tables.SYNTHETIC_CODES},
+        synthesis_key,
+        run,
+        version=6,
+        words=_words_of_rows,
+    )
+
+
+_METHODS = {
+    "sweep": "rows drawn along a tree of related columns, then moved value by value towards all counts at once",
+    "gum": "rows updated gradually towards the counts (PrivSyn, section 5)",
+}
+
+
+def _words_of_rows(request: Request) -> str:
+    settings = synthesis_of(request)
+    auto = settings.rows == "auto"
+    rows = "as many as the noisy counts say" if auto else f"{settings.rows:,}, as the request asks"
+    return f"synthetic rows: {_METHODS[settings.method]}; {rows}"
+
+
+def _report(progress: Progress, shard: shards.Shard, done: int, total: int) -> None:
+    """Progress over all shards."""
+    progress(shard.number * total + done, shard.of * total)
+
+
+def _shards(request: Request, inputs: Inputs, name: str) -> list[shards.Shard]:
+    """The shards of a table of synthetic rows."""
+    return shards.shards(inputs.stored(name).num_rows, request.spec.mechanism.synthesis)
+
+
+def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    domain = inputs.domain()
+    consistent = marginals.from_table(inputs.table(MARGINALS), domain)
+    core = append_attributes.core_marginals(consistent, domain)
+    name = "synthesize.core_codes"
+
+    def batches() -> Batches:
+        for s, part in shards.in_shards(inputs.batches(name), _shards(request, inputs, name)):
+            rows = CodeTable.from_arrow(part, core.domain)
+            whole = append_attributes.append_attributes(rows, consistent, domain, s.own_seed)
+            yield from whole.to_arrow().to_batches()
+
+    return {"codes": wide_codes(batches(), domain)}
+
+
+APPEND_ATTRIBUTES = Step(
+    "append_attributes",
+    "Append attributes",
+    Kind.POSTPROCESS,
+    ("synthesize.core_codes", MARGINALS, RECODE),
+    {"codes": tables.SYNTHETIC_CODES},
+    lambda r: r.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"}),
+    _append,
+)
+
+
+def decode_step(stages: Sequence[str]) -> Step:
+    """The synthetic table: values of the codes, combined ones by all that ``stages`` and the one-ways measured."""
+
+    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        recode, encoding = inputs.refined(request.encoding, stages), request.encoding
+        domain, name = compress_domain.coarse_domain(recode), "append_attributes.codes"
+        parts = _shards(request, inputs, name)
+
+        def rows() -> Batches:
+            for s, part in shards.in_shards(inputs.batches(name), parts):
+                codes = CodeTable.from_arrow(part, domain)
+                yield from decode.decode(codes, recode, encoding, request.column_order, s.own_seed)
+
+        ranges = {name: encoding.ranges()[name] for name in request.column_order}
+        profile = lambda batches: tables.profile_values(batches, ranges)  # noqa: E731
+        schema = decode.decoded_schema(encoding, request.column_order)
+        return {"synthetic": Wide(schema, rows(), profile, shards.part_rows(parts))}
+
+    return Step(
+        "decode",
+        "Decode",
+        Kind.POSTPROCESS,
+        ("append_attributes.codes", RECODE, *counts_of(stages)),
+        {"synthetic": tables.SYNTHETIC},
+        lambda r: {
+            **r.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"}),
+            "order": r.column_order,
+            "columns": columns_key(r),
+        },
+        run,
+        version=3,
+        words=lambda r: "codes become values; inside a bin values are drawn evenly; rows come in random order",
+    )
+
+
+def rows_from(stages: Sequence[str]) -> tuple[Step, ...]:
+    """The last steps of every mechanism: from the one-ways and what ``stages`` measured to the synthetic table."""
+    return consistent_step(stages), synthesize_step(stages), APPEND_ATTRIBUTES, decode_step(stages)

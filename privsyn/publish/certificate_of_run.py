@@ -1,0 +1,99 @@
+"""The certificate of a run: the promise, and every price and noise from which it follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+
+from privsyn.data_contracts.certificate import Certificate, QueryGroup, StageCost, Total
+from privsyn.data_contracts.receipts import SMOOTHING, Pricing, Query, rho_text, total_rho
+from privsyn.run.execute import Shell, StepRefs
+from privsyn.run.step import ReleaseStep
+from privsyn.tasks.noisy import receipts_from_table
+from privsyn.tasks.privacy.accountant import Accountant
+from privsyn.tasks.privacy.gaussian_dp import LEAKED
+
+LISTED_QUERIES = 5_000
+"""A group of more queries than this is not listed one by one in the certificate (its receipts table is)."""
+
+_ZCDP = "zCDP adds up over all queries (Bun and Steinke 2016, Lemma 2.3; PrivSyn, Theorem 1); the sum rho is converted"
+
+COMPOSITION: dict[Accountant, str] = {
+    "gaussian": "prices add up over all queries, also where later ones depend on earlier answers (Smith and Thakurta "
+    "2022; own proof in docs/privacy.md); together they keep mu-Gaussian differential privacy, mu = sqrt(2 rho), at "
+    f"epsilon - {float(LEAKED):g} and delta / (1 + {float(LEAKED):g}), and so (epsilon, delta) by Balle and Wang 2018, "
+    "Theorem 8",
+    "tight": f"{_ZCDP} to (epsilon, delta) by Canonne, Kamath and Steinke 2020, Corollary 13",
+    "paper": f"{_ZCDP} to (epsilon, delta) by rho + 2 sqrt(rho ln(1/delta)) = epsilon (PrivSyn, Theorem 2)",
+}
+"""Accountant -> how the prices become the promise."""
+
+PRICE: dict[Pricing, str] = {
+    "gaussian": f"rho = sensitivity^2 / (2 (sigma^2 - {SMOOTHING})): but for a factor within exp(+-4e-26) a count, "
+    f"discrete Gaussian noise is continuous Gaussian noise of variance sigma^2 - {SMOOTHING}, rounded at random "
+    "(docs/privacy.md)",
+    "zcdp": "rho = sensitivity^2 / (2 sigma^2), Canonne, Kamath and Steinke 2020, Theorem 14",
+}
+"""Pricing -> how a query's price follows from its noise."""
+
+
+def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
+    """The run's certificate; made once and kept, since the data set's total grows with later runs."""
+    record = f"certificate-v2-{shell.run}"
+    kept = shell.records.load_as(record, Certificate)
+    if kept is not None:
+        return kept
+    spec = shell.request.spec
+    stages = [_stage(shell, step, refs) for step in shell.release_steps]
+    spent = sum((total_rho(queries) for _, queries in stages), start=total_rho([]))
+    summary = shell.ledger.summary(spec.dataset)[0]
+    certificate = Certificate(
+        run=shell.run,
+        dataset=spec.dataset,
+        epsilon=spec.privacy.epsilon,
+        delta=spec.privacy.delta,
+        unit_of_protection=spec.unit.describe(),
+        records_per_person=spec.unit.records,
+        price=PRICE[shell.request.pricing],
+        composition=COMPOSITION[spec.accountant],
+        accountant=spec.accountant,
+        rho_budget=str(shell.request.total_rho),
+        rho_spent=rho_text(spent),
+        stages=[cost for cost, _ in stages],
+        dataset_total=Total(
+            rho=str(summary.rho),
+            rho_cap=str(summary.cap_rho),
+            epsilon=summary.epsilon,
+            delta=summary.cap.delta,
+            epsilon_cap=summary.cap.epsilon,
+            accountant=summary.accountant,
+        ),
+    )
+    shell.records.save(record, certificate.model_dump(mode="json"))
+    return certificate
+
+
+def _stage(shell: Shell, step: ReleaseStep, refs: Mapping[str, StepRefs]) -> tuple[StageCost, list[Query]]:
+    queries = receipts_from_table(shell.store.read_table(refs[step.name].tables["receipts"]))
+    groups = [_group(list(members)) for _, members in groupby(queries, key=lambda q: (q.sensitivity, q.sigma))]
+    cost = StageCost(
+        step=step.name,
+        reason=step.look.reason(shell.request),
+        rho_budget=str(step.rho(shell.request)),
+        rho_spent=rho_text(total_rho(queries)),
+        groups=groups,
+    )
+    return cost, queries
+
+
+def _group(queries: list[Query]) -> QueryGroup:
+    first = queries[0]
+    names = [list(q.attributes) for q in queries] if len(queries) <= LISTED_QUERIES else None
+    return QueryGroup(
+        queries=len(queries),
+        cells=sum(q.cells for q in queries),
+        sensitivity=first.sensitivity,
+        sigma=first.sigma,
+        rho_each=str(first.rho),
+        attributes=names,
+    )

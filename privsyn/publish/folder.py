@@ -1,0 +1,223 @@
+"""Publishing: the released folder with its tables, certificate, manifest and data-release note.
+
+What is written is a function of the public request, the noisy tables and the ledger's public figures; no path, time,
+machine or exact count is in it, and the same run always gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from privsyn.data_contracts.artifacts import ArtifactRef
+from privsyn.data_contracts.certificate import Certificate, Manifest
+from privsyn.data_contracts.publication import Format, checked_formats
+from privsyn.errors import RequestError
+from privsyn.publish.certificate_of_run import certificate_of
+from privsyn.publish.formats.described import files_in
+from privsyn.publish.formats.writing import write_descriptions, write_tables
+from privsyn.publish.release_note import release_note
+from privsyn.publish.versions import versions_of_files
+from privsyn.run.execute import Shell, StepRefs
+from privsyn.run.open_run import OpenRun
+from privsyn.run.request import Request
+from privsyn.run.step import Step, published_files
+from privsyn.settings import Settings
+from privsyn.storage.record_kinds import FormatsRecord
+from privsyn.storage.records import Records, write_json
+from privsyn.storage.released_files import manifest_if_readable, read_certificate, read_manifest, request_of
+from privsyn.storage.store import Store
+
+
+class ReleaseSummary(BaseModel):
+    """The result of a run for people: its name, folders, size and cost.  It holds no private value."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run: str
+    released: str
+    private: str
+    rows: int
+    epsilon: float
+    delta: float
+    rho: float
+    drawn: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Published:
+    """A released folder and what the run page shows of it."""
+
+    folder: Path
+    rows: int
+    note: str
+
+
+def publish(run: OpenRun, refs: Mapping[str, StepRefs]) -> Published:
+    """Write ``released/<run>/`` atomically, or find it whole; the private folder gets the repair counts.
+
+    A run whose noise was not drawn by the release source is marked not private and stays in the private zone.
+    """
+    run = _with_added_formats(run)
+    shell = run.shell
+    certificate = certificate_of(shell, refs)
+    table = refs["decode"].tables["synthetic"]
+    rows = shell.store.stored(table).num_rows
+    note = release_note(shell.plan, certificate, rows, private=shell.noise.private)
+    _publish_private(run, refs)
+
+    def build(folder: Path) -> None:
+        fill(
+            folder, shell, refs, certificate, lambda: versions_of_files(shell.records, folder, run.released / shell.run)
+        )
+
+    return Published(place(run, build), rows, note)
+
+
+def _with_added_formats(run: OpenRun) -> OpenRun:
+    """The same run, asked for the formats too that ``privsyn formats`` added to its release."""
+    shell = run.shell
+    spec = shell.request.spec
+    formats = checked_formats((*spec.formats, *added_formats(shell.records, shell.run)))
+    request = replace(shell.request, spec=spec.model_copy(update={"formats": formats}))
+    return replace(run, shell=replace(shell, plan=replace(shell.plan, request=request)))
+
+
+def added_formats(records: Records, run: str, more: Sequence[Format] = ()) -> tuple[Format, ...]:
+    """The formats that were added to a run's release whatever its spec says; ``more`` are remembered with them."""
+    record = f"formats-{run}"
+    earlier = records.load_as(record, FormatsRecord) or FormatsRecord(formats=[])
+    formats = tuple(dict.fromkeys((*earlier.formats, *more)))
+    if more:
+        records.save(record, {"formats": list(formats)})
+    return formats
+
+
+def fill(
+    folder: Path,
+    shell: Shell,
+    refs: Mapping[str, StepRefs],
+    certificate: Certificate,
+    versions: Callable[[], Mapping[str, str]],
+) -> None:
+    """Write every file of a release into ``folder``; a function of the run's released tables and the arguments.
+
+    ``versions`` returns package -> the version that made the tables, once they are in the folder.
+    """
+    request, table = shell.request, refs["decode"].tables["synthetic"]
+    rows, private = shell.store.stored(table).num_rows, shell.noise.private
+    _add_tables(shell.store, shell.steps, refs, table, folder)
+    packages = versions()
+    write_tables(folder, request.spec, request.column_order)
+    (folder / "certificate.json").write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    (folder / "README.md").write_text(release_note(shell.plan, certificate, rows, private=private), encoding="utf-8")
+    if private:
+        write_descriptions(folder, shell.plan, certificate, rows, packages)
+    write_manifest(shell, folder, rows, packages)
+
+
+def place(run: OpenRun, build: Callable[[Path], None]) -> Path:
+    """Let ``build`` fill the run's released folder, which appears whole or not at all, or find it whole.
+
+    Where the noise was not drawn by the release source, the folder is ``not-private`` in the private zone.
+    """
+    shell = run.shell
+    if shell.noise.private:
+        folder = run.released / shell.run
+        shell.store.released.recover(shell.run)
+        if not is_whole(folder) or not _as_asked(folder, shell.request):
+            folder = shell.store.released.publish(shell.run, build, replace=True)
+    else:
+        folder = run.private_folder / "not-private"
+        folder.mkdir(exist_ok=True)
+        build(folder)
+    return folder
+
+
+def summarize(run: OpenRun, published: Published) -> ReleaseSummary:
+    """The figures that the command line and the flow return."""
+    request = run.shell.request
+    return ReleaseSummary(
+        run=run.shell.run,
+        released=str(published.folder),
+        private=str(run.private_folder),
+        rows=published.rows,
+        epsilon=request.spec.privacy.epsilon,
+        delta=request.spec.privacy.delta,
+        rho=float(request.total_rho),
+        drawn=tuple(run.shell.drawn),
+    )
+
+
+def summary_on_disk(run: str, settings: Settings) -> ReleaseSummary | None:
+    """The figures of a run that is published already, from its released folder; None if that is not there."""
+    folder = settings.released_root / run
+    try:
+        manifest, certificate = read_manifest(folder), read_certificate(folder)
+    except RequestError:
+        return None
+    return ReleaseSummary(
+        run=run,
+        released=str(folder),
+        private=str(settings.private_root / "runs" / run),
+        rows=manifest.rows,
+        epsilon=certificate.epsilon,
+        delta=certificate.delta,
+        rho=float(Fraction(certificate.rho_budget)),
+        drawn=(),
+    )
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a released folder holds exactly the files of its manifest, unchanged, and no link."""
+    manifest = manifest_if_readable(folder)
+    links = folder.is_symlink() or any(path.is_symlink() for path in folder.rglob("*"))
+    return manifest is not None and not links and manifest.files == files_in(folder)
+
+
+def _as_asked(folder: Path, request: Request) -> bool:
+    """Whether the folder says what the request says now: its formats, its ``about`` and descriptions may be others."""
+    manifest = manifest_if_readable(folder)
+    try:
+        return manifest is not None and request_of(manifest).public() == request.spec.public()
+    except RequestError:
+        return False
+
+
+def _add_tables(
+    store: Store, steps: Sequence[Step], refs: Mapping[str, StepRefs], synthetic: ArtifactRef, folder: Path
+) -> None:
+    store.add_released(synthetic, folder, "synthetic.parquet")
+    for name, source in published_files(steps).items():
+        step, table = source.split(".")
+        store.add_released(refs[step].tables[table], folder, name)
+
+
+def _publish_private(run: OpenRun, refs: Mapping[str, StepRefs]) -> None:
+    """Repair counts as readable JSON beside run.json; the encoded rows stay in the private store."""
+    table = run.shell.store.read_table(refs["encode"].tables["repairs"])
+    where = {name: ref.path for r in refs.values() for name, ref in r.tables.items() if ref.zone == "private"}
+    write_json(run.private_folder / "repairs.json", {"repairs": table.to_pylist(), "tables": where})
+
+
+def write_manifest(shell: Shell, folder: Path, rows: int, versions: Mapping[str, str]) -> None:
+    """Write ``manifest.json`` over everything that is in the folder.
+
+    ``rows``: rows of the synthetic table in it; ``versions``: package -> the version that made its tables.
+    """
+    manifest = Manifest(
+        run=shell.run,
+        differentially_private=shell.noise.private,
+        rows=rows,
+        spec=shell.request.spec.public(),
+        column_order=list(shell.request.column_order),
+        seeds={"synthesis": shell.request.spec.mechanism.synthesis.seed},
+        versions=dict(versions),
+        steps=[{"step": s.name, "kind": str(s.kind), "version": s.version} for s in shell.steps],
+        files=files_in(folder),
+    )
+    (folder / "manifest.json").write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")

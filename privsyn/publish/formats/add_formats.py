@@ -1,0 +1,97 @@
+"""Another format for a release that is there: no noise, no cost, no look at anything private."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from privsyn.data_contracts.certificate import Certificate, Manifest
+from privsyn.data_contracts.publication import Format, checked_formats
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import RequestError, mention
+from privsyn.mechanisms.release_job import plan_of
+from privsyn.publish.folder import added_formats, is_whole
+from privsyn.publish.formats.described import files_in
+from privsyn.publish.formats.writing import write_descriptions, write_tables
+from privsyn.publish.release_note import release_note
+from privsyn.settings import Settings
+from privsyn.storage.records import Records
+from privsyn.storage.released_files import public_spec, read_certificate, read_manifest, release_folder
+from privsyn.storage.safe_names import SAFE_NAME
+from privsyn.storage.store import Store
+
+FIELD = "add_formats.release"
+
+
+@dataclass(frozen=True)
+class AddedFormats:
+    """The folder, and the names of the files that it did not have before; none where all was there."""
+
+    folder: Path
+    files: tuple[str, ...]
+
+
+def add_formats(release: str, formats: Sequence[Format], settings: Settings) -> AddedFormats:
+    """Write the run's released folder anew, with these formats too; it appears whole or stays as it was.
+
+    The tables are copied byte for byte; note, descriptions and manifest are made from the manifest's own request and
+    the certificate, which stays as it is.  The private zone remembers the formats, so that the release keeps them when
+    it runs again, whatever its spec says.  Raises RequestError unless ``release`` is a whole release of this output
+    folder.
+    """
+    folder = _folder(release, settings)
+    dataset = public_spec(read_manifest(folder), FIELD).dataset
+    store = Store(settings.private_root, settings.released_root, dataset)
+    with store.lock(f"release-{dataset}"):
+        manifest, certificate = read_manifest(folder), read_certificate(folder)  # a run may have just written them
+        if folder.name != manifest.run or not is_whole(folder):
+            raise _damaged(folder)
+        known = public_spec(manifest, FIELD)
+        spec = known.model_copy(update={"formats": checked_formats((*known.formats, *formats))})
+        if spec.formats != known.formats:
+            store.released.publish(
+                manifest.run, lambda new: _build(new, folder, manifest, certificate, spec), replace=True
+            )
+        added_formats(Records(settings.private_root, dataset), manifest.run, formats)
+        return AddedFormats(folder, tuple(sorted(set(files_in(folder)) - set(manifest.files))))
+
+
+def _folder(release: str, settings: Settings) -> Path:
+    """The run's folder in the released root, whose private folder is there too."""
+    folder = release_folder(release, settings, FIELD)
+    if folder != settings.released_root / folder.name or not SAFE_NAME.fullmatch(folder.name):
+        raise RequestError(
+            f"there is no release {release!r} in {settings.released_root}",
+            "Name a run of this output folder, or another folder with " + mention("settings.out"),
+            FIELD,
+        )
+    if not settings.private_root.is_dir():
+        raise RequestError(
+            f"the private folder {settings.private_root} is not there",
+            "Add formats where the release was made: its private folder holds the locks",
+            FIELD,
+        )
+    return folder
+
+
+def _damaged(folder: Path) -> RequestError:
+    problem = f"{folder} is not a whole release: files are missing, changed or added"
+    return RequestError(problem, "Run the release again, which puts them right", FIELD)
+
+
+def _build(new: Path, old: Path, manifest: Manifest, certificate: Certificate, spec: ReleaseSpec) -> None:
+    for name in manifest.files:
+        if name.endswith(".parquet") or name == "certificate.json":
+            (new / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(old / name, new / name)
+    order = tuple(manifest.column_order)
+    write_tables(new, spec, order)
+    plan = plan_of(spec, order)
+    note = release_note(plan, certificate, manifest.rows, private=True)
+    (new / "README.md").write_text(note, encoding="utf-8")
+    write_descriptions(new, plan, certificate, manifest.rows, manifest.versions)
+    asked = spec.public()
+    made = manifest.model_copy(update={"spec": asked, "files": files_in(new)})
+    (new / "manifest.json").write_text(made.model_dump_json(indent=2) + "\n", encoding="utf-8")

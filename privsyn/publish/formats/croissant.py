@@ -1,0 +1,213 @@
+"""``croissant.json``: the release in the Croissant format, version 1.1, for machine-learning tools and data search.
+
+The records are read from the Parquet files; the CSV files are listed beside them. That the rows are synthetic and
+differentially private is said in words (the Responsible-AI terms), as provenance (PROV), and by the one term that a
+public vocabulary has for it (dpv:DifferentialPrivacy of the W3C Data Privacy Vocabulary), which has no place for
+epsilon: the figures stand in the words, and exactly in certificate.json.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import Any
+
+from privsyn.data_contracts.publication import About
+from privsyn.publish.formats.data_package import keywords
+from privsyn.publish.formats.described import Described, kind_of
+
+NAME = "croissant.json"
+CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
+RECORDS = "rows"
+"""Name of the record set; its fields are called ``rows/COLUMN`` where the column's name is plain, else by number."""
+
+_PLAIN = re.compile(r"(?!column-[0-9]+$)[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+PARTS = "synthetic-parts"
+
+_MEDIA = {
+    ".parquet": "application/x-parquet",
+    ".csv": "text/csv",
+    ".json": "application/json",
+    ".md": "text/markdown",
+}
+
+_KINDS = {
+    "boolean": "sc:Boolean",
+    "integer": "sc:Integer",
+    "number": "sc:Float",
+    "date": "sc:Date",
+    "datetime": "sc:DateTime",
+    "string": "sc:Text",
+}
+
+_CROISSANT_TERMS = (
+    "arrayShape",
+    "citeAs",
+    "column",
+    "containedIn",
+    "equivalentProperty",
+    "extract",
+    "field",
+    "fileObject",
+    "fileProperty",
+    "fileSet",
+    "format",
+    "includes",
+    "isArray",
+    "isLiveDataset",
+    "jsonPath",
+    "key",
+    "md5",
+    "parentField",
+    "path",
+    "recordSet",
+    "references",
+    "regex",
+    "repeated",
+    "replace",
+    "samplingRate",
+    "separator",
+    "source",
+    "subField",
+    "transform",
+)
+
+CONTEXT: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/",
+    "dct": "http://purl.org/dc/terms/",
+    "dpv": "https://w3id.org/dpv#",
+    "prov": "http://www.w3.org/ns/prov#",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "sc": "https://schema.org/",
+    "conformsTo": "dct:conformsTo",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "description": {"@container": "@language"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "name": {"@container": "@language"},
+    **{term: f"cr:{term}" for term in _CROISSANT_TERMS},
+}
+"""The JSON-LD context of Croissant 1.1, with the two vocabularies that this module adds (dpv, prov)."""
+
+
+def croissant(release: Described) -> dict[str, Any]:
+    """The metadata as JSON-LD: files with their hashes, one record set of the synthetic rows, and the promise."""
+    about = release.about
+    found: dict[str, Any] = {
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": CONFORMS_TO,
+        "name": release.title,
+        "description": release.description,
+        "version": "1.0.0",
+        "url": about.homepage,
+        "license": release.licence_url,
+        "datePublished": about.published.isoformat() if about.published else "",
+        "creator": _publisher(about),
+        "publisher": _publisher(about),
+        "citeAs": _citation(release),
+        "keywords": keywords(release),
+        "spatialCoverage": about.region,
+        "isLiveDataset": False,
+        "distribution": [*_files(release), *_file_sets(release)],
+        "recordSet": [_record_set(release)],
+        **_responsible(release),
+        **_provenance(release),
+    }
+    return {key: value for key, value in found.items() if value not in ("", {}, [])}
+
+
+def _publisher(about: About) -> dict[str, Any]:
+    if not about.publisher:
+        return {}
+    contact = {"url" if "://" in about.contact else "email": about.contact} if about.contact else {}
+    return {"@type": "sc:Organization", "name": about.publisher, **contact}
+
+
+def _citation(release: Described) -> str:
+    about = release.about
+    parts = (about.publisher, release.title, str(about.published.year) if about.published else "", about.homepage)
+    return ". ".join((*(p for p in parts if p), f"Release {release.certificate.run}."))
+
+
+def _files(release: Described) -> list[dict[str, Any]]:
+    return [
+        {
+            "@type": "cr:FileObject",
+            "@id": name,
+            "name": name,
+            "contentUrl": name,
+            "contentSize": f"{file.bytes} B",
+            "encodingFormat": _MEDIA[PurePosixPath(name).suffix],
+            "sha256": file.sha256,
+        }
+        for name, file in sorted(release.files.items())
+        if PurePosixPath(name).suffix in _MEDIA
+    ]
+
+
+def _file_sets(release: Described) -> list[dict[str, Any]]:
+    """The parts of a synthetic table in several files, as one set."""
+    if len(release.tables("parquet")) == 1:
+        return []
+    includes = "synthetic/part-*.parquet"
+    about = "The parts of the synthetic table; each is listed with its hash too."
+    kind = _MEDIA[".parquet"]
+    return [{"@type": "cr:FileSet", "@id": PARTS, "description": about, "encodingFormat": kind, "includes": includes}]
+
+
+def _record_set(release: Described) -> dict[str, Any]:
+    tables = release.tables("parquet")
+    where = {"fileObject": {"@id": tables[0]}} if len(tables) == 1 else {"fileSet": {"@id": PARTS}}
+    fields = []
+    for number, (name, domain) in enumerate(release.ranges.items(), 1):
+        field = {
+            "@type": "cr:Field",
+            "@id": f"{RECORDS}/{name if _PLAIN.fullmatch(name) else f'column-{number}'}",
+            "name": name,
+            "description": getattr(release.spec.columns[name], "description", ""),
+            "dataType": _KINDS[kind_of(domain.type)],
+            "source": {**where, "extract": {"column": name}},
+        }
+        fields.append({key: value for key, value in field.items() if value != ""})
+    about = f"The synthetic table: {release.rows:,} rows in random order, none of which belongs to a person."
+    return {"@type": "cr:RecordSet", "@id": RECORDS, "name": RECORDS, "description": about, "field": fields}
+
+
+def _responsible(release: Described) -> dict[str, Any]:
+    """The Responsible-AI terms that apply."""
+    about = release.about
+    return {
+        "rai:dataCollectionType": ["Others"],
+        "rai:dataCollection": f"Generated. {release.promise}",
+        "rai:dataUseCases": [about.intended_use] if about.intended_use else [],
+        "rai:dataLimitations": [
+            "Small groups are blurred: a count below about three times its noise is not told from zero.",
+            "Relations of three and more columns are only kept where they follow from the measured counts.",
+            "The rows are no sample for confidence intervals: add the variance of the noise, which certificate.json "
+            "states.",
+        ],
+        "rai:personalSensitiveInformation": [
+            f"None of a person. {release.promise} certificate.json holds the argument from the noise to this promise."
+        ],
+    }
+
+
+def _provenance(release: Described) -> dict[str, Any]:
+    c, source = release.certificate, release.about.source
+    version = release.versions.get("privsyn-flows", "")
+    private: dict[str, Any] = {"@type": "prov:Entity", "prov:label": source or f"private table {c.dataset}"}
+    if release.about.source_url:
+        private["@id"] = release.about.source_url
+    return {
+        "dpv:hasTechnicalMeasure": {"@id": "dpv:DifferentialPrivacy"},
+        "prov:wasDerivedFrom": private,
+        "prov:wasGeneratedBy": {
+            "@type": "prov:Activity",
+            "prov:label": f"PrivSyn synthesis under ({c.epsilon:g}, {c.delta:g})-differential privacy",
+            "prov:wasAssociatedWith": {"@type": "prov:SoftwareAgent", "prov:label": f"privsyn-flows {version}".strip()},
+        },
+    }

@@ -1,0 +1,159 @@
+"""``datapackage.json``: the release as a Frictionless Data Package, with a Table Schema of the synthetic table.
+
+The descriptor is of version 1 (https://specs.frictionlessdata.io), which version 2's readers read too.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from privsyn.data_contracts.columns import BooleanColumn, DatetimeColumn
+from privsyn.data_contracts.tables import ValueRange
+from privsyn.publish.formats.described import Described, kind_of
+
+NAME = "datapackage.json"
+SCHEMA = "schema.json"
+"""The Table Schema in a file of its own, where several files share it."""
+
+LISTED_VALUES = 1_000
+"""A longer list of categories is not repeated as a constraint: checkers compare every cell with every value."""
+
+_MEDIA = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
+
+
+def data_package(release: Described) -> dict[str, Any]:
+    """The descriptor: every table of the folder with its hash and size, the synthetic one with its schema."""
+    package: dict[str, Any] = {
+        "profile": "data-package",
+        "name": release.certificate.run,
+        "title": release.title,
+        "description": release.description,
+        **_publication(release),
+        "keywords": keywords(release),
+        "resources": [*_synthetic(release), *_marginals(release)],
+        "differentialPrivacy": _promise(release),
+    }
+    return {key: value for key, value in package.items() if value}
+
+
+def table_schema(release: Described) -> dict[str, Any]:
+    """The Table Schema of the synthetic table: name, type, meaning and public domain of every column."""
+    fields = [_field(release, name, domain) for name, domain in release.ranges.items()]
+    return {"fields": fields, "missingValues": [release.null_text]}
+
+
+def keywords(release: Described) -> list[str]:
+    """The publisher's words, then what every release is."""
+    return list(dict.fromkeys((*release.about.keywords, "synthetic data", "differential privacy", "PrivSyn")))
+
+
+def _publication(release: Described) -> dict[str, Any]:
+    about, licence = release.about, release.about.licence
+    path = {"path": release.licence_url}
+    contributor = {"title": about.publisher or about.contact, "role": "publisher"}
+    if about.contact:
+        contributor["path" if "://" in about.contact else "email"] = about.contact
+    source = {"title": about.source or about.source_url} | ({"path": about.source_url} if about.source_url else {})
+    return {
+        "homepage": about.homepage,
+        "created": f"{about.published}T00:00:00Z" if about.published else "",
+        "licenses": [path if "://" in licence else {"name": licence, **path}] if licence else [],
+        "contributors": [contributor] if contributor["title"] else [],
+        "sources": [source] if source["title"] else [],
+    }
+
+
+def _promise(release: Described) -> dict[str, Any]:
+    """What no field of the standard is for; readers keep unknown fields."""
+    c = release.certificate
+    return {
+        "epsilon": c.epsilon,
+        "delta": c.delta,
+        "neighbours": c.neighbours,
+        "unitOfProtection": c.unit_of_protection,
+        "certificate": "certificate.json",
+    }
+
+
+def _synthetic(release: Described) -> list[dict[str, Any]]:
+    """One resource a file, CSV before Parquet: the CSV is what a checker reads against the schema."""
+    schema = SCHEMA if SCHEMA in release.files else table_schema(release)
+    about = f"The synthetic table, {release.rows:,} rows in random order."
+    found = []
+    for kind in ("csv", "parquet"):
+        for name in release.tables(kind):
+            resource = {**_file(release, name, kind), "description": about, "schema": schema}
+            if kind == "csv":
+                resource["dialect"] = {"lineTerminator": "\r\n", "quoteChar": '"', "doubleQuote": True, "header": True}
+                resource["profile"] = "tabular-data-resource"
+            found.append(resource)
+    return found
+
+
+def _marginals(release: Described) -> list[dict[str, Any]]:
+    names = sorted(n for n in release.files if n.startswith("marginals/"))
+    about = "Noisy counts that the synthetic table was made from, or what their numbers mean; README.md says which."
+    return [{**_file(release, name, "parquet"), "description": about} for name in names]
+
+
+def _file(release: Described, name: str, kind: str) -> dict[str, Any]:
+    file = release.files[name]
+    return {
+        "name": re.sub(r"[^a-z0-9]+", "-", name.lower()),
+        "path": name,
+        "format": kind,
+        "mediatype": _MEDIA[kind],
+        **({"encoding": "utf-8"} if kind == "csv" else {"type": "file"}),
+        "bytes": file.bytes,
+        "hash": f"sha256:{file.sha256}",
+    }
+
+
+def _field(release: Described, name: str, domain: ValueRange) -> dict[str, Any]:
+    column: Any = release.spec.columns[name]
+    values = domain.values.to_pylist() if domain.values is not None else []
+    constraints: dict[str, Any] = {"required": not domain.nullable}
+    if values and len(values) <= LISTED_VALUES and not all(isinstance(v, bool) for v in values):
+        constraints["enum"] = values
+    if domain.low is not None:
+        constraints["minimum"], constraints["maximum"] = _bounds(domain)
+    field: dict[str, Any] = {
+        "name": name,
+        "type": kind_of(domain.type),
+        "description": _meaning(column),
+        "constraints": constraints,
+    }
+    if field["type"] == "boolean":
+        field |= {"trueValues": ["true"], "falseValues": ["false"]}
+    return {key: value for key, value in field.items() if value}
+
+
+def _meaning(column: Any) -> str:
+    """The spec's description with its unit."""
+    unit = "" if isinstance(column, BooleanColumn | DatetimeColumn) else getattr(column, "unit", "")
+    return f"{column.description} ({unit})" if column.description and unit else column.description or unit
+
+
+def _bounds(domain: ValueRange) -> tuple[Any, Any]:
+    """Smallest and largest value as the files write them.
+
+    A float32 bound has two decimals, its own shortest one and that of the same number in 64 bits; the outer one holds
+    for readers of either.
+    """
+    low, high = domain.low, domain.high
+    if pa.types.is_float32(domain.type):
+        return min(low, _shortest(low)), max(high, _shortest(high))
+    if pa.types.is_timestamp(domain.type):
+        return low.isoformat(), high.isoformat()
+    return (low.isoformat(), high.isoformat()) if pa.types.is_date(domain.type) else (low, high)
+
+
+def _shortest(value: float) -> float:
+    """The shortest decimal that gives the same float32."""
+    found = float(str(np.float32(value)))
+    return found if math.isfinite(found) else value

@@ -1,0 +1,215 @@
+"""``registry.yaml``: an entry in the form of the OpenDP Deployments Registry, with the fields of its tier 3.
+
+The form is that of https://github.com/opendp/deployments-registry-data (schemas/deployments-schema.yaml, fields
+``basic`` to ``administrative``).
+
+What the form requires and only the publisher knows comes from the spec's ``about``.  Where it is not given the field is
+left out, and the file says so in its first lines: a made-up curator or date would be a false statement.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
+
+from privsyn.publish.formats.deployments_registry_texts import (
+    composition,
+    data_domain,
+    mechanisms,
+    post_processing,
+    preprocessing,
+    rho,
+    unit_details,
+    utility,
+)
+from privsyn.publish.formats.described import Described
+
+NAME = "registry.yaml"
+NEEDED = ("publisher", "publisher_type", "intended_use", "region", "published")
+"""Fields of ``about`` that the form requires."""
+
+_HEAD = (
+    "Entry for the OpenDP Deployments Registry, https://registry.opendp.org: check it, then send it as a pull request",
+    "to https://github.com/opendp/deployments-registry-data.",
+)
+_PAPER = {
+    "author": "Z. Zhang, T. Wang, N. Li, J. Honorio, M. Backes, S. He, J. Chen, Y. Zhang",
+    "title": "PrivSyn: Differentially Private Data Synthesis",
+    "booktitle": "30th USENIX Security Symposium",
+    "year": 2021,
+}
+
+
+def registry_entry(release: Described) -> dict[str, Any]:
+    """The entry as a mapping; fields that nobody filled in are absent."""
+    return _filled(
+        {
+            "url_slug": _slug(release),
+            "deployment": {
+                "basic": _basic(release),
+                "dp_variant": _variant(release),
+                "privacy_loss": _privacy_loss(release),
+                "deployment_model": _model(release),
+                "implementation": _implementation(release),
+                "administrative": _administrative(release),
+            },
+        }
+    )
+
+
+def missing(release: Described) -> list[str]:
+    """Fields of the spec that the form requires and that are empty."""
+    return [f"about.{name}" for name in NEEDED if not getattr(release.about, name)]
+
+
+def registry_yaml(release: Described) -> str:
+    """The entry as YAML that readers of version 1.1 and 1.2 take alike: texts quoted, no folding, no anchors."""
+    yaml = YAML()
+    yaml.width, yaml.allow_unicode, yaml.default_flow_style = 1_000_000, True, False
+    yaml.representer.add_representer(float, _float)
+    text = io.StringIO()
+    yaml.dump(_quoted(registry_entry(release)), text)
+    lines = list(_HEAD)
+    absent = missing(release)
+    if absent:
+        lines.append(f"NOT COMPLETE: the form also requires what the spec leaves empty: {', '.join(absent)}.")
+        lines.append("Fill it in and run the release again: that costs nothing.")
+    return "".join(f"# {line}\n" for line in lines) + text.getvalue()
+
+
+def _basic(release: Described) -> dict[str, Any]:
+    about = release.about
+    curator = {"data_curator_name": about.publisher, "data_curator_type": about.publisher_type}
+    return {
+        "name": release.title,
+        "data_curators": [curator] if all(curator.values()) else [],
+        "description": release.description,
+        "intended_use": about.intended_use,
+        "data_product_type": "Synthetic data",
+        "data_product_region": about.region,
+        "data_product_sector": about.sector,
+        "publication_date": about.published.isoformat() if about.published else "",
+    }
+
+
+def _variant(release: Described) -> dict[str, Any]:
+    return {
+        "variant_name": "Approximate DP",
+        "data_domain": data_domain(release),
+        "unprotected_quantities": "None is computed from the private table. Public by the publisher's choice are the "
+        "request (columns, their order and types, domains, bins, settings), the data set's name, and the sums of the "
+        "privacy ledger.",
+    }
+
+
+def _privacy_loss(release: Described) -> dict[str, Any]:
+    c = release.certificate
+    return {
+        "privacy_unit": "Person-level",
+        "privacy_unit_details": unit_details(release),
+        "number_of_privacy_units": _units(release),
+        "privacy_parameters": {"epsilon": c.epsilon, "delta": c.delta},
+        "privacy_parameters_details": f"The release may cost rho {rho(c.rho_budget)} and spent {rho(c.rho_spent)} of "
+        f"it, in the price that its accountant ({c.accountant}) adds up: {c.price}.",
+    }
+
+
+def _units(release: Described) -> int | None:
+    """Noisy number of people: known where each has one record and the rows are as many as the noisy counts say."""
+    estimated = release.spec.mechanism.synthesis.rows == "auto" and release.certificate.records_per_person == 1
+    return release.rows if estimated else None
+
+
+def _model(release: Described) -> dict[str, Any]:
+    total = release.certificate.dataset_total
+    return {
+        "model_name": "Central",
+        "model_name_details": "The publisher holds the private table and runs the program on it; only files made from "
+        "noisy counts leave.",
+        "trust_assumptions": "People in the table trust the publisher, the machine and the program with their records, "
+        "and the publisher's statement of how many records a person has where it is declared and not enforced. Nobody "
+        "else is trusted: the promise holds against everyone who reads the released files, whatever else they know.",
+        "actors": "- The publisher, who holds the private table and its ledger.\n"
+        "- Everyone who receives the released files.",
+        "release_type": "One release",
+        "release_type_details": "This entry is of one release, published once. All releases of the data set, whatever "
+        f"comes, together keep its lifetime cap of epsilon {total.epsilon_cap:g} at delta {total.delta:g}; with this "
+        f"one epsilon {total.epsilon:.6g} of it is used. A ledger refuses what would pass the cap.",
+        "access_type": "Non-interactive",
+        "access_type_details": "Recipients get files; they ask nothing of the private table.",
+    }
+
+
+def _implementation(release: Described) -> dict[str, Any]:
+    return {
+        "preprocessing_and_hyperparameter_tuning": preprocessing(release),
+        "mechanisms": mechanisms(release),
+        "composition": composition(release),
+        "post_processing": post_processing(release),
+        "justification": release.about.justification
+        or "The publisher's public request sets epsilon, delta and the unit of protection, and does not say why.",
+        "utility": utility(release),
+        "additional_information": f"Release {release.certificate.run}. certificate.json holds the exact figures and "
+        "the argument, manifest.json the request, the versions and the SHA-256 of every file.",
+    }
+
+
+def _administrative(release: Described) -> dict[str, Any]:
+    about = release.about
+    homepage = {"title": release.title, "url": about.homepage, "organization": about.publisher}
+    sources: dict[str, Any] = {
+        "method": {"evidence_source_type": "Peer-reviewed publication", "inproceedings": _PAPER},
+        "release": {
+            "evidence_source_type": "Formal publication by the deploying organization",
+            "misc": {key: value for key, value in homepage.items() if value},
+        },
+    }
+    if not about.homepage:
+        del sources["release"]
+    return {
+        "evidence_sources": sources,
+        "status": "Draft",
+        "registry_authors": [about.publisher] if about.publisher else [],
+        "tier": 3,
+    }
+
+
+def _slug(release: Described) -> str:
+    about = release.about
+    words = (release.title, about.publisher, str(about.published.year) if about.published else "")
+    slug = re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")
+    return slug or release.certificate.run
+
+
+def _filled(value: Any) -> Any:
+    """Without what is empty: no text, no item, no number."""
+    if isinstance(value, dict):
+        inner = {key: _filled(item) for key, item in value.items()}
+        return {key: item for key, item in inner.items() if item not in ("", None, [], {})}
+    return value
+
+
+def _quoted(value: Any) -> Any:
+    """Texts in quotation marks, so that no reader takes one for a date, a number or a truth value."""
+    if isinstance(value, dict):
+        return {key: _quoted(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_quoted(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    lines = value.split("\n")
+    plain = all(line == line.rstrip() and line.isprintable() for line in lines)
+    as_block = len(lines) > 1 and plain and lines[0] and not lines[0].startswith(" ") and lines[-1]
+    return LiteralScalarString(value) if as_block else DoubleQuotedScalarString(value)
+
+
+def _float(representer: Any, value: float) -> Any:
+    """1.0e-09, since YAML 1.1 takes 1e-09 for a text."""
+    text = repr(value)
+    if "e" in text and "." not in text:
+        text = text.replace("e", ".0e")
+    return representer.represent_scalar("tag:yaml.org,2002:float", text)

@@ -1,0 +1,141 @@
+"""The inputs of a release's metadata: the public plan, the certificate, the columns and the files."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from privsyn.data_contracts.certificate import Certificate, ManifestFile, StageCost
+from privsyn.data_contracts.publication import About
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.tables import ValueRange
+from privsyn.run.plan import Plan
+from privsyn.run.step import Look, release_steps, step_of
+from privsyn.tasks.codecs import plan
+
+_TABLES = {
+    "parquet": re.compile(r"synthetic(/part-[0-9]+)?\.parquet"),
+    "csv": re.compile(r"synthetic(_csv/part-[0-9]+)?\.csv"),
+}
+
+
+@dataclass(frozen=True)
+class Described:
+    """A release as its metadata sees it; nothing in it is private.
+
+    ``ranges``: released column -> its public domain, in the table's order; ``rows``: rows of the synthetic table;
+    ``files``: what lies in the folder so far, by relative name; ``versions``: package -> version.
+    """
+
+    plan: Plan
+    certificate: Certificate
+    ranges: Mapping[str, ValueRange]
+    rows: int
+    files: Mapping[str, ManifestFile]
+    versions: Mapping[str, str]
+
+    @property
+    def spec(self) -> ReleaseSpec:
+        """The public request."""
+        return self.plan.request.spec
+
+    def look(self, stage: StageCost) -> Look:
+        """The facts of a look at the private table, from its line in the certificate."""
+        return step_of(release_steps(self.plan.steps), stage.step).look
+
+    @property
+    def about(self) -> About:
+        """What the publisher says of it."""
+        return self.spec.about
+
+    @property
+    def title(self) -> str:
+        """The publisher's title, or the data set's name."""
+        return self.about.title or f"Synthetic table {self.certificate.dataset}"
+
+    @property
+    def promise(self) -> str:
+        """The promise in one sentence."""
+        c = self.certificate
+        return (
+            "The rows are synthetic and belong to nobody: they were drawn from noisy counts of a private table, with "
+            f"({c.epsilon:g}, {c.delta:g})-differential privacy, where neighbouring tables differ by adding or "
+            f"removing {c.unit_of_protection}."
+        )
+
+    @property
+    def description(self) -> str:
+        """The publisher's description, then the promise and where its argument is."""
+        parts = (self.about.description.strip(), self.promise, "certificate.json holds the argument in figures.")
+        return "\n\n".join(p for p in parts if p)
+
+    @property
+    def licence_url(self) -> str:
+        """Web address of the licence; of an SPDX identifier, its page there."""
+        licence = self.about.licence
+        return licence if "://" in licence or not licence else f"https://spdx.org/licenses/{licence}.html"
+
+    @property
+    def null_text(self) -> str:
+        """What stands for null in the CSV files."""
+        return null_text(self.ranges)
+
+    def tables(self, suffix: str) -> list[str]:
+        """The files that hold the synthetic rows in this format, in order: one, or the parts of a folder."""
+        return sorted(name for name in self.files if _TABLES[suffix].fullmatch(name))
+
+
+def ranges_of(spec: ReleaseSpec, column_order: tuple[str, ...]) -> dict[str, ValueRange]:
+    """Released column -> its public domain, in the table's order."""
+    found = plan(spec, column_order).ranges()
+    return {name: found[name] for name in column_order}
+
+
+def categories(domain: ValueRange) -> list[str]:
+    """The categories of a column of texts; none of any other column."""
+    return domain.values.to_pylist() if domain.values is not None and pa.types.is_string(domain.type) else []
+
+
+def null_text(ranges: Mapping[str, ValueRange]) -> str:
+    """What stands for null in a CSV file of these columns: nothing at all, where that can mean nothing else.
+
+    An empty category would look the same in most programs, and a line with nothing in it is skipped by many: then it is
+    the first of NA, NA_, NA__ ... that is not a category.  A function of the public spec alone.
+    """
+    texts = {text for domain in ranges.values() for text in categories(domain)}
+    if "" not in texts and len(ranges) > 1:
+        return ""
+    found = "NA"
+    while found in texts:
+        found += "_"
+    return found
+
+
+def files_in(folder: Path) -> dict[str, ManifestFile]:
+    """SHA-256 and size of every file in the folder but the manifest itself, by relative name."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and name != "manifest.json":
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            found[name] = ManifestFile(sha256=digest, bytes=path.stat().st_size)
+    return found
+
+
+def kind_of(type_: pa.DataType) -> str:
+    """What a column of this type holds, in one word, which is also the Table Schema's."""
+    if pa.types.is_boolean(type_):
+        return "boolean"
+    if pa.types.is_integer(type_):
+        return "integer"
+    if pa.types.is_floating(type_):
+        return "number"
+    if pa.types.is_date(type_):
+        return "date"
+    return "datetime" if pa.types.is_timestamp(type_) else "string"

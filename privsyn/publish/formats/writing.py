@@ -1,0 +1,57 @@
+"""Everything beside the Parquet files and the release note: CSV and the three descriptions, into a folder being
+built."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from privsyn.data_contracts.certificate import Certificate
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.publish.formats import croissant, data_package, deployments_registry
+from privsyn.publish.formats.csv_file import csv_name, write_csv
+from privsyn.publish.formats.described import Described, files_in, ranges_of
+from privsyn.run.plan import Plan
+
+
+def write_tables(folder: Path, spec: ReleaseSpec, column_order: Sequence[str]) -> None:
+    """The synthetic table in the spec's other formats, one file for each Parquet file of the folder."""
+    if "csv" in spec.formats:
+        ranges = ranges_of(spec, tuple(column_order))
+        for parquet in synthetic_files(folder):
+            csv = folder / csv_name(parquet.relative_to(folder).as_posix())
+            csv.parent.mkdir(exist_ok=True)
+            write_csv(parquet, csv, ranges)
+
+
+def synthetic_files(folder: Path) -> list[Path]:
+    """The Parquet files of the synthetic table: one, or the parts of a folder, in order."""
+    return sorted(p for p in (folder / "synthetic.parquet", *folder.glob("synthetic/part-*.parquet")) if p.is_file())
+
+
+def write_descriptions(
+    folder: Path,
+    plan: Plan,
+    certificate: Certificate,
+    rows: int,
+    versions: Mapping[str, str],
+) -> None:
+    """``datapackage.json``, ``croissant.json`` and ``registry.yaml`` of what lies in the folder; the last but one step.
+
+    ``rows``: rows of the synthetic table.  A function of its arguments and of the files.
+    """
+    ranges = ranges_of(plan.request.spec, plan.request.column_order)
+    parts = len(synthetic_files(folder))
+    release = Described(plan, certificate, ranges, rows, files_in(folder), versions)
+    if parts > 1:
+        _write_json(folder / data_package.SCHEMA, data_package.table_schema(release))
+        release = Described(plan, certificate, ranges, rows, files_in(folder), versions)
+    _write_json(folder / data_package.NAME, data_package.data_package(release))
+    _write_json(folder / croissant.NAME, croissant.croissant(release))
+    (folder / deployments_registry.NAME).write_text(deployments_registry.registry_yaml(release), encoding="utf-8")
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

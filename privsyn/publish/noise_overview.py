@@ -1,0 +1,245 @@
+"""An overview of a release from its released tables: how noisy its marginals are, and what synthesis lost of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.artifacts import ArtifactRef, Zone
+from privsyn.data_contracts.receipts import Query
+from privsyn.engines.local_engine import LocalEngine
+from privsyn.report.overview_chart import MarginalOverview, OneWayOverview
+from privsyn.run.execute import Shell, StepRefs
+from privsyn.run.step import step_of
+from privsyn.storage.released_root import ZoneError
+from privsyn.storage.table_files import StoredTable
+from privsyn.tasks import marginals
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.compress_domain import (
+    AttributeRecode,
+    Recode,
+    coarse_domain,
+    noisy_total,
+    recode_from_table,
+    refined,
+)
+from privsyn.tasks.kernels.counting import CodeTable, Countable, count_all
+from privsyn.tasks.marginals import Marginal
+from privsyn.tasks.metrics.error_sources import expected_l1
+from privsyn.tasks.noisy import all_measured
+
+Floats = NDArray[np.float64]
+
+WORST = 5
+"""Measured marginals named in the words."""
+
+
+@dataclass(frozen=True)
+class ReleasedInputs:
+    """The inputs of an overview, all of them released or public.
+
+    ``codes``: the synthetic rows in the compressed domain, counted where they are; ``measured``: the receipts of the
+    measured marginals.
+    """
+
+    encoding: EncodingPlan
+    recode: Recode
+    measured: tuple[Query, ...]
+    consistent: tuple[Marginal, ...]
+    codes: Countable
+
+    @classmethod
+    def of_run(cls, shell: Shell, refs: Mapping[str, StepRefs]) -> ReleasedInputs:
+        """From the tables that a run left.  Raises ZoneError if one of them is not released."""
+
+        def ref(name: str) -> ArtifactRef:
+            step, table = name.split(".")
+            found = refs[step].tables[table]
+            if found.zone is not Zone.RELEASED:
+                raise ZoneError(f"{name} is private")
+            return found
+
+        read = shell.store.read_table
+        looks = {step.name for step in shell.release_steps}
+        rounds = [name for name in step_of(shell.steps, "make_consistent").producers if name in looks]
+        return cls.of(
+            shell.request.encoding,
+            read(ref("compress_domain.recode")),
+            [read(ref(f"{step}.receipts")) for step in rounds],
+            [read(ref(f"{step}.noisy")) for step in rounds],
+            read(ref("make_consistent.marginals")),
+            shell.store.stored(ref("append_attributes.codes")),
+        )
+
+    @classmethod
+    def of(
+        cls,
+        encoding: EncodingPlan,
+        recode: pa.Table,
+        receipts: Sequence[pa.Table],
+        answers: Sequence[pa.Table],
+        consistent: pa.Table,
+        codes: StoredTable | Sequence[pa.RecordBatch],
+    ) -> ReleasedInputs:
+        """From released tables: the recode, what each round measured (receipts, answers), marginals and codes.
+
+        A stored table of codes is read block by block, once for every pass: memory does not grow with its rows.
+        """
+        queries, measured = all_measured(receipts, answers)
+        found = refined(recode_from_table(recode), queries, measured, encoding.groups)
+        domain = coarse_domain(found)
+        return cls(
+            encoding,
+            found,
+            tuple(q for q in queries if len(q.attributes) > 1),
+            tuple(marginals.from_table(consistent, domain)),
+            LocalEngine().rows(codes, domain)
+            if isinstance(codes, StoredTable)
+            else CodeTable.from_arrow(codes, domain),
+        )
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its bins after compression, the sd of the noise in a bin's share, and what synthesis lost (L1)."""
+
+    column: str
+    bins: int
+    noise_sd: float
+    synthesis_l1: float
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Columns in table order, measured marginals in the order measured, and how many pairs lie in one."""
+
+    one_ways: tuple[OneWayOverview, ...]
+    columns: tuple[Column, ...]
+    marginals: tuple[MarginalOverview, ...]
+    pairs_measured: int
+    pairs: int
+
+    def column_rows(self) -> list[dict[str, object]]:
+        """The columns as rows of a table to show."""
+        return [
+            {
+                "column": c.column,
+                "bins": c.bins,
+                "noise: sd of a bin's share": f"{c.noise_sd:.2g}",
+                "synthesis: L1 to the consistent counts": f"{c.synthesis_l1:.2g}",
+            }
+            for c in self.columns
+        ]
+
+
+def overview(released: ReleasedInputs, threads: int = 0) -> Overview:
+    """Count the synthetic codes once more and compare; a function of its arguments only, all of them released."""
+    total = max(noisy_total(released.recode), 1.0)
+    consistent = {m.attributes: _shares(m.counts) for m in released.consistent}
+    one_ways, columns = [], []
+    attributes, rows = released.codes.domain.attributes, 1
+    alone = count_all(released.codes, [(attribute,) for attribute in attributes], threads=threads)
+    for attribute, counts in zip(attributes, alone, strict=True):
+        rows = max(int(counts.sum()), 1)
+        shares = counts / rows
+        one_ways.append(_one_way(released.encoding, attribute, released.recode[attribute], total, shares))
+        lost = float(np.abs(shares - consistent[(attribute,)]).sum())
+        columns.append(Column(attribute, len(shares), _typical(one_ways[-1].noise_sd), lost))
+    counted = count_all(released.codes, [q.attributes for q in released.measured], threads=threads)
+    measured = tuple(
+        MarginalOverview(
+            q.attributes,
+            q.cells,
+            expected_l1(np.full(q.cells, q.sigma / total)),
+            float(np.abs(counts / rows - consistent[q.attributes]).sum()),
+        )
+        for q, counts in zip(released.measured, counted, strict=True)
+    )
+    inside = {pair for q in released.measured for pair in combinations(q.attributes, 2)}
+    return Overview(tuple(one_ways), tuple(columns), measured, len(inside), comb(len(one_ways), 2))
+
+
+def _shares(counts: Floats) -> Floats:
+    return counts / max(float(counts.sum()), 1.0)
+
+
+def _typical(noise_sd: Sequence[float]) -> float:
+    """Root mean square: the sd of one bin's share, on the whole."""
+    return float(np.sqrt(np.mean(np.square(noise_sd))))
+
+
+def _one_way(
+    encoding: EncodingPlan, attribute: str, recode: AttributeRecode, total: float, synthetic: Floats
+) -> OneWayOverview:
+    """One column by coarse code; filtered values, if any, are one more bin, which no synthetic row is in."""
+    filtered = not recode.kept.all()
+    bins = recode.size + int(filtered)
+    noisy = np.bincount(recode.coarse, weights=recode.estimate, minlength=bins) / total
+    sd = np.sqrt(np.bincount(recode.coarse, weights=recode.variance, minlength=bins)) / total
+    return OneWayOverview(
+        attribute,
+        tuple(_labels(encoding, attribute, recode)),
+        tuple(map(float, noisy)),
+        tuple(map(float, sd)),
+        tuple(map(float, synthetic)) + (0.0,) * int(filtered),
+    )
+
+
+def _labels(encoding: EncodingPlan, attribute: str, recode: AttributeRecode) -> list[str]:
+    """A public bin's own label, of neighbours the first and the last; what was combined or left out says so."""
+    codec = next(c for c in encoding.codecs if c.attribute == attribute)
+    names = codec.bin_labels()
+    labels = []
+    for code in range(int(recode.coarse.max()) + 1):
+        inside = np.unique(codec.groups[recode.coarse == code])
+        if code == recode.size:
+            labels.append(f"left out: {_few(names, inside)}")
+        elif len(inside) == 1:
+            labels.append(names[inside[0]])
+        elif inside[-1] < codec.in_order and inside[-1] - inside[0] + 1 == len(inside):
+            labels.append(f"{names[inside[0]]} to {names[inside[-1]]}")
+        else:
+            labels.append(f"together: {_few(names, inside)}")
+    return labels
+
+
+def _few(names: Sequence[str], bins: NDArray[np.int32]) -> str:
+    return names[bins[0]] if len(bins) == 1 else f"{len(bins)} rare"
+
+
+def overview_note(figures: Overview) -> str:
+    """Markdown: how much was measured, where noise is expected to be worst, and what synthesis lost."""
+    lines = [
+        "## How good is it?",
+        "",
+        "From released tables only; the distances are L1 distances of shares, from 0 (same) to 2.",
+        "",
+        f"{figures.pairs_measured:,} of {figures.pairs:,} pairs of columns lie in one of the "
+        f"{len(figures.marginals):,} measured marginals; the others follow from these, or are "
+        "independent in the synthetic rows.",
+    ]
+    if figures.marginals:
+        lost = float(np.mean([m.synthesis_l1 for m in figures.marginals]))
+        noise = float(np.mean([m.expected_noise_l1 for m in figures.marginals]))
+        lines[-1] += (
+            f" Noise is expected to move a measured marginal by {noise:.2g} on average before consistency, and the "
+            f"synthetic rows are {lost:.2g} away from the consistent counts."
+        )
+        worst = sorted(figures.marginals, key=lambda m: (-m.expected_noise_l1, m.attributes))[:WORST]
+        lines += [
+            "",
+            "| measured marginals with the most noise | cells | expected of the noise | lost in synthesis |",
+            "|---|---|---|---|",
+            *(f"| {_named(m)} | {m.cells:,} | {m.expected_noise_l1:.2g} | {m.synthesis_l1:.2g} |" for m in worst),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _named(marginal: MarginalOverview) -> str:
+    return " × ".join(marginal.attributes).replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,209 @@
+"""The data-release note: README.md beside the released table, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from privsyn.data_contracts.certificate import Certificate
+from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, DatetimeColumn, IntegerColumn, NumberColumn
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.publish.formats.csv_file import csv_name, formula_like
+from privsyn.publish.formats.described import null_text, ranges_of
+from privsyn.run.plan import Plan
+from privsyn.run.request import Request
+from privsyn.run.step import Look, ReleaseStep, Step, release_steps
+from privsyn.tasks.shards import shards
+
+SHOWN_VALUES = 12
+"""Categories named one by one in the schema table; longer lists are cut and counted."""
+
+
+def release_note(plan: Plan, certificate: Certificate, rows: int, *, private: bool) -> str:
+    """Markdown: what the table is, what is promised, its columns, its cost, how to use it and how not."""
+    request = plan.request
+    parts = [
+        _heading(request, certificate, rows, private=private),
+        promise(certificate),
+        _schema(request),
+        cost(certificate, looks_of(plan.steps)),
+        _files(plan, rows, private=private),
+        _limits(plan),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _heading(request: Request, certificate: Certificate, rows: int, *, private: bool) -> str:
+    warning = "" if private else "\n\n**NOT PRIVATE: made with test noise. Do not publish this folder.**"
+    estimated = request.spec.mechanism.synthesis.rows == "auto"
+    where = table_name(request.spec, rows)
+    size = "is an estimate too" if estimated else "was asked for and says nothing of the private table's size"
+    return (
+        f"# Synthetic table `{certificate.dataset}`, release `{certificate.run}`{warning}\n\n"
+        f"{rows:,} synthetic rows in `{where}`. No row belongs to a person: the rows were drawn from noisy "
+        "counts of a private table, so that statistics of the two agree as far as the noise allows. The number of rows "
+        f"{size}."
+        f"{_about(request)}"
+    )
+
+
+def _about(request: Request) -> str:
+    """What the publisher says of it."""
+    about = request.spec.about
+    facts = {
+        "Licence": about.licence,
+        "Published by": ", ".join(p for p in (about.publisher, about.contact) if p),
+        "Made from": ", ".join(p for p in (about.source, about.source_url) if p),
+        "Meant for": about.intended_use,
+    }
+    parts = [about.description, "\n".join(f"- {name}: {_cell(text)}" for name, text in facts.items() if text)]
+    return "".join(f"\n\n{part}" for part in parts if part)
+
+
+def promise(c: Certificate) -> str:
+    """What is promised of the run and of the data set's whole life, from the certificate."""
+    total = c.dataset_total
+    other = (
+        f" The last two stand at the cap's delta of {total.delta:g}, so their epsilon is another than at this "
+        f"release's {c.delta:g}; the noise is the same."
+        if total.delta != c.delta
+        else ""
+    )
+    return (
+        "## What is promised\n\n"
+        f"Whatever is done with these files, and whatever else is known, they say almost the same as if any one person "
+        f"had not been in the private table: ({c.epsilon:g}, {c.delta:g})-differential privacy, where neighbouring "
+        f"tables differ by adding or removing {c.unit_of_protection}. The promise holds for this release. All "
+        f"releases of this data set, whatever comes, together keep its lifetime cap of ({total.epsilon_cap:g}, "
+        f"{total.delta:g}), of which ({total.epsilon:.4g}, {total.delta:g}) is used so far.{other}"
+    )
+
+
+def _schema(request: Request) -> str:
+    lines = ["## Columns", "", "| column | meaning | type | null | possible values |", "|---|---|---|---|---|"]
+    ranges = request.encoding.ranges()
+    for name in request.column_order:
+        column = request.spec.columns[name]
+        cells = (
+            name,
+            column.description,
+            str(ranges[name].type),
+            "yes" if ranges[name].nullable else "no",
+            _domain(column),
+        )
+        lines.append("| " + " | ".join(_cell(c) for c in cells) + " |")
+    return "\n".join(lines)
+
+
+def _domain(column: Any) -> str:
+    match column:
+        case IntegerColumn() | NumberColumn():
+            return f"{column.min:,} to {column.max:,} {column.unit}".strip()
+        case DatetimeColumn():
+            return f"{column.min} to {column.max} {column.unit}".strip()
+        case BooleanColumn():
+            return "true, false"
+        case CategoricalColumn():
+            shown = ", ".join(f"`{v}`" for v in column.values[:SHOWN_VALUES])
+            more = len(column.values) - SHOWN_VALUES
+            other = ", `other`" if column.goes_to == "other" and "other" not in column.values else ""
+            return shown + (f" ... and {more:,} more" if more > 0 else "") + other
+    return ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+Looks = Mapping[str, Look]
+"""Release step -> the facts of its look."""
+
+
+def looks_of(steps: Iterable[Step]) -> Looks:
+    """The looks at the private table of these steps, by the step's name."""
+    return {step.name: step.look for step in release_steps(steps)}
+
+
+def cost(c: Certificate, looks: Looks) -> str:
+    """The table of what was asked of the private table, at what price and noise."""
+    lines = [
+        "## What it cost",
+        "",
+        "| look at the private table | queries | rho (its price) | noise: standard deviation |",
+        "|---|---|---|---|",
+    ]
+    for stage in c.stages:
+        sigmas = [g.sigma for g in stage.groups]
+        span = " to ".join(f"{s:,.1f}" for s in sorted({min(sigmas), max(sigmas)})) if sigmas else "none asked"
+        look = looks[stage.step]
+        of = f" of {look.noise_of}" if sigmas else ""
+        queries = sum(g.queries for g in stage.groups)
+        lines.append(f"| {look.words} | {queries:,} | {float(Fraction(stage.rho_spent)):.6g} | {span}{of} |")
+    lines += ["", "`certificate.json` holds the exact figures and the argument from them to the promise."]
+    return "\n".join(lines)
+
+
+def table_name(spec: ReleaseSpec, rows: int) -> str:
+    """Where a synthetic table of so many rows lies in its released folder: a file, or all files of a pattern."""
+    return "synthetic.parquet" if len(shards(rows, spec.mechanism.synthesis)) == 1 else "synthetic/part-*.parquet"
+
+
+def _files(plan: Plan, rows: int, *, private: bool) -> str:
+    request = plan.request
+    described = (
+        "- `datapackage.json`, `croissant.json`: the table, its columns and files for programs (Frictionless Data "
+        "Package, Croissant).\n"
+        "- `registry.yaml`: an entry for the OpenDP Deployments Registry.\n"
+    )
+    return (
+        "## Files\n\n"
+        f"- `{table_name(request.spec, rows)}`: the table.\n"
+        f"{_csv(request, rows) if 'csv' in request.spec.formats else ''}"
+        f"{_marginals(plan.steps)}"
+        "- `certificate.json`: budget, noise, neighbours, composition.\n"
+        f"{described if private else ''}"
+        "- `manifest.json`: the public request, versions, seeds, and the SHA-256 of every file here."
+    )
+
+
+def _marginals(steps: Sequence[Step]) -> str:
+    """What lies in ``marginals/``: counts first, then the other tables."""
+    counts_first = sorted(steps, key=lambda s: isinstance(s, ReleaseStep) and s.look.noise_of != "a count")
+    files = [file for step in counts_first for file in step.published.values() if file.words]
+    described = "; ".join(f"`{Path(file.name).name}` {file.words}" for file in files)
+    return (
+        "- `marginals/`: the noisy counts it was made from. For a single statistic with an error bar, use these rather "
+        f"than the rows. {described}. `*_receipts.parquet` says for each `query` which attributes it is about and its "
+        "noise (`sigma`). `consistent.parquet` has the counts after everything was brought into agreement.\n"
+    )
+
+
+def _csv(request: Request, rows: int) -> str:
+    ranges = ranges_of(request.spec, request.column_order)
+    null = null_text(ranges)
+    stands = f"`{null}` without quotation marks" if null else "Nothing between two commas"
+    risky = formula_like(ranges)
+    more = f" and {len(risky) - SHOWN_VALUES:,} more" if len(risky) > SHOWN_VALUES else ""
+    names = ", ".join(f"`{_cell(name)}`" for name in risky[:SHOWN_VALUES]) + more
+    warning = (
+        f" Spreadsheets may take names or categories of {names} for formulas: import these columns as text."
+        if risky
+        else ""
+    )
+    return (
+        f"- `{csv_name(table_name(request.spec, rows))}`: the same table as comma-separated values "
+        f"(RFC 4180, UTF-8). {stands} is null; texts stand in quotation marks, dates are ISO 8601.{warning}\n"
+    )
+
+
+def _limits(plan: Plan) -> str:
+    merged = "; rare values were merged or left out" if plan.request.spec.mechanism.compression.enabled else ""
+    return (
+        "## Limits\n\n"
+        f"- Small groups are blurred: a count below about three times its noise is not told from zero{merged}.\n"
+        f"{''.join(f'- {step.limit}{chr(10)}' for step in plan.steps if step.limit)}"
+        "- Do not treat the rows as a sample for confidence intervals: add the noise's variance.\n"
+        "- Do not look up a person here: a matching row is chance."
+    )

@@ -1,0 +1,120 @@
+"""Figures of an evaluation in words: rounding, the verdict, and what a column's error comes from."""
+
+from __future__ import annotations
+
+from privsyn.data_contracts.evaluation_results import Evaluation, Metric, OneWay, Pair
+
+NOISE_FACTOR = 2.0
+"""A column's error counts as noise up to this many times the L1 that noise alone would be expected to make."""
+
+PAIRS, COLUMNS = "l1_2way", "l1_1way"
+"""Names of the metrics whose equivalent subsample the verdict gives: that of pairs, or with one column that of it."""
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, thousands separated; a dash for None."""
+    if value is None:
+        return "–"
+    if value == int(value) and abs(value) < 1e6:
+        return f"{int(value):,}"
+    if abs(value) >= 100:
+        return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.1f}"
+    if abs(value) < 1e-4:
+        return f"{value:.1e}"
+    return f"{value:.3g}"
+
+
+def percent(share: float) -> str:
+    """A share (0..1) as a percentage of two significant digits: 12 %, 0.4 %."""
+    value = 100 * share
+    if 0 < value < 0.01:
+        return "less than 0.01 %"
+    return f"{value:.0f} %" if value >= 9.95 or value == 0 else f"{value:.2g} %"
+
+
+def part(amount: float, whole: float) -> str:
+    """``amount`` as a percentage of ``whole``; 0 % of nothing."""
+    return percent(amount / whole if whole else 0.0)
+
+
+def sentence(text: str) -> str:
+    """The text with a capital first letter and a full stop; empty text stays empty."""
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if not text or text[-1] in ".!?" else ".")
+
+
+def column_cause(one_way: OneWay) -> str:
+    """``noise``, ``synthesis`` or ``not known`` (the noise is not): the larger part of one column's error."""
+    if one_way.noise_l1 is None:
+        return "not known"
+    return "noise" if one_way.l1 <= NOISE_FACTOR * one_way.noise_l1 else "synthesis"
+
+
+def worst_columns(evaluation: Evaluation) -> list[OneWay]:
+    """All columns by L1 error, worst first."""
+    return sorted(evaluation.one_ways, key=lambda o: -o.l1)
+
+
+def worst_pairs(evaluation: Evaluation) -> list[Pair]:
+    """All pairs by L1 error, worst first."""
+    return sorted(evaluation.pairs, key=lambda p: -p.l1)
+
+
+def headlines(evaluation: Evaluation) -> list[Metric]:
+    """The release's headline metrics, in the order in which they were computed."""
+    return [m for m in evaluation.release.metrics if m.headline]
+
+
+def verdict(evaluation: Evaluation) -> str:
+    """One sentence: how far pairs are off, how close a sample would be, columns within noise, the worst pair.
+
+    L1 distance over 2 is the share of rows that would have to be other rows for the two tables to agree.  Where a
+    table has no rows, the sentence says only that.
+    """
+    if empty := _empty(evaluation):
+        return empty
+    return "; ".join(p for p in (_typical(evaluation), _columns(evaluation), _worst(evaluation)) if p) + "."
+
+
+def _empty(evaluation: Evaluation) -> str:
+    which = {(True, True): "The real and the synthetic table have", (True, False): "The real table has"}
+    which[False, True] = "The synthetic table has"
+    subject = which.get((not evaluation.rows_real, not evaluation.release.rows))
+    return "" if subject is None else f"{subject} no rows: how close the two are cannot be said."
+
+
+def _typical(evaluation: Evaluation) -> str:
+    errors = [p.l1 for p in evaluation.pairs] or [o.l1 for o in evaluation.one_ways]
+    if not errors:
+        return "There is no column to compare"
+    moved = percent(sum(errors) / len(errors) / 2)
+    text = f"On average {moved} of the rows would have to be different for a table of "
+    text += "two columns to agree with the real one" if evaluation.pairs else "one column to agree with the real one"
+    name = PAIRS if evaluation.pairs else COLUMNS
+    sample = next((m.subsample for m in evaluation.release.metrics if m.name == name), None)
+    return (
+        text if sample is None else f"{text}, about as close as a random sample of {percent(sample)} of the real rows"
+    )
+
+
+def _columns(evaluation: Evaluation) -> str:
+    known = [o for o in evaluation.one_ways if o.noise_l1 is not None]
+    if not known:
+        return ""
+    within = sum(column_cause(o) == "noise" for o in known)
+    if within == len(known):
+        return (
+            f"all {within} columns on their own are within the noise"
+            if within > 1
+            else "its column is within the noise"
+        )
+    return f"{within} of {len(known)} columns on their own are within the noise"
+
+
+def _worst(evaluation: Evaluation) -> str:
+    if not evaluation.pairs:
+        return ""
+    worst = worst_pairs(evaluation)[0]
+    because = {"noise": "mostly noise", "synthesis": "mostly from synthesis"}
+    why = because.get(worst.cause, "the pair was not selected for measuring")
+    return f"the worst pair is {worst.a} with {worst.b} ({why})"

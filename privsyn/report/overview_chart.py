@@ -1,0 +1,207 @@
+"""One picture of a release from released tables only: what may be shown beside the run."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import pi, sqrt
+from typing import Any
+
+import altair as alt
+import vl_convert
+
+from privsyn.report.bins import Bins
+
+SHOWN_COLUMNS = 12
+"""Most columns in the picture: those where synthesis is furthest from the noisy counts, in units of their noise."""
+
+SHOWN_MARGINALS = 12
+"""Most measured marginals in the picture, by the larger of the two errors."""
+
+NOISY, SYNTHETIC = "#0072B2", "#D55E00"  # blue and vermilion of Okabe and Ito: told apart with any colour vision
+_WIDTH, _HEIGHT, _ACROSS = 186, 92, 4
+_NAME_LETTERS = 28
+
+Content = dict[str, Any]
+"""A chart, or a part of one, as Vega-Lite writes it."""
+
+
+@dataclass(frozen=True)
+class OneWayOverview:
+    """One column from released tables: shares by bin as measured (noise may make them negative) and as synthesized.
+
+    ``noise_sd``: standard deviation of each noisy share.  All four sequences have one entry a bin. Raises ValueError if
+    they have not.
+    """
+
+    column: str
+    labels: tuple[str, ...]
+    noisy: tuple[float, ...]
+    noise_sd: tuple[float, ...]
+    synthetic: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse sequences of different lengths (ValueError)."""
+        self.bins()
+
+    def bins(self) -> Bins:
+        """The same as bins to draw: noisy first, synthetic second."""
+        return Bins(self.labels, self.noisy, self.synthetic, self.noise_sd)
+
+    @property
+    def departure(self) -> float:
+        """L1 between noisy and synthetic shares, over the L1 that the noise would be expected to make (>= 0)."""
+        l1 = sum(abs(n - s) for n, s in zip(self.noisy, self.synthetic, strict=True))
+        return l1 / max(sqrt(2 / pi) * sum(self.noise_sd), 1e-12)
+
+
+@dataclass(frozen=True)
+class MarginalOverview:
+    """One measured marginal: the L1 that its noise is expected to make (shares, >= 0) and synthesis added (0..2)."""
+
+    attributes: tuple[str, ...]
+    cells: int
+    expected_noise_l1: float
+    synthesis_l1: float
+
+
+def overview_png(
+    one_ways: Sequence[OneWayOverview], marginals: Sequence[MarginalOverview], *, title: str = ""
+) -> bytes:
+    """The picture as PNG bytes; either sequence may be empty.  The same inputs give the same picture.
+
+    Top: noisy shares with a band of 2 standard deviations of their noise, and the synthetic table's shares as dots: a
+    dot outside its band is more than noise explains.  Below: for each measured marginal the error that noise is
+    expected to make, and the distance between the consistent counts and the synthetic table.
+    """
+    columns = sorted(one_ways, key=lambda o: (-o.departure, o.column))[:SHOWN_COLUMNS]
+    worst = sorted(marginals, key=lambda m: (-max(m.expected_noise_l1, m.synthesis_l1), m.attributes))
+    parts: list[Content] = []
+    if columns:
+        heading = "Bars: noisy share ± 2 sd of its noise, drawn from 0 to 100 %. Dots: synthetic share."
+        heading += f" {_of(len(columns), len(one_ways))}"
+        cells = [_content(_column(o, i)) for i, o in enumerate(columns)]
+        title_of_cells = _heading(f"{heading} columns").to_dict()
+        parts.append({"concat": cells, "columns": _ACROSS, "spacing": 14, "title": title_of_cells})
+    if worst:
+        parts.append(_content(_marginals(worst[:SHOWN_MARGINALS], len(worst))))
+    if not parts:
+        nothing = alt.Chart(alt.Data(values=[{}])).mark_text(text="Nothing was measured.", fontSize=13)
+        parts.append(_content(nothing))
+    chart = {
+        "$schema": alt.SCHEMA_URL,
+        "title": alt.TitleParams(title or "The release", anchor="start", fontSize=16).to_dict(),
+        "vconcat": parts,
+        "spacing": 18,
+        "resolve": {"scale": {"color": "independent", "shape": "independent"}},
+        "config": {"view": {"stroke": "#dddddd"}, "background": "white"},
+    }
+    return _smaller(vl_convert.vegalite_to_png(chart, scale=1.1, allowed_base_urls=[]))
+
+
+def _content(chart: alt.TopLevelMixin) -> Content:
+    """A small chart as a part of the whole picture.  Put together by Altair, it would be copied dozens of times."""
+    return {k: v for k, v in chart.to_dict().items() if k not in ("$schema", "config")}
+
+
+def data_uri(png: bytes) -> str:
+    """The picture as text for an image tag; about 4/3 of its bytes."""
+    return "data:image/png;base64," + b64encode(png).decode("ascii")
+
+
+def _smaller(png: bytes) -> bytes:
+    """The same PNG, its pixels deflated as far as they go: the converter writes four times as many bytes."""
+    head, pixels, at = png[:33], bytearray(), 8  # signature and IHDR stay as they are
+    while at < len(png):
+        length = int.from_bytes(png[at : at + 4], "big")
+        if png[at + 4 : at + 8] == b"IDAT":
+            pixels += png[at + 8 : at + 8 + length]
+        at += 12 + length
+    return head + _chunk(b"IDAT", zlib.compress(zlib.decompress(pixels), 9)) + _chunk(b"IEND", b"")
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+
+
+def _of(shown: int, all_of_them: int) -> str:
+    return f"All {shown}" if shown == all_of_them else f"The worst {shown} of {all_of_them}"
+
+
+def _heading(text: str) -> alt.TitleParams:
+    return alt.TitleParams(text, anchor="start", fontSize=12, fontWeight="normal")
+
+
+def short(text: str, letters: int = _NAME_LETTERS) -> str:
+    """The text, cut to ``letters`` with an ellipsis."""
+    return text if len(text) <= letters else text[: letters - 1] + "…"
+
+
+def _column(one_way: OneWayOverview, position: int) -> alt.LayerChart:
+    bins = one_way.bins().merged()
+    rows = [
+        {"i": i, "low": _within(n - 2 * sd), "high": _within(n + 2 * sd), "synthetic": s}
+        for i, (n, sd, s) in enumerate(zip(bins.first, bins.noise_sd or (), bins.second, strict=True))
+    ]
+    step = _WIDTH / max(1, len(rows))
+    x = alt.X("i:O", title=None, axis=_bin_axis(bins.labels))
+    y_axis = alt.Axis(title="share" if position % _ACROSS == 0 else None, format=".0%", tickCount=3, grid=False)
+    base = alt.Chart(alt.Data(values=rows)).encode(x=x)
+    band = base.mark_bar(color=NOISY, opacity=0.55, width=max(1.5, min(14, 0.7 * step)), minBandSize=1.5).encode(
+        y=alt.Y("low:Q", axis=y_axis), y2="high:Q"
+    )
+    dot = base.mark_point(color=SYNTHETIC, filled=True, opacity=1, size=max(5, min(30, 3 * step))).encode(
+        y=alt.Y("synthetic:Q", axis=y_axis)
+    )
+    title = alt.TitleParams(short(one_way.column), anchor="start", fontSize=11)
+    return alt.LayerChart(layer=[band, dot], title=title, width=_WIDTH, height=_HEIGHT)
+
+
+def _within(share: float) -> float:
+    return min(1.0, max(0.0, share))
+
+
+def _bin_axis(labels: Sequence[str]) -> alt.Axis:
+    """Labels where they have room: all of a few, else the first and the last."""
+    cut = [short(label, 14) for label in labels]
+    fits = len(cut) <= 4 and sum(map(len, cut)) <= 28
+    shown = list(range(len(cut))) if fits else [0, len(cut) - 1]
+    return alt.Axis(
+        values=shown,
+        labelExpr=f"{json.dumps(cut)}[datum.value]",
+        labelAngle=0,
+        labelFontSize=9,
+        labelBound=False,
+        labelAlign=alt.expr(f"{json.dumps(fits)} ? 'center' : datum.value == 0 ? 'left' : 'right'"),
+        ticks=False,
+    )
+
+
+def _marginals(marginals: Sequence[MarginalOverview], all_of_them: int) -> alt.LayerChart:
+    names = [short(" × ".join(m.attributes), 56) + f" ({m.cells:,} cells)" for m in marginals]
+    noise, synthesis = "expected of the noise", "synthetic against consistent"
+    rows = [
+        {"i": i, "what": what, "l1": value}
+        for i, m in enumerate(marginals)
+        for what, value in ((noise, m.expected_noise_l1), (synthesis, m.synthesis_l1))
+    ]
+    axis = alt.Axis(
+        labelExpr=f"{json.dumps(names)}[datum.value]", labelLimit=420, title=None, ticks=False, orient="right"
+    )
+    base = alt.Chart(alt.Data(values=rows)).encode(y=alt.Y("i:O", axis=axis))
+    legend = alt.Legend(orient="top")
+    colour = alt.Color("what:N", title=None, legend=legend)
+    scale = alt.Scale(domain=[noise, synthesis], range=[NOISY, SYNTHETIC])
+    line = base.mark_line(color="#bbbbbb").encode(
+        x=alt.X("l1:Q", title="L1 distance of shares (0 to 2; noise: no upper bound)"), detail="i:O"
+    )
+    dots = base.mark_point(filled=True, size=55, opacity=1).encode(
+        x="l1:Q",
+        color=colour.scale(scale),
+        shape=alt.Shape("what:N", scale=alt.Scale(domain=[noise, synthesis]), title=None, legend=legend),
+    )
+    heading = _heading(f"{_of(len(marginals), all_of_them)} measured marginals")
+    return alt.LayerChart(layer=[line, dots], title=heading, width=560, height=alt.Step(17))

@@ -1,0 +1,221 @@
+"""The private report: an evaluation as one self-contained HTML page.
+
+The page loads nothing: the chart library, style and data stand in it, and its content security policy allows only the
+scripts it was made with.  Everything that comes from a spec is escaped, in HTML and in the embedded JSON.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from math import sqrt
+from typing import Any
+
+import jinja2
+import vl_convert
+from markupsafe import Markup, escape
+
+from privsyn.data_contracts.evaluation_results import Evaluation, Metric, OneWay, Pair, SizeError
+from privsyn.report import charts
+from privsyn.report import explanations as words
+from privsyn.report.bins import SHOWN_BINS, Bins
+
+SHOWN_ROWS = 15
+"""Rows of a worst-first list that are open; the rest is folded."""
+
+NOMINAL_BINS = 20
+"""Most values of a column without an order in its chart; the smaller ones are shown as one."""
+
+SHOWN_MARGINALS = 100
+"""Most target marginals of the earth mover drill-down."""
+
+GROUPS = {
+    "marginals": "Counts of one, two and three columns",
+    "queries": "Queries",
+    "models": "Models trained on the synthetic rows",
+    "structure": "Relations, and telling the two apart",
+    "attacks": "Attacks",
+}
+
+
+def render(evaluation: Evaluation) -> str:
+    """The whole page as HTML text.  PRIVATE: it holds figures of the private table without any noise.
+
+    The same evaluation gives the same text.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_part),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "number": words.number,
+        "percent": words.percent,
+        "sentence": words.sentence,
+        "breakable": _breakable,
+    }
+    library, script = _library(), _part("report.js")
+    return environment.get_template("page.html.j2").render(
+        e=evaluation,
+        words=words,
+        verdict=words.verdict(evaluation),
+        headlines=[(m, meter(m)) for m in words.headlines(evaluation)],
+        columns=words.worst_columns(evaluation),
+        pairs=words.worst_pairs(evaluation),
+        groups=metric_groups(evaluation),
+        settings=evaluation.settings.model_dump(mode="json"),
+        setting_words={name: field.description or "" for name, field in type(evaluation.settings).model_fields.items()},
+        earth_mover=sorted(evaluation.earth_mover, key=lambda m: -m.aemc * m.weight)[:SHOWN_MARGINALS],
+        shown=SHOWN_ROWS,
+        data={"specs": _specs(evaluation), "tables": tables(evaluation)},
+        style=Markup(_part("report.css")),  # noqa: S704  (our own file)
+        library=Markup(library),  # noqa: S704  (the chart library as installed)
+        script=Markup(script),  # noqa: S704  (our own file)
+        policy=_policy(library, script),
+    )
+
+
+def meter(metric: Metric) -> dict[str, Any]:
+    """Where a metric stands on a line from 0 to 100: its value, its references, and the line's two ends.
+
+    A metric without an upper bound ends at the largest value shown.
+    """
+    known = [v for v in (metric.value, *metric.references.values()) if v is not None]
+    high = metric.high if metric.high is not None else max([*known, metric.low])
+    width = (high - metric.low) or 1.0
+
+    def place(value: float) -> float:
+        return round(100 * min(1.0, max(0.0, (value - metric.low) / width)), 2)
+
+    return {
+        "low": metric.low,
+        "high": high,
+        "value": None if metric.value is None else place(metric.value),
+        "references": {name: place(value) for name, value in metric.references.items()},
+    }
+
+
+def metric_groups(evaluation: Evaluation) -> list[tuple[str, list[tuple[Metric, list[Metric | None]]]]]:
+    """Group title, and its metrics each with one entry a table (None: the table has no such metric)."""
+    by_table = [{m.name: m for m in table.metrics} for table in evaluation.scores]
+    names = {name: metric for found in reversed(by_table) for name, metric in found.items()}
+    ordered = {**{m.name: m for m in evaluation.release.metrics}, **names}
+    return [
+        (title, rows)
+        for group, title in GROUPS.items()
+        if (rows := [(m, [t.get(m.name) for t in by_table]) for m in ordered.values() if m.group == group])
+    ]
+
+
+def tables(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
+    """The rows that charts draw, each table once: field names, and one list a row."""
+    position = {o.column: i for i, o in enumerate(evaluation.one_ways)}
+    found = {f"column-{position[o.column]}": one_way_table(o) for o in evaluation.one_ways}
+    found["pairs"] = _table(_PAIR_FIELDS, [_pair_row(p) for p in words.worst_pairs(evaluation)])
+    found["diagonal"] = _table(_PAIR_FIELDS, [_diagonal_row(o) for o in evaluation.one_ways])
+    found["sizes"] = _table(
+        ("ways", "size", "middle", "marginals", "mean_l1"),
+        [
+            [s.ways, f"{s.cells_from:,} – {s.cells_to:,}", _middle(s), s.marginals, _short(s.mean_l1)]
+            for s in sorted(evaluation.sizes, key=lambda s: (s.ways, s.cells_from))
+        ],
+    )
+    found["stages"] = _table(
+        ("stage", "over", "marginals", "mean_l1"),
+        [[_STAGES[s.stage], _OVER["not" in s.stage], s.marginals, _short(s.mean_l1)] for s in evaluation.stages],
+    )
+    return found
+
+
+def one_way_table(one_way: OneWay) -> dict[str, Any]:
+    """One column's rows: bin, shares (0..1) and the noise's sd (None: not known), few enough bins to be drawn."""
+    bins = Bins(one_way.labels, one_way.real, one_way.synthetic, one_way.noise_sd)
+    bins = bins.merged(SHOWN_BINS) if one_way.ordered else bins.largest(NOMINAL_BINS)
+    sds: Sequence[float | None] = bins.noise_sd if bins.noise_sd is not None else [None] * len(bins.labels)
+    rows = zip(_distinct(bins.labels), bins.first, bins.second, sds, strict=True)
+    return _table(
+        ("bin", "real", "synthetic", "sd"),
+        [[label, _short(real), _short(made), _short(sd)] for label, real, made, sd in rows],
+    )
+
+
+_PAIR_FIELDS = ("a", "b", "cells", "l1", "measured", "consistent", "cause", "real", "synthetic", "difference")
+
+_STAGES = {
+    "measured": "measured: noise",
+    "consistent": "made consistent",
+    "synthetic": "synthesized",
+    "not selected": "not selected: synthesized",
+    "not selected, if independent": "… if columns were independent",
+}
+_OVER = {False: "measured marginals", True: "pairs not selected"}
+
+
+def _pair_row(p: Pair) -> list[Any]:
+    real, made = p.association_real, p.association_synthetic
+    difference = None if real is None or made is None else _short(made - real)
+    measured = "yes" if p.measured else "no"
+    consistent = _short(p.consistent_l1)
+    return [p.a, p.b, p.cells, _short(p.l1), measured, consistent, p.cause, _short(real), _short(made), difference]
+
+
+def _diagonal_row(o: OneWay) -> list[Any]:
+    return [o.column, o.column, len(o.labels), _short(o.l1), "", None, words.column_cause(o), None, None, None]
+
+
+def _middle(size: SizeError) -> float:
+    """Between the least and the most cells, where an axis of ratios has the middle; 1 or more."""
+    return round(max(1.0, sqrt(max(1, size.cells_from) * size.cells_to)), 1)
+
+
+def _table(fields: Sequence[str], rows: list[list[Any]]) -> dict[str, Any]:
+    return {"fields": list(fields), "rows": rows}
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else round(value, 5)
+
+
+def _distinct(labels: Sequence[str]) -> list[str]:
+    """The labels, a repeated one with its number: a chart would draw two bins of one name as one."""
+    seen: dict[str, int] = {}
+    found = []
+    for label in labels:
+        seen[label] = seen.get(label, 0) + 1
+        found.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
+    return found
+
+
+def _specs(evaluation: Evaluation) -> dict[str, Any]:
+    most = max([*(p.l1 for p in evaluation.pairs), *(o.l1 for o in evaluation.one_ways)], default=0.0)
+    return charts.specs(evaluation.columns, most)
+
+
+def _breakable(name: str) -> Markup:
+    """The name escaped, with places where a narrow column may break it."""
+    return Markup("_<wbr>").join(escape(part) for part in name.split("_"))
+
+
+@cache
+def _library() -> str:
+    """The chart library (Vega, Vega-Lite, Vega-Embed) as one script that can stand in a page."""
+    return (
+        str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+        .replace("</script", "<\\/script")
+        .replace("<!--", "<\\!--")
+    )
+
+
+def _part(name: str) -> str:
+    return (files("privsyn.report") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _policy(*scripts: str) -> str:
+    """A content security policy: these scripts, styles in the page, and nothing from anywhere."""
+    hashes = " ".join(f"'sha256-{b64encode(sha256(s.encode()).digest()).decode()}'" for s in scripts)
+    return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:"

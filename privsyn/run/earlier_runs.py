@@ -1,0 +1,114 @@
+"""Releases of earlier versions: refusing to draw one of them anew without the caller's explicit request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from privsyn.data_contracts.publication import WORDS
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import RequestError
+from privsyn.run.execute import Shell
+from privsyn.settings import Settings
+from privsyn.storage.released_files import manifest_if_readable, public_spec
+
+FREE = frozenset({"data", "engine", "formats", "about", "preset", "mechanism.synthesis"})
+"""Fields that no noise depends on, besides the words of a column."""
+
+
+def refuse_silent_redraw(shell: Shell, settings: Settings, fingerprint: str, asks: Mapping[str, Any]) -> None:
+    """Raises RequestError if an earlier version of this program was paid for what ``shell`` would draw anew.
+
+    That is a run of the same data with the same ``asks`` (the request beyond its spec: a period, figures), whose spec
+    has every value that this one gives explicitly.  Steps or defaults have changed since, so its noise does not fit.
+    Its charge stands in the ledger, and its released folder stays.
+    """
+    spec = shell.request.spec
+    periods = {row.run: row.period for row in shell.ledger.periods(shell.dataset)}
+    for note in sorted((settings.private_root / "runs").glob("*/run.json")):
+        run = _read(note)
+        if run.get("fingerprint") != fingerprint or run.get("run") == shell.run:
+            continue
+        if _asks(run, periods) != asks:
+            continue
+        program, content = _origin(run, settings)
+        if program in (None, version("privsyn-flows")) or content is None or not _has_explicit_values(spec, content):
+            continue
+        keys = run.get("keys")
+        paid = isinstance(keys, Mapping) and any(
+            shell.ledger.state(shell.dataset, str(key)) == "spent" for key in keys.values()
+        )
+        if paid:
+            changed = ", ".join(_differences(spec, content)) or "its steps"
+            privacy = spec.privacy
+            raise RequestError(
+                f"the run {run['run']} of version {program} was paid for this request, and version "
+                f"{version('privsyn-flows')} would draw it anew ({changed} changed); nothing was spent",
+                f"Its release stands. New noise costs epsilon {privacy.epsilon:g} with delta {privacy.delta:g} "
+                f"(rho {float(shell.plan.rho):.4g}) once more: for that, " + shell.redraw,
+                "release.fresh",
+            )
+
+
+def _read(note: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(note.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _asks(run: Mapping[str, Any], periods: Mapping[str, str]) -> Mapping[str, Any] | None:
+    """The request of a run beyond its spec; None for figures of a release before 0.3.0, whose notes do not state it."""
+    if "asks" in run:
+        return dict(run["asks"])
+    if "decode" not in run.get("keys", ()):
+        return None
+    return {"period": periods[run["run"]]} if run.get("run") in periods else {}
+
+
+def _origin(run: Mapping[str, Any], settings: Settings) -> tuple[str | None, ReleaseSpec | None]:
+    """The version that made a run, and its spec: from the run's note or, before 0.3.0, from its released folder."""
+    if "version" in run and "spec" in run:
+        try:
+            return str(run["version"]), ReleaseSpec.model_validate({**run["spec"], "data": "not-known"})
+        except ValidationError:  # of a version with other fields
+            return None, None
+    manifest = manifest_if_readable(settings.released_root / str(run.get("run", "")))
+    if manifest is None:
+        return None, None
+    try:
+        return manifest.versions.get("privsyn-flows"), public_spec(manifest)
+    except RequestError:
+        return None, None
+
+
+def _has_explicit_values(request: BaseModel, earlier: BaseModel) -> bool:
+    """Whether ``earlier`` has every value that ``request`` gives explicitly, except fields that no noise depends on."""
+    return not any(True for _ in _unlike(request, earlier, explicit_only=True))
+
+
+def _differences(request: BaseModel, earlier: BaseModel) -> list[str]:
+    """The fields in which the two requests differ, dotted."""
+    return list(_unlike(request, earlier, explicit_only=False))
+
+
+def _unlike(request: BaseModel, earlier: BaseModel, *, explicit_only: bool, place: str = "") -> Iterator[str]:
+    names = request.model_fields_set if explicit_only else type(request).model_fields
+    for name in names:
+        here, there = getattr(request, name), getattr(earlier, name, None)
+        dotted = f"{place}.{name}" if place else name
+        if dotted in FREE or (place.startswith("columns.") and name in WORDS):
+            continue
+        if isinstance(here, BaseModel) and isinstance(there, BaseModel):
+            yield from _unlike(here, there, explicit_only=explicit_only, place=dotted)
+        elif isinstance(here, dict) and isinstance(there, dict) and here.keys() == there.keys():
+            for key, value in here.items():
+                yield from _unlike(value, there[key], explicit_only=explicit_only, place=f"{dotted}.{key}")
+        elif here != there:
+            yield dotted

@@ -1,0 +1,35 @@
+"""The job of a run: its steps, and what its request says beyond the spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from privsyn.errors import Text
+from privsyn.run.execute import REDRAW
+from privsyn.run.plan import Plan
+from privsyn.run.request import Request
+from privsyn.run.step import Step
+
+
+@dataclass(frozen=True)
+class Job:
+    """The steps of a run, and the parts of its request that are not in the spec.
+
+    ``steps``: in order, their shares summing to the budget; ``asks``: the request beyond the spec, public and
+    JSON-ready; ``order``: the columns' order (None: the source's); ``name``: how the run's name begins (empty: the data
+    set's name); ``redraw``: how new noise is asked for; ``period``: the period of the data set that the run releases,
+    which the ledger lets one run do (None: no period).
+    """
+
+    steps: Sequence[Step]
+    asks: Mapping[str, Any] = field(default_factory=dict)
+    order: tuple[str, ...] | None = None
+    name: str = ""
+    redraw: Text = REDRAW
+    period: str | None = None
+
+    def plan(self, request: Request) -> Plan:
+        """The public plan of ``request``.  Raises RequestError if its promise cannot be accounted."""
+        return Plan.of(request, self.steps)

@@ -1,0 +1,43 @@
+"""Lineage keys: the cache key of every step, known before anything runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.receipts import SMOOTHING
+from privsyn.run.request import Request
+from privsyn.run.step import Step
+from privsyn.tasks.privacy.noise import NoiseSource
+
+
+def lineage_keys(
+    request: Request,
+    fingerprint: str,
+    generation: int,
+    noise: type[NoiseSource],
+    steps: Sequence[Step],
+    period: str | None = None,
+    *,
+    versions: bool = True,
+) -> dict[str, str]:
+    """The cache key of every step of ``steps``.
+
+    A key is SHA-256 over the step's name, version and own settings and its inputs' keys; the first step
+    adds the data's fingerprint (an HMAC), the release steps the generation of their noise and its source: what
+    was made with test noise is never taken for a release.  They add the period of a scheduled release too, so that
+    each period draws and pays whether or not the data changed: when a release appears tells nothing of the data.
+    Without ``versions`` the keys identify the request under any version of the steps.
+    """
+    keys: dict[str, str] = {}
+    for step in steps:
+        parts = [step.name, *([str(step.version)] if versions else []), step.settings_json(request)]
+        parts += sorted({keys[name] for name in step.producers}) or [fingerprint]
+        if step.kind is Kind.RELEASE:
+            parts += [f"generation {generation}", noise.__name__]
+            parts += [f"pricing {request.pricing} {SMOOTHING}"] if request.pricing != "zcdp" else []
+            parts += [f"period {period}"] if period is not None else []
+        keys[step.name] = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return keys

@@ -1,0 +1,45 @@
+"""The public request: the spec, the order of the columns, and what follows from the two without any data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from privsyn.data_contracts.receipts import Pricing
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.tasks.codecs import EncodingPlan, plan
+from privsyn.tasks.privacy.accountant import pricing_of, rho_for
+
+
+@dataclass(frozen=True)
+class Request:
+    """What every step may know.  Nothing in it can read a row.
+
+    ``column_order``: the released columns in the source's order, since the order in the spec means nothing; empty: the
+    spec's order.  ``threads``: 0 for all cores; no part of what is released.
+    """
+
+    spec: ReleaseSpec
+    column_order: tuple[str, ...] = ()
+    threads: int = 0
+
+    @property
+    def records(self) -> int:
+        """k: the most records of one person."""
+        return self.spec.unit.records
+
+    @cached_property
+    def encoding(self) -> EncodingPlan:
+        """The codecs of the released columns, in ``column_order``."""
+        return plan(self.spec, self.column_order)
+
+    @property
+    def pricing(self) -> Pricing:
+        """How the noise of every release step is priced: for what the release's accountant proves."""
+        return pricing_of(self.spec.accountant)
+
+    @cached_property
+    def total_rho(self) -> Fraction:
+        """The whole budget of the request, in the accountant's pricing."""
+        return rho_for(self.spec.privacy.epsilon, self.spec.privacy.delta, self.spec.accountant)

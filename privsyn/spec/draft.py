@@ -1,0 +1,248 @@
+"""``spec draft``: a commented YAML spec with everything that is publicly known, and a TODO for the rest.
+
+Names and storage types come from the data's header or schema; bounds, values, null-ability, units and descriptions
+only from a dictionary (privsyn/spec/dictionaries.py), because read off the data they would be functions of private
+rows. ``load_spec`` refuses the draft, field by field, until no TODO is left.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from privsyn.data_contracts.columns import INTEGER_TYPES
+from privsyn.data_contracts.release_spec import DATASET
+from privsyn.errors import RequestError
+from privsyn.source.private_table import SupportsArrowStream, readable
+from privsyn.spec.dictionaries import Dictionary, Facts, Scalar, read_dictionary
+from privsyn.spec.messages import DATASET_RULE
+from privsyn.spec.spec_file import todos
+from privsyn.spec.yaml_file import parse_yaml
+from privsyn.storage.table_files import read_layout
+
+TODO = "TODO"
+
+_PLAIN = re.compile(r"[^\W\d_][\w-]*( [\w-]+)*")
+_RESERVED = {"true", "false", "null", "yes", "no", "on", "off", "y", "n", "todo"}
+_WIDTH = 100
+_LONGEST_KEY = 1_000
+
+
+@dataclass(frozen=True)
+class _Table:
+    """What a draft knows of a table: what people call it, what its names are made from (empty: nothing), the spec's
+    line ``data``, and the stored type of each column (None: not known), in the table's order."""
+
+    title: str
+    stem: str
+    data: str
+    types: Mapping[str, pa.DataType | None]
+
+
+def draft(
+    data: str | Path | SupportsArrowStream,
+    dictionary: Path | None = None,
+    dataset: str | None = None,
+    folder: Path | None = None,
+) -> str:
+    """YAML text of a draft for the table ``data``: a file, a folder, or a table in memory.
+
+    ``dictionary``: a JSON file of public facts; ``dataset``: the ledger's name, by default made from the file name, or
+    for a table in memory left as a TODO; ``folder``: where the spec will be saved, so that ``data`` can be written
+    relative to it.  Raises RequestError if the table's structure or the dictionary cannot be read, or ``dataset`` is
+    not a valid name.
+    """
+    try:
+        table = _table_in_files(Path(data), folder) if isinstance(data, str | os.PathLike) else _table_in_memory(data)
+    except RequestError as error:
+        raise error.about("draft_spec.data", {"release.data": "draft_spec.data"}) from None
+    known = None if dictionary is None else read_dictionary(Path(dictionary), table.stem)
+    lines = [*_head(table, dataset, known), "columns:"]
+    for column, stored in table.types.items():
+        lines.extend(_column(column, _facts(column, stored, known)))
+    if known is not None:
+        for name in sorted(set(known.columns) - set(table.types)):
+            lines.append(f"  # the dictionary also describes {_comment(name)}, which the table does not have")
+    return "\n".join(lines) + "\n"
+
+
+def _table_in_files(data: Path, folder: Path | None) -> _Table:
+    layout = read_layout(data, _Everything())
+    path = data.absolute()
+    inside = folder is not None and path.is_relative_to(folder.absolute())
+    place = str(path.relative_to(folder.absolute()) if folder is not None and inside else path)
+    types = {column: layout.type_of(column) for column in layout.columns}
+    return _Table(data.name, data.name.split(".")[0], f"data: {scalar(place)}", types)
+
+
+def _table_in_memory(data: SupportsArrowStream) -> _Table:
+    from privsyn.source.memory_source import column_names, stored_types  # it loads pandas
+
+    column_names(data, _Everything())
+    line = "# data: left out, since the table is handed over with the spec"
+    return _Table("a table in memory", "", line, stored_types(data))
+
+
+def open_todos(text: str) -> int:
+    """How many fields of a draft's ``text`` still say TODO."""
+    return len(list(todos(parse_yaml(text, "the draft").content)))
+
+
+def _checked(dataset: str) -> str:
+    """A data set's name that was given.  Raises RequestError unless the spec may hold it."""
+    if re.fullmatch(DATASET, dataset) is None:
+        raise RequestError(
+            f"is {dataset[:60]!r}, but must be {DATASET_RULE}", "Choose another name", "draft_spec.dataset"
+        )
+    return dataset
+
+
+class _Everything:
+    """Contains every name: a draft may show all column names of the header."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def _head(table: _Table, dataset: str | None, known: Dictionary | None) -> list[str]:
+    name = re.sub(r"[^a-z0-9_-]+", "_", table.stem.lower()).strip("_-")[:48] if dataset is None else _checked(dataset)
+    facts = f"the dictionary {known.name}" if known else "nowhere: no dictionary was given"
+    lines = [
+        f"# Release spec for {_comment(table.title)}, drafted by `privsyn spec draft`.",
+        "# Names and storage types come from the table's header; bounds, values and null-ability come",
+        f"# from {_comment(facts)}. Nothing was read from rows.",
+        "# A TODO is a choice, or a fact from a public source, that only you can supply. Never read it off",
+        "# the private table: that would be a leak. `privsyn spec check` refuses the file until none is left.",
+        f"dataset: {scalar(name) if name else TODO}  # the ledger's name for the private data set",
+        table.data,
+        "# The unit of protection: {records_per_person: 1} if nobody has more than one row, or",
+        "# {person_id: COLUMN, max_records: 3} to keep at most 3 rows of each value of COLUMN.",
+        f"unit: {TODO}",
+        "# What this release may cost; delta far below one over the number of people.",
+        "privacy: {epsilon: 1.0, delta: 1.0e-9}",
+        "# The data set's lifetime cap, such as {epsilon: 10.0, delta: 1.0e-8}; set once, kept by the ledger.",
+        f"budget: {TODO}",
+    ]
+    if known is not None and known.null_values is not None:
+        lines.append("# Texts that mean null in a CSV file, as the dictionary says.")
+        lines.append(f"null_values: {_list(known.null_values, '  ')}")
+    return lines
+
+
+def _facts(column: str, stored: pa.DataType | None, known: Dictionary | None) -> Facts:
+    """The dictionary's facts, completed by the stored type."""
+    listed = known is not None and column in known.columns
+    facts = known.columns[column] if known is not None and listed else Facts()
+    if known is not None and not listed:
+        facts.remarks.append("the dictionary does not describe it")
+    if stored is None:
+        return facts
+    kind, type_ = stored_kind(stored)
+    facts.remarks.insert(0, f"stored as {stored}"[:80])
+    if facts.kind is None or not readable(stored):
+        facts.kind = kind
+    if facts.type is None and facts.kind == kind:
+        facts.type = type_
+    return facts
+
+
+def stored_kind(stored: Any) -> tuple[str | None, str | None]:
+    """Kind of column and released type that a stored Arrow type suggests; None if it does not."""
+    if pa.types.is_dictionary(stored):
+        return stored_kind(stored.value_type)
+    if not readable(stored):
+        return "drop", None
+    if pa.types.is_integer(stored):
+        return "integer", str(stored) if str(stored) in INTEGER_TYPES and str(stored) != "int64" else None
+    if pa.types.is_floating(stored) or pa.types.is_decimal(stored):
+        return "number", "float32" if pa.types.is_float32(stored) else None
+    if pa.types.is_boolean(stored):
+        return "boolean", None
+    if pa.types.is_date(stored):
+        return "datetime", "date"
+    if pa.types.is_timestamp(stored):
+        return "datetime", None
+    return (None if pa.types.is_null(stored) else "categorical"), None
+
+
+def _column(name: str, facts: Facts) -> Iterator[str]:
+    key = scalar(name)
+    yield from (f"  # {_comment(remark)}" for remark in facts.remarks if remark)
+    yield f"  {key}:" if len(key) <= _LONGEST_KEY else f"  ? {key}\n  :"
+    yield f"    kind: {facts.kind or TODO + '  # integer, number, datetime, categorical, boolean or drop'}"
+    if facts.kind in ("integer", "number", "datetime"):
+        for what, bound in (("min", facts.min), ("max", facts.max)):
+            yield f"    {what}: " + (scalar(bound) if bound is not None else f"{TODO}  # from a public source")
+    if facts.kind in ("integer", "number", "datetime") and facts.type is not None:
+        yield f"    type: {facts.type}"
+    if facts.kind == "datetime" and facts.type == "date":
+        yield "    resolution: day"
+    if facts.kind == "categorical":
+        todo = f"{TODO}  # every possible value, from a public source; free text: `kind: drop`"
+        yield "    values: " + (_list(facts.values, "      ") if facts.values else todo)
+    if facts.kind not in (None, "drop"):
+        null = f"{TODO}  # true if null can occur" if facts.nullable is None else scalar(facts.nullable)
+        yield f"    nullable: {null}"
+    if facts.unit and facts.kind in ("integer", "number", "datetime"):
+        yield f"    unit: {scalar(facts.unit)}"
+    if facts.description:
+        yield f"    description: {scalar(facts.description)}"
+
+
+def scalar(value: Scalar) -> str:
+    """The value as a YAML 1.2 scalar on one line that loads back as the same value and type."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else TODO
+    if isinstance(value, dt.datetime):
+        return value.date().isoformat() if value.time() == dt.time() else value.isoformat(sep=" ")
+    if _PLAIN.fullmatch(value) and value.lower() not in _RESERVED and value.isprintable():
+        return value
+    return '"' + "".join(_escaped(c) for c in value) + '"'
+
+
+def _escaped(char: str) -> str:
+    if char in '"\\':
+        return "\\" + char
+    code = ord(char)
+    if char.isprintable() and code < 0x10000:
+        return char
+    if 0xD800 <= code <= 0xDFFF:
+        return "\ufffd"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _list(values: list[Any], indent: str) -> str:
+    """A flow list, on lines of about 100 characters."""
+    lines, line = [], ""
+    if not values:
+        return "[]"
+    for item in (scalar(v) for v in values):
+        if line and len(indent) + len(line) + len(item) > _WIDTH:
+            lines.append(line.rstrip())
+            line = ""
+        line += f"{item}, "
+    lines.append(line.removesuffix(", "))
+    return f"[{lines[0]}]" if len(lines) == 1 else "[\n" + "\n".join(indent + entry for entry in lines) + f"\n{indent}]"
+
+
+def _comment(text: str) -> str:
+    """One line without characters that YAML refuses."""
+    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))[:200]

@@ -1,0 +1,102 @@
+"""Places of a spec: where a field stands, in the words of whoever wrote the file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from privsyn.data_contracts import columns as kinds_module
+from privsyn.data_contracts import mechanism_options
+from privsyn.data_contracts.earlier_spellings import as_written
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.release_spec import ReleaseSpec
+
+KINDS: dict[str, type[BaseModel]] = {
+    "integer": kinds_module.IntegerColumn,
+    "number": kinds_module.NumberColumn,
+    "datetime": kinds_module.DatetimeColumn,
+    "categorical": kinds_module.CategoricalColumn,
+    "boolean": kinds_module.BooleanColumn,
+    "drop": kinds_module.DropColumn,
+}
+
+MECHANISMS: dict[str, type[BaseModel]] = {
+    "privsyn": mechanism_options.PrivSyn,
+    "adaptive": mechanism_options.Adaptive,
+    "independent": mechanism_options.Independent,
+}
+
+_BRANCHES = {"bool", "int", "float", "str"}
+
+
+def written_place(place: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], int]) -> tuple[str | int, ...]:
+    """The place as the file spells it: options of a mechanism may stand at its top, by their earlier names, too."""
+    spellings = as_written(place)
+    known = [spelling for spelling in spellings if spelling in lines]
+    above = [spelling for spelling in spellings if any(spelling[: len(each)] == each for each in lines if each)]
+    return (known or above or spellings)[0]
+
+
+def dotted(place: Sequence[str | int]) -> str:
+    """``columns.age.min``; odd names stand in quotation marks, list positions in brackets."""
+    text = ""
+    for part in place:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            plain = re.fullmatch(r"[\w-]+", part) is not None
+            text += ("." if text else "") + (clipped(part) if plain else f'"{clipped(part)}"')
+    return text or "the spec"
+
+
+def clipped(text: str, limit: int = 60) -> str:
+    """The text, cut to ``limit`` characters with an ellipsis."""
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def place_of(entry: Any) -> tuple[str | int, ...]:
+    """The place as the spec's author knows it: without pydantic's names of union branches."""
+    parts = list(entry["loc"])
+    if len(parts) > 2 and parts[0] == "columns" and parts[2] in KINDS:
+        del parts[2]
+    if len(parts) > 1 and parts[0] == "mechanism" and parts[1] in MECHANISMS:
+        del parts[1]
+    if (
+        len(parts) > 1
+        and isinstance(parts[-1], str)
+        and (
+            parts[-1].startswith("literal[")
+            or parts[-1] == "[key]"
+            or (parts[-1] in _BRANCHES and (isinstance(parts[-2], int) or parts[-2] == "rows"))
+        )
+    ):
+        parts.pop()
+    error = entry.get("ctx", {}).get("error")
+    return (*parts, *(error.place if isinstance(error, FieldError) else ()))
+
+
+def model_at(root: type[BaseModel], place: Sequence[str | int]) -> type[BaseModel]:
+    """The model, inside ``root``, whose field stands last in ``place``; of several kinds of a column, none."""
+    model = root
+    for part in place[:-1]:
+        field = model.model_fields.get(str(part))
+        inner = [] if field is None else list(_models(field.annotation))
+        model = inner[0] if len(inner) == 1 else model
+    return model
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
+
+
+def model_of(place: Sequence[str | int], kind: str | None = None) -> type[BaseModel]:
+    """The model whose field stands last in ``place`` of a spec; ``kind``: of the column or mechanism it lies in."""
+    if kind in MECHANISMS:
+        return model_at(MECHANISMS[kind], place[1:])
+    return KINDS[kind] if kind in KINDS and place[0] == "columns" else model_at(ReleaseSpec, place)

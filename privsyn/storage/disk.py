@@ -1,0 +1,91 @@
+"""Writing files whole or not at all, and the system's errors as errors for people."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from privsyn.errors import PrivsynError
+
+OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""Errors that no other path would cure."""
+
+_CURES = {
+    errno.ENOSPC: "Free some space and run again: finished steps are kept",
+    errno.EDQUOT: "Free some space and run again: finished steps are kept",
+    errno.EACCES: "Give this user the right to read and write there",
+    errno.EPERM: "Give this user the right to read and write there",
+    errno.EROFS: "Choose a folder that can be written",
+    errno.ENOENT: "Check that the path is right",
+}
+
+
+@contextlib.contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """A temporary path beside ``target`` that becomes it, on disk for good, when the block succeeds."""
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(target)
+        sync(target.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def replacing_folder(target: Path) -> Iterator[Path]:
+    """As :func:`replacing`, for a folder of plain files; what stood in its place is removed just before."""
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    temporary.mkdir(mode=0o700)
+    try:
+        yield temporary
+        for path in (*temporary.iterdir(), temporary):
+            sync(path)
+        if target.exists():
+            shutil.rmtree(target)
+        temporary.rename(target)
+        sync(target.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove what killed writers left of files and folders that never became whole; the caller holds the lock."""
+    with in_words(folder):
+        for path in folder.glob(".*.part"):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Put a file's content, or a folder's list of names, on the disk for good."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def in_words(path: Path) -> Iterator[None]:
+    """An error of the system as PrivsynError: one paragraph with the path and the cure.
+
+    Only errors with a system error number are turned; others (a lock's timeout, our own) pass as they are.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        cure = _CURES.get(error.errno, "Check the disk and the path, then run again")
+        raise PrivsynError(f"{error.filename or path}: {os.strerror(error.errno)}", cure) from error

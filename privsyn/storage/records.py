@@ -1,0 +1,111 @@
+"""Small private records beside the tables: which steps are whole, run names, kept noise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ValidationError
+
+from privsyn.data_contracts.tables import NOISY
+from privsyn.errors import PrivsynError
+from privsyn.storage.disk import in_words, remove_parts, replacing
+from privsyn.storage.safe_names import safe_name
+
+Kind = TypeVar("Kind", bound=BaseModel)
+
+
+class Records:
+    """Records of one data set under a private root."""
+
+    def __init__(self, private_root: Path, dataset: str) -> None:
+        """Creates its folders, mode 0700.  Raises PrivsynError if the disk refuses."""
+        self._folder = Path(private_root).absolute() / "records" / safe_name(dataset, "dataset")
+        self._noise = Path(private_root).absolute() / "noise" / safe_name(dataset, "dataset")
+        for folder in (self._folder, self._noise):
+            with in_words(folder):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def remove_leftovers(self) -> None:
+        """Remove what killed runs left of records that never became whole; hold the data set's lock."""
+        for folder in (self._folder, self._noise):
+            remove_parts(folder)
+
+    def save(self, name: str, content: dict[str, Any]) -> None:
+        """Write the record whole or not at all."""
+        write_json(self._path(name), content)
+
+    def load(self, name: str) -> dict[str, Any] | None:
+        """The record; None if there is none.  Raises PrivsynError if it is not a whole JSON object."""
+        path = self._path(name)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RecursionError) as error:
+            raise self.damaged(name) from error
+        if not isinstance(content, dict):
+            raise self.damaged(name)
+        return content
+
+    def load_as(self, name: str, kind: type[Kind]) -> Kind | None:
+        """The record as ``kind``; None if there is none.  Raises PrivsynError if it is none of that kind."""
+        content = self.load(name)
+        try:
+            return None if content is None else kind.model_validate(content)
+        except ValidationError as error:
+            raise self.damaged(name) from error
+
+    def damaged(self, name: str) -> PrivsynError:
+        """The error for a record that does not fit its kind."""
+        return PrivsynError(f"the private record {self._path(name)} cannot be read", "Restore it from a backup")
+
+    def keep_noise(self, key: str, noise: pa.Table) -> None:
+        """Keep the noise of a charge (contract NOISY), with its metadata, until it is settled.
+
+        As sensitive as the data.
+        """
+        path = self._noise_path(key)
+        with in_words(path), replacing(path) as temporary:
+            pq.write_table(noise, temporary, compression="zstd")
+
+    def kept_noise(self, key: str) -> pa.Table | None:
+        """The noise kept for this charge, or None."""
+        path = self._noise_path(key)
+        if not path.exists():
+            return None
+        with in_words(path):
+            noise = pq.read_table(path, schema=NOISY.schema, partitioning=None)
+            return noise.replace_schema_metadata(pq.read_schema(path).metadata)
+
+    def has_noise(self, key: str) -> bool:
+        """Whether noise was kept for this charge, readable or not."""
+        return self._noise_path(key).exists()
+
+    def noise_is_damaged(self, key: str) -> bool:
+        """Whether the noise kept for this charge cannot be read: the draw is lost, the charge stands."""
+        try:
+            self.kept_noise(key)
+        except (PrivsynError, pa.ArrowException, OSError):
+            return True
+        return False
+
+    def discard_noise(self, key: str) -> None:
+        """Forget the noise of a settled charge; fine when there is none."""
+        with in_words(self._noise_path(key)):
+            self._noise_path(key).unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{safe_name(name)}.json"
+
+    def _noise_path(self, key: str) -> Path:
+        return self._noise / f"{safe_name(key)}.parquet"
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write readable JSON whole or not at all, for the owner only."""
+    with in_words(path), replacing(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")

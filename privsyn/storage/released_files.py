@@ -1,0 +1,128 @@
+"""Reading what a release says of itself: its manifest and certificate, of a version that this program knows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from privsyn.data_contracts.certificate import Certificate, Manifest
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import RequestError, mention
+from privsyn.paths import expanded
+from privsyn.settings import Settings
+from privsyn.storage.safe_names import safe_name
+
+
+class VersionError(RequestError):
+    """A file of a release is of a version that this program does not know."""
+
+
+_Model = TypeVar("_Model", Certificate, Manifest)
+
+SYNTHETIC = "synthetic.parquet"
+"""The synthetic table in a released folder; one in parts is ``synthetic/part-00000.parquet`` .. instead."""
+
+_PART = re.compile(r"synthetic/part-[0-9]+\.parquet")
+
+
+def synthetic_names(manifest: Manifest) -> tuple[str, ...]:
+    """The files of the synthetic table in a released folder, in order; empty if the folder holds none."""
+    parts = sorted(name for name in manifest.files if _PART.fullmatch(name))
+    return (SYNTHETIC,) if SYNTHETIC in manifest.files else tuple(parts)
+
+
+def synthetic_digest(manifest: Manifest) -> str:
+    """SHA-256 (hex) of the synthetic table as the manifest states it: its file's, or one over those of its parts."""
+    digests = [manifest.files[name].sha256 for name in synthetic_names(manifest)]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+def release_folder(release: str, settings: Settings, field: str) -> Path:
+    """A release's folder, by its run's name in the released root or by its path.
+
+    Raises RequestError if there is none.
+    """
+    path = expanded(release, field)
+    for folder in (settings.released_root / path, path):
+        if (folder / "manifest.json").is_file():
+            return folder.absolute()
+    raise RequestError(
+        f"there is no release {release!r} here: no folder with a manifest.json, and no run of that name in "
+        f"{settings.released_root}",
+        "Name the folder of a release, or a run of the output folder (" + mention("settings.out") + ")",
+        field,
+    )
+
+
+def public_spec(manifest: Manifest, field: str = "") -> ReleaseSpec:
+    """The request of a release, as public as its manifest: where the private table lies is not known.
+
+    Raises RequestError for figures of another release, for test noise, and for a request of another version.
+    """
+    safe_name(manifest.run, field)
+    if not synthetic_names(manifest):
+        problem = f"{manifest.run} holds figures of another release, not a synthetic table"
+        raise RequestError(problem, "Name the release itself", field)
+    if not manifest.differentially_private:
+        raise RequestError(f"{manifest.run} was made with test noise", "Name a release", field)
+    return request_of(manifest, field)
+
+
+def request_of(manifest: Manifest, field: str = "") -> ReleaseSpec:
+    """The request that a manifest states.  Raises RequestError for one of another version.
+
+    ``synthesis.kappa``, which versions before 0.3.0 had, is left out: rows made with it are not made again.
+    """
+    content = {**manifest.spec, "data": "not-known"}
+    if isinstance(content.get("synthesis"), dict):
+        content["synthesis"] = {name: value for name, value in content["synthesis"].items() if name != "kappa"}
+    try:
+        return ReleaseSpec.model_validate(content)
+    except ValidationError:
+        problem = f"the manifest of {manifest.run} was written by another version of this program"
+        cure = f"Use the version that it names: privsyn-flows {manifest.versions.get('privsyn-flows', '?')}"
+        raise RequestError(problem, cure, field) from None
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """``folder``'s manifest.json.  Raises RequestError unless it is a readable manifest of a known version."""
+    return _read(Manifest, folder / "manifest.json")
+
+
+def manifest_if_readable(folder: Path) -> Manifest | None:
+    """``folder``'s manifest.json; None where :func:`read_manifest` would refuse."""
+    try:
+        return read_manifest(folder)
+    except RequestError:
+        return None
+
+
+def read_certificate(folder: Path) -> Certificate:
+    """``folder``'s certificate.json.
+
+    Raises RequestError if it cannot be read, is not a certificate, or is of an unknown version.
+    """
+    return _read(Certificate, folder / "certificate.json")
+
+
+def _read(model: type[_Model], path: Path) -> _Model:
+    kind, known = model.__name__.lower(), model.model_fields["schema_version"].default
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        raise RequestError(f"there is no readable {kind} in {path.parent}", "Name the folder of a release") from None
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if isinstance(version, int) and version != known:
+        problem = f"{path} has schema version {version}, and this program knows {known}"
+        raise VersionError(problem, "Use the version of privsyn-flows that wrote it")
+    try:
+        return model.model_validate(content)
+    except ValidationError:
+        raise RequestError(
+            f"{path} is not the {kind} of a release", "Run the release again, which puts it right"
+        ) from None

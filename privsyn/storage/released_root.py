@@ -1,0 +1,125 @@
+"""The released root: published runs, one folder each, that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import filelock
+
+from privsyn.errors import RequestError
+from privsyn.storage.disk import in_words, sync
+from privsyn.storage.safe_names import safe_name
+
+_RELEASED_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
+
+
+class ZoneError(PermissionError):
+    """A private artifact was about to enter the released root."""
+
+
+class ReleasedRoot:
+    """The released folders of one root; ``locks`` is the folder of the private root that holds their locks."""
+
+    def __init__(self, root: Path, locks: Path) -> None:
+        """Creates the root where it is missing.  Raises PrivsynError if that fails."""
+        self.root, self._locks = root, locks
+        with in_words(root):
+            root.mkdir(parents=True, exist_ok=True)
+
+    def publish(self, run: str, build: Callable[[Path], None], *, replace: bool = False) -> Path:
+        """Let ``build`` fill a folder, then make it ``root/run`` in one rename.
+
+        Leftovers of crashed attempts at the same run are removed first.  When ``build`` fails nothing is released and
+        what was published stays.  Raises RequestError if the run is published already and ``replace`` is false.  Raises
+        PrivsynError if the disk refuses.
+        """
+        target = self.root / safe_name(run)
+        with self._publishing(run, target):
+            if target.exists() and not replace:
+                raise RequestError(f"{target} is published already", "Choose another name, or ask to replace it")
+            building = self.root / f".building-{run}-{secrets.token_hex(8)}"
+            building.mkdir(mode=0o755)
+            try:
+                build(building)
+                _seal(building)
+                self._swap(building, target, run)
+            except BaseException:
+                shutil.rmtree(building, ignore_errors=True)
+                raise
+        return target
+
+    def check_place(self, run: str) -> None:
+        """Raises RequestError if a link or a file stands in the place of the run's released folder."""
+        place = self.root / safe_name(run)
+        if place.is_symlink() or (place.exists() and not place.is_dir()):
+            raise RequestError(
+                f"{place} is a link or a file where the release's folder belongs",
+                "Move it away: a release is written in the released folder itself, never behind a link",
+                "settings.released",
+            )
+
+    def recover(self, run: str) -> None:
+        """Remove what killed attempts to publish this run left; put back what a killed replacement took away."""
+        with self._publishing(run, self.root / safe_name(run)):
+            pass
+
+    @contextlib.contextmanager
+    def _publishing(self, run: str, target: Path) -> Iterator[None]:
+        """Hold the run's place in the released root, cleaned of leftovers."""
+        with in_words(target), filelock.FileLock(self._locks / f".publish-{run}.lock"):
+            self._inside_released(target)
+            self._clean(run, target)
+            yield
+
+    def is_building(self, place: Path) -> bool:
+        """Whether the resolved ``place`` lies in a folder of this root that :meth:`publish` is building."""
+        return self.root in place.parents and place.relative_to(self.root).parts[0].startswith(".building-")
+
+    def _inside_released(self, path: Path) -> None:
+        """Refuse a link, and a path that a link leads out of the released root."""
+        if path.is_symlink() or self.root not in path.resolve().parents:
+            raise ZoneError(f"{path} does not lie in the released folder itself")
+
+    def _clean(self, run: str, target: Path) -> None:
+        """Remove what crashed builds of this run left behind; put back what a crashed replacement took away."""
+        leftover = re.compile(rf"\.(building|replaced)-{re.escape(run)}-[0-9a-f]{{16}}")
+        for path in list(self.root.iterdir()):
+            found = leftover.fullmatch(path.name)
+            if not found or path.is_symlink():
+                continue
+            if found[1] == "replaced" and not target.exists():
+                path.rename(target)
+            else:
+                shutil.rmtree(path)
+
+    def _swap(self, building: Path, target: Path, run: str) -> None:
+        old = self.root / f".replaced-{run}-{secrets.token_hex(8)}"
+        if target.exists():
+            target.rename(old)
+        try:
+            building.rename(target)
+        except OSError:
+            if old.exists():
+                old.rename(target)
+            raise
+        sync(self.root)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def is_released_name(name: str) -> bool:
+    """Whether ``name``, which may have folders in it, is a plain name of a file in a released folder."""
+    return all(_RELEASED_FILE.fullmatch(part) for part in name.split("/"))
+
+
+def _seal(folder: Path) -> None:
+    """Readable for everyone, plain files and folders only, on disk for good."""
+    for path in [*folder.rglob("*"), folder]:
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise ZoneError(f"{path.name} is neither a file nor a folder and cannot be released")
+        path.chmod(0o755 if path.is_dir() else 0o644)
+        sync(path)

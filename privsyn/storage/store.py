@@ -1,0 +1,272 @@
+"""Artifacts on disk: two zones, whole files only, and an HMAC for each.
+
+The private root holds every step's table, of either zone, under ``store/``, the HMAC key and the
+locks.  The released root holds published runs, one folder each, that appear whole or not at all.  A
+plain hash of private data would confirm a right guess of the data, so checks and
+fingerprints are HMAC-SHA256 under a key that never leaves the private root.
+
+One look at a file is enough for a run (:meth:`Store.verify`): the store knows it again by device, inode, size and
+the times of its last writing and change, if those lay SETTLED before the look.  The look is there for disks, copies,
+restores and other programs that change files; each such change sets the time of change, which programs cannot set
+back.  It does not defend against a writer in the private root, where the key lies too.  What leaves for the
+released root, and the private table itself, are looked at afresh every time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import filelock
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from privsyn.data_contracts.artifacts import ArtifactRef, Zone
+from privsyn.errors import PrivsynError
+from privsyn.storage.disk import in_words, remove_parts, replacing, replacing_folder
+from privsyn.storage.private_key import load_key
+from privsyn.storage.released_root import ReleasedRoot, ZoneError, is_released_name
+from privsyn.storage.safe_names import safe_name
+from privsyn.storage.table_files import StoredTable, open_parquet
+from privsyn.storage.zones import make_private_root, roots
+from privsyn.tasks.shards import cut
+
+_BUFFER = 1 << 20
+
+SETTLED = 2.0
+"""Seconds.  A file changed just before a look may change again within one tick of its file system's clock."""
+
+Stamp = tuple[int, int, int, int, int]
+
+
+class Store:
+    """The artifacts of one data set under a private and a released root, on the same file system or not."""
+
+    def __init__(self, private_root: Path, released_root: Path, dataset: str = "default") -> None:
+        """Creates the roots (private: mode 0700) and the key if they are missing.
+
+        Raises RequestError if one root lies inside the other.  Raises PrivsynError if the disk refuses, or if the key
+        of the private root is lost or changed (privsyn/storage/private_key.py).
+        """
+        self.dataset = safe_name(dataset, "dataset")
+        self._macs: dict[Path, tuple[Stamp, str]] = {}
+        self.private_root, self.released_root = roots(private_root, released_root)
+        make_private_root(self.private_root)
+        with in_words(self.private_root):
+            for folder in ("store", "locks"):
+                (self.private_root / folder).mkdir(mode=0o700, exist_ok=True)
+            with filelock.FileLock(self.private_root / "locks" / ".key.lock"):
+                self._key = load_key(self.private_root)
+        self.released = ReleasedRoot(self.released_root, self.private_root / "locks")
+
+    # fingerprints
+
+    def fingerprint(self, paths: Iterable[Path]) -> str:
+        """HMAC-SHA256 (hex) of the files' contents, in any order; names and places take no part.
+
+        So moving or renaming the data changes nothing, and does not cost a new release.
+        """
+        contents = sorted(self.mac(Path(p)) for p in paths)
+        return hmac.new(self._key, "\0".join(("fingerprint", *contents)).encode(), hashlib.sha256).hexdigest()
+
+    def fingerprint_of_table(self, content: Iterable[bytes]) -> str:
+        """HMAC-SHA256 (hex) of a table in memory by its canonical bytes, which come in blocks.
+
+        No file has the same: a file and a table in memory are different sources.
+        """
+        digest = hmac.new(self._key, b"table in memory\0", hashlib.sha256)
+        for block in content:
+            digest.update(block)
+        return digest.hexdigest()
+
+    def mac(self, path: Path) -> str:
+        """HMAC-SHA256 (hex) of one file's content."""
+        digest = hmac.new(self._key, b"artifact", hashlib.sha256)
+        with in_words(path):
+            _feed(digest, path)
+        return digest.hexdigest()
+
+    # tables
+
+    def write_table(
+        self,
+        table: pa.Table | Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        name: str,
+        step: str,
+        key: str,
+        zone: Zone,
+        *,
+        parts: Sequence[int] = (),
+    ) -> ArtifactRef:
+        """Write a table (or a stream of batches) whole or not at all, and return its reference.
+
+        ``parts``: rows of each file of a folder of files ``part-00000.parquet`` ..; empty: one file.
+
+        Columns must be the schema's, in order; the file carries no metadata but Parquet's own.  Raises
+        ValueError for another schema; PrivsynError, naming path and cure, when the disk refuses.  The
+        reference's ``check`` covers its zone, name, step and key as well as the file's content.
+        """
+        label = "-".join((safe_name(step), safe_name(key[:16]), safe_name(name)))
+        folder = self.private_root / "store" / self.dataset
+        target = folder / f"{label}.parquet"
+        with in_words(target):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if parts:
+                target = folder / label
+                with replacing_folder(target) as temporary:
+                    _write_parts(temporary, table, schema.remove_metadata(), parts)
+            else:
+                with replacing(target) as temporary:
+                    _write_parquet(temporary, table, schema.remove_metadata())
+        unsigned = ArtifactRef(name=name, step=step, zone=zone, key=key, path=str(target), check="")
+        return unsigned.model_copy(update={"check": self._sign(unsigned, self._mac_of(target, self.mac))})
+
+    def read_table(self, ref: ArtifactRef) -> pa.Table:
+        """The whole table."""
+        tables = []
+        for path in part_files(Path(ref.path)):
+            with in_words(path), pq.ParquetFile(path) as file:
+                tables.append(file.read())
+        return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+
+    def read_batches(self, ref: ArtifactRef, rows: int = 1 << 16) -> Iterator[pa.RecordBatch]:
+        """The table in batches of at most ``rows`` rows: bounded memory for any number of rows."""
+        for path in part_files(Path(ref.path)):
+            with in_words(path), open_parquet(path) as file:
+                yield from file.iter_batches(batch_size=rows)
+
+    def stored(self, ref: ArtifactRef) -> StoredTable:
+        """The table in its files, to be read as a stream or counted file by file."""
+        return StoredTable(part_files(Path(ref.path)), lambda: self.read_batches(ref))
+
+    def verify(self, ref: ArtifactRef, *, afresh: bool = False) -> bool:
+        """Whether the file is there, in this store, byte for byte the one that was written, and the
+        reference (zone, name, step, key) the one that was given out for it.
+
+        ``afresh``: look at every byte although this store did so before and the file has not changed since.
+        """
+        path = Path(ref.path)
+        if not path.exists() or not path.resolve().is_relative_to(self.private_root):
+            return False
+        if not all(file.is_file() and not (path.is_dir() and file.is_symlink()) for file in part_files(path)):
+            return False
+        mac = self._mac_of(path, self.mac if afresh else self._known_mac)
+        return hmac.compare_digest(self._sign(ref, mac), ref.check)
+
+    def _mac_of(self, path: Path, mac: Callable[[Path], str]) -> str:
+        """The HMAC of a table: its file's, or one over the names and HMACs of all that is in its folder."""
+        if not path.is_dir():
+            return mac(path)
+        parts = "\0".join(f"{file.name}\0{mac(file)}" for file in part_files(path))
+        return hmac.new(self._key, f"parts\0{parts}".encode(), hashlib.sha256).hexdigest()
+
+    def _sign(self, ref: ArtifactRef, mac: str) -> str:
+        label = "\0".join(("reference", ref.zone, ref.name, ref.step, ref.key, mac))
+        return hmac.new(self._key, label.encode(), hashlib.sha256).hexdigest()
+
+    def _known_mac(self, path: Path) -> str:
+        """The file's HMAC, from memory if the file is the one that was looked at."""
+        with in_words(path):
+            before, began = _stamp(path), time.time()
+            known = self._macs.get(path)
+            if known is not None and known[0] == before:
+                return known[1]
+            mac = self.mac(path)
+            if _stamp(path) == before and max(before[3:]) / 1e9 < began - SETTLED:
+                self._macs[path] = (before, mac)
+        return mac
+
+    def remove_leftovers(self) -> None:
+        """Remove what killed runs left of tables that never became whole; hold the data set's lock."""
+        remove_parts(self.private_root / "store" / self.dataset)
+
+    def add_released(self, ref: ArtifactRef, folder: Path, name: str) -> Path:
+        """Copy a released table into a folder that ``released.publish`` builds, or into one of the private root.
+
+        ``name`` may have folders in it; a table in parts becomes a folder of that name without its ending.  Raises
+        ZoneError for a private table and for a place elsewhere.  Raises PrivsynError if the table is not the one that
+        was written.  Returns the place.
+        """
+        if ref.zone is not Zone.RELEASED:
+            raise ZoneError(f"{ref.name} of step {ref.step} is private and cannot be released")
+        source = Path(ref.path)
+        name = name.removesuffix(".parquet") if source.is_dir() else name
+        copies = {p: f"{name}/{p.name}" if source.is_dir() else name for p in part_files(source)}
+        for copy in copies.values():
+            self._check_place(folder / copy, copy)
+        if not self.verify(ref, afresh=True):
+            problem = f"{ref.name} of step {ref.step} is not the file that was written"
+            raise PrivsynError(problem, "Run the release again")
+        for path, copy in copies.items():
+            place = folder / copy
+            with in_words(place):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, place)
+                place.chmod(0o644)
+        return folder / name
+
+    def _check_place(self, target: Path, name: str) -> None:
+        """Raises ZoneError unless ``target`` really lies in a folder being built or in the private root."""
+        place = target.resolve()
+        inside = self.private_root in place.parents or self.released.is_building(place)
+        if not is_released_name(name) or target.is_symlink() or not inside:
+            raise ZoneError(f"{name} would not lie in a folder that is being built")
+
+    @contextlib.contextmanager
+    def lock(self, name: str, timeout: float = -1) -> Iterator[None]:
+        """Hold a lock between processes; the system releases it when the process dies.
+
+        ``timeout`` in seconds, negative: wait for ever.  Raises PrivsynError if it passes.
+        """
+        path = self.private_root / "locks" / f"{safe_name(name)}.lock"
+        held = filelock.FileLock(path, timeout=timeout)
+        try:
+            with in_words(path):
+                held.acquire()
+        except filelock.Timeout as error:
+            raise PrivsynError(f"another process holds {path}", "Wait for it to end, then start again") from error
+        try:
+            yield
+        finally:
+            held.release()
+
+
+def part_files(path: Path) -> tuple[Path, ...]:
+    """The files of a table: itself, or everything in its folder by name."""
+    return tuple(sorted(path.iterdir())) if path.is_dir() else (path,)
+
+
+def _write_parts(
+    folder: Path, table: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema, rows: Sequence[int]
+) -> None:
+    batches = table.to_batches() if isinstance(table, pa.Table) else table
+    for number, part in groupby(cut(batches, rows), key=lambda numbered: numbered[0]):
+        _write_parquet(folder / f"part-{number:05}.parquet", (batch for _, batch in part), schema)
+
+
+def _write_parquet(path: Path, table: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+    batches = table.combine_chunks().to_batches() if isinstance(table, pa.Table) else table
+    with pq.ParquetWriter(path, schema, compression="zstd", store_schema=False) as writer:
+        for batch in batches:
+            if not batch.schema.equals(schema, check_metadata=False):
+                raise ValueError(f"the table's columns are not the schema's: {batch.schema.names} and {schema.names}")
+            writer.write_batch(batch.replace_schema_metadata(None))
+
+
+def _stamp(path: Path) -> Stamp:
+    """What tells a file from another and from itself after a change; times in nanoseconds."""
+    s = path.stat()
+    return s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
+
+
+def _feed(digest: hmac.HMAC, path: Path) -> None:
+    with path.open("rb") as file:
+        while block := file.read(_BUFFER):
+            digest.update(block)

@@ -1,0 +1,211 @@
+"""Table files on disk: which files a path means, and what columns their headers name.
+
+Errors name files and columns, never anything read from a row.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from privsyn.data_contracts.unicode import is_unicode
+from privsyn.errors import RequestError, mention
+
+DELIMITERS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
+PARQUET = (".parquet", ".pq")
+FORMATS = "CSV (.csv, .tsv, also with .gz) or Parquet (.parquet)"
+_HEADER_BYTES = 1 << 22
+
+Place: TypeAlias = str | Path | tuple[Path, ...]
+"""Where a table lies: a file, a folder of files, or files (one or more) of one table."""
+
+_CSV_CURE = "Save the table as CSV in UTF-8 with one header line, or as Parquet"
+_NAMES_SHOWN = 5
+_LONGEST_NAME = 1 << 17
+"""Characters; the csv module's own limit is this one unless another package in the process has changed it."""
+
+_BUFFER = 1 << 20
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the files of one table hold: column names in the first file's order, and stored types.
+
+    ``types`` maps a column to its Arrow type in the first Parquet file; None for CSV, which is all text.
+    """
+
+    files: tuple[Path, ...]
+    format: Literal["csv", "parquet"]
+    columns: tuple[str, ...]
+    types: dict[str, pa.DataType] | None
+
+    def type_of(self, column: str) -> pa.DataType | None:
+        """The stored type of a column of the first file; None: text."""
+        return None if self.types is None else self.types[column]
+
+
+@dataclass(frozen=True)
+class StoredTable:
+    """A whole table in Parquet files: a stream of batches, and its files for an engine."""
+
+    files: tuple[Path, ...]
+    batches: Callable[[], Iterator[pa.RecordBatch]]
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows the files say they have."""
+        return sum(pq.read_metadata(file).num_rows for file in self.files)
+
+
+def read_layout(path: Place, known: Collection[str]) -> Layout:
+    """The layout of the file, or of the folder of files, at ``path``, or of the files that it lists.
+
+    ``known`` are the column names that errors may show: without a header line, the first row of the
+    data stands where the names should be.
+
+    In a folder, files are taken in the order of their names; names that start with ``.`` or ``_`` are
+    left out; every file must be of one format and have the same columns, in any order.
+    Raises RequestError; looks at headers and schemas only.
+    """
+    files = path if isinstance(path, tuple) else _files(Path(path))
+    parquet = {is_parquet(f) for f in files}
+    if len(parquet) > 1:
+        raise RequestError(f"{path} mixes CSV and Parquet files", "Keep one format in the folder", "data")
+    first: Layout | None = None
+    for file in files:
+        columns, types = parquet_columns(file) if parquet == {True} else (csv_header(file), None)
+        refuse_repeats(columns, str(file), known)
+        if first is None:
+            first = Layout(files, "parquet" if types is not None else "csv", columns, types)
+        elif set(columns) != set(first.columns):
+            odd = sorted((set(columns) ^ set(first.columns)) & set(known))
+            which = f": {name_list(odd)} stands in one of them only" if odd else ""
+            problem = f"{file.name} and {first.files[0].name} do not have the same columns{which}"
+            raise RequestError(problem, "Give every file of the folder the same columns", "data")
+    assert first is not None  # noqa: S101 - _files returns at least one file
+    return first
+
+
+def is_parquet(file: Path) -> bool:
+    """Whether the file's name is that of a Parquet file."""
+    return file.name.lower().endswith(PARQUET)
+
+
+def delimiter(file: Path) -> str | None:
+    """The field delimiter that the file's name stands for; None if it is not a CSV name."""
+    name = file.name.lower()
+    return next((d for ending, d in DELIMITERS.items() if name.endswith(ending)), None)
+
+
+def open_stream(file: Path) -> Any:
+    """An Arrow input stream of the file's bytes, decompressed if its name ends in .gz."""
+    compression: Any = "gzip" if file.name.lower().endswith(".gz") else None
+    return pa.input_stream(str(file), compression=compression)
+
+
+def open_parquet(file: str | Path) -> Any:
+    """A Parquet file to be read as a stream: without Arrow's read-ahead, which would hold the whole file."""
+    return pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
+
+
+def name_list(names: Sequence[str]) -> str:
+    """The first few names in quotation marks, and how many more there are."""
+    shown = ", ".join(f"'{n[:80]}'" for n in names[:_NAMES_SHOWN])
+    return shown + (f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else "")
+
+
+def csv_header(file: Path) -> tuple[str, ...]:
+    """Column names of a CSV file's first line; raises RequestError."""
+    separator = delimiter(file) or ","
+    try:
+        with open_stream(file) as stream:
+            head = stream.read(_HEADER_BYTES)
+    except (OSError, EOFError, pa.ArrowException):
+        cure = "Check its permissions, and that it was copied whole"
+        raise RequestError(f"{file} cannot be read", cure, "data") from None
+    text = io.StringIO(head.decode("utf-8-sig", errors="replace"), newline="")
+    try:
+        names = next((tuple(row) for row in csv.reader(text, delimiter=separator) if row), ())
+        if any(len(name) > _LONGEST_NAME for name in names):
+            raise csv.Error("a name is too long")
+    except csv.Error:
+        raise RequestError(f"{file} does not start with a header line", _CSV_CURE, "data") from None
+    if not names:
+        raise RequestError(f"{file} is empty: it has not even a header line", _CSV_CURE, "data")
+    if any("\ufffd" in n or "\0" in n for n in names):
+        raise RequestError(f"{file} is not UTF-8 text", _CSV_CURE, "data")
+    if len(names) == 1 and any(mark in names[0] for mark in (";", "\t", ",", "|")):
+        kind = "tabs" if separator == "\t" else "commas"
+        raise RequestError(f"{file}: the fields of the header line are not separated by {kind}", _CSV_CURE, "data")
+    return names
+
+
+def parquet_columns(file: Path) -> tuple[tuple[str, ...], dict[str, pa.DataType]]:
+    """Column names and stored types of a Parquet file; raises RequestError."""
+    try:
+        schema = pq.read_schema(file)
+    except (OSError, EOFError, ValueError, KeyError, pa.ArrowException):
+        cure = "Check its permissions, and write or copy it again"
+        raise RequestError(f"{file} is not a whole, readable Parquet file", cure, "data") from None
+    return tuple(schema.names), dict(zip(schema.names, schema.types, strict=True))
+
+
+def _files(path: Path) -> tuple[Path, ...]:
+    try:
+        if path.is_dir():
+            return _files_of_folder(path)
+        if not path.exists():
+            another = "Check the path, or give another with " + mention("release.data")
+            raise RequestError(f"there is no file or folder {path}", another, "data")
+        if not path.is_file():
+            raise RequestError(f"{path} is neither a file nor a folder", f"Name a table as {FORMATS}", "data")
+    except (OSError, ValueError):
+        cure = "Check the path and its permissions"
+        raise RequestError(f"{str(path)[:200]!r} cannot be read", cure, "data") from None
+    _refuse_other_formats([path], path)
+    return (path,)
+
+
+def _files_of_folder(folder: Path) -> tuple[Path, ...]:
+    found = sorted((p for p in folder.iterdir() if not p.name.startswith((".", "_"))), key=lambda p: p.name)
+    if not found:
+        raise RequestError(f"the folder {folder} holds no table", f"Put the table there as {FORMATS}", "data")
+    _refuse_other_formats(found, folder)
+    return tuple(found)
+
+
+def _refuse_other_formats(files: Sequence[Path], where: Path) -> None:
+    for file in files:
+        if not is_unicode(file.name):
+            raise RequestError(f"{where} holds {file.name!r}, whose name is not UTF-8 text", "Rename the file", "data")
+        if not file.is_file():
+            raise RequestError(f"{where} holds {file.name}, which is not a file", "Put all files in one folder", "data")
+        if not is_parquet(file) and delimiter(file) is None:
+            raise RequestError(f"{file} is of no known format", f"Save it as {FORMATS}, or move it elsewhere", "data")
+
+
+def refuse_repeats(columns: Sequence[str], where: str, known: Collection[str]) -> None:
+    """Raises RequestError unless the table has columns whose names are not empty and differ; ``where`` names the table.
+
+    ``known`` are the names that the error may show.
+    """
+    if not columns:
+        raise RequestError(f"{where} has no columns", "Name a table with at least one column", "data")
+    if "" in columns:
+        raise RequestError(
+            f"{where} has a column without a name (number {columns.index('') + 1})",
+            "Give every column a name; a saved row index often has none",
+            "data",
+        )
+    for name, times in Counter(columns).items():
+        if times > 1:
+            shown = f"'{name}'" if name in known else f"number {columns.index(name) + 1}'s name"
+            raise RequestError(f"{where} has {times} columns called {shown}", "Give every column its own name", "data")

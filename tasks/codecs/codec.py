@@ -1,0 +1,75 @@
+"""The codec: how values of source columns become integer codes, and codes become values again.
+
+Codes are *fine*: an ordered column's bins are cut once more (at most FINE_CELLS cells per bin), because
+the one-way marginal can be measured finely at no extra cost and lets decode place values inside a bin.
+``groups`` maps each fine code to the public bin that joint marginals use.
+
+A codec reads one *or more* source columns (``sources``) and writes one attribute, so a group of columns
+recoded into one attribute is one more codec.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.tables import ValueRange
+
+Columns = Mapping[str, pa.Array]
+Codes = NDArray[Any]
+
+
+class Codec(ABC):
+    """Source column(s) <-> one attribute of fine codes 0 .. size - 1, null (if any) the last code.
+
+    ``groups[code]`` is the public bin of a fine code, shape (size,), ascending from 0; the first ``in_order`` bins are
+    intervals, each next to the one before.
+    """
+
+    attribute: str
+    sources: tuple[str, ...]
+    groups: NDArray[np.int32]
+    in_order: int = 0
+
+    @property
+    def size(self) -> int:
+        """Number of fine codes."""
+        return len(self.groups)
+
+    @abstractmethod
+    def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
+        """Codes of the source values, shape (rows,), and how many values each repair touched.
+
+        Total: any value of any readable type gets a code, and no value raises an error.
+        """
+
+    @abstractmethod
+    def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
+        """Values of the source column(s), in their released types; draws inside cells from ``rng``."""
+
+    @abstractmethod
+    def labels(self) -> list[str]:
+        """One readable label per fine code."""
+
+    def bin_labels(self) -> list[str]:
+        """One readable label per public bin, in the order of :attr:`groups`; a category is its own bin."""
+        return self.labels()
+
+    def values(self, *, fine: bool) -> NDArray[np.float64] | None:
+        """The number that stands for each fine code (or each public bin): its middle, NaN for null; None without an
+        order."""
+        return None
+
+    @abstractmethod
+    def ranges(self) -> dict[str, ValueRange]:
+        """The public domain of each released column, for the contract of the synthetic table."""
+
+    def inspect(self, columns: Columns) -> dict[str, int]:
+        """Repair counts only (for ``spec check``, private)."""
+        return dict(self.encode(columns)[1])

@@ -1,0 +1,6 @@
+"""What noisy counts say of the true ones, and how a budget is best shared: functions of released counts and public
+noise.
+
+Belongs here: expected errors, departures from independence, shrinkage, shares of a budget. Does not belong here:
+private counts, drawing noise, making rows.
+"""

@@ -1,0 +1,204 @@
+"""Kernels of one residual-guided sweep over one block of rows.
+
+A residual is rows wanted less rows there, for every cell of every marginal; W is its weighted form.  With
+S(v) the sum of W over a record's cells when its attribute has the value v, and k the sum of the weights of
+the marginals that hold the attribute, moving the record from u to v changes the weighted sum of squared
+residuals by 2 (S(u) - S(v) + k).  It moves only where that is negative.  Only records in surplus, with
+S(u) < -k/4, look for a move: almost all moves are theirs, and trying every record costs twice the time.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from privsyn.tasks.kernels.streams import GAMMA, below, mix
+
+_CHUNK = 512  # rows whose surplus is computed together
+_BITS = np.uint64(11)
+
+
+class Layout(NamedTuple):
+    """Where the marginals of each attribute lie; a *view* is one marginal seen from one of its attributes.
+
+    Views ``first[a]`` .. ``first[a + 1]`` - 1 belong to attribute a.  View j: ``base[j]`` its marginal's first
+    cell among all residuals, ``left[j]`` and ``right[j]`` the cells of the axes before and after a's,
+    ``place[j]`` its first cell in a's workspace, where a's axis comes last, and ``weight[j]``.  Its other
+    attributes are ``other[i]`` with step ``stride[i]`` in the workspace, i from ``near[j]`` to ``near[j + 1]`` - 1.
+    All int64 but ``stride`` (uint32).
+    """
+
+    sizes: np.ndarray
+    first: np.ndarray
+    base: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+    place: np.ndarray
+    weight: np.ndarray
+    near: np.ndarray
+    other: np.ndarray
+    stride: np.ndarray
+
+
+@njit(nogil=True, cache=True)
+def share_residuals(residuals, block, blocks, salt, share):  # type: ignore[no-untyped-def]
+    """One block's quota of every residual: floor((R + (block + shift) mod blocks) / blocks), which sums to R.
+
+    The shift is random for each cell, so that no block gets all that is left over.  salt: uint64, a stream;
+    share: integers (cells), written.
+    """
+    for c in range(residuals.shape[0]):
+        shift = np.int64(below(mix(salt + np.uint64(c) * GAMMA), np.uint64(blocks)))
+        share[c] = (residuals[c] + (block + shift) % blocks) // blocks
+
+
+@njit(nogil=True, cache=True)
+def sweep_block(codes, order, layout, residuals, best, start):  # type: ignore[no-untyped-def]
+    """One pass over every attribute of every row of a block; returns the number of moves.
+
+    codes: unsigned (attributes, rows), changed in place; order: int64, the attributes as they are visited;
+    residuals: integers (cells), the block's quota, updated with every move.  A record in surplus
+    moves to the value with the largest S (``best``; ties at random), or to a value that lowers the sum of
+    squares, at random in proportion to by how much.  start: uint64, the stream.
+    """
+    most, room = _largest_sizes(layout)
+    work = np.empty(room, residuals.dtype)
+    keys = np.empty((most, _CHUNK), np.uint32)
+    sums = np.empty(_CHUNK, residuals.dtype)
+    scores = np.empty(layout.sizes.max(), residuals.dtype)
+    moves, rows = 0, codes.shape[1]
+    for a in order:
+        cost = np.int64(layout.weight[layout.first[a] : layout.first[a + 1]].sum())
+        _load(layout, a, residuals, work)
+        for begin in range(0, rows, _CHUNK):
+            n = min(_CHUNK, rows - begin)
+            _sum_chunk(codes, layout, a, begin, n, work, keys, sums)
+            for i in range(n):
+                if sums[i] < -(cost // 4):
+                    word = mix(start + np.uint64(a * rows + begin + i) * GAMMA)
+                    old = np.int64(codes[a, begin + i])
+                    new = _choose(layout, a, cost, old, keys, i, work, scores[: layout.sizes[a]], best, word)
+                    if new != old:
+                        codes[a, begin + i] = new
+                        _record(layout, a, old, new, keys, i, work)
+                        moves += 1
+        _store(layout, a, work, residuals)
+    return moves
+
+
+@njit(nogil=True, cache=True)
+def _largest_sizes(layout):  # type: ignore[no-untyped-def]
+    """The most views and the most cells that any attribute has."""
+    most, room = 0, 0
+    for a in range(layout.sizes.shape[0]):
+        cells = 0
+        for j in range(layout.first[a], layout.first[a + 1]):
+            cells += layout.left[j] * layout.right[j] * layout.sizes[a]
+        most, room = max(most, layout.first[a + 1] - layout.first[a]), max(room, cells)
+    return most, room
+
+
+@njit(nogil=True, cache=True)
+def _record(layout, a, old, new, keys, i, work):  # type: ignore[no-untyped-def]
+    """Note a move of row ``i`` of the chunk: one row less at ``old``, one more at ``new``."""
+    for j in range(layout.first[a], layout.first[a + 1]):
+        key = np.int64(keys[j - layout.first[a], i])
+        work[key + old] += layout.weight[j]
+        work[key + new] -= layout.weight[j]
+
+
+@njit(nogil=True, cache=True)
+def _load(layout, a, residuals, work):  # type: ignore[no-untyped-def]
+    """Fill the workspace of attribute ``a``: weighted residuals, its own axis last."""
+    size = layout.sizes[a]
+    for j in range(layout.first[a], layout.first[a + 1]):
+        right, weight = layout.right[j], layout.weight[j]
+        for l in range(layout.left[j]):  # noqa: E741
+            for v in range(size):
+                source = layout.base[j] + (l * size + v) * right
+                target = layout.place[j] + l * right * size + v
+                for r in range(right):
+                    work[target + r * size] = residuals[source + r] * weight
+
+
+@njit(nogil=True, cache=True)
+def _store(layout, a, work, residuals):  # type: ignore[no-untyped-def]
+    """Write the workspace of attribute ``a`` back; every change was a multiple of the weight."""
+    size = layout.sizes[a]
+    for j in range(layout.first[a], layout.first[a + 1]):
+        right, weight = layout.right[j], layout.weight[j]
+        for l in range(layout.left[j]):  # noqa: E741
+            for v in range(size):
+                target = layout.base[j] + (l * size + v) * right
+                source = layout.place[j] + l * right * size + v
+                for r in range(right):
+                    residuals[target + r] = work[source + r * size] // weight
+
+
+@njit(nogil=True, cache=True)
+def _sum_chunk(codes, layout, a, begin, n, work, keys, sums):  # type: ignore[no-untyped-def]
+    """For ``n`` rows from ``begin``: S at their own value (sums), and each view's cell at value 0 (keys)."""
+    own = codes[a, begin : begin + n]
+    sums[:n] = 0
+    for j in range(layout.first[a], layout.first[a + 1]):
+        key = keys[j - layout.first[a]]
+        key[:n] = np.uint32(layout.place[j])
+        for o in range(layout.near[j], layout.near[j + 1]):
+            theirs, stride = codes[layout.other[o], begin : begin + n], layout.stride[o]
+            for i in range(np.uint64(n)):
+                key[i] += np.uint32(theirs[i]) * stride
+        for i in range(np.uint64(n)):
+            sums[i] += work[np.uint64(key[i]) + np.uint64(own[i])]
+
+
+@njit(nogil=True, cache=True)
+def _choose(layout, a, cost, old, keys, i, work, scores, best, word):  # type: ignore[no-untyped-def]
+    """The value that row ``i`` of the chunk moves to from ``old``, by the residuals as they are now; ``old`` to stay.
+
+    cost: k, int64; keys: as :func:`_sum_chunk` left them; scores: (codes of a), overwritten; word: random.
+    """
+    now, size = np.int64(0), scores.shape[0]
+    for j in range(layout.first[a], layout.first[a + 1]):
+        now += work[np.int64(keys[j - layout.first[a], i]) + old]
+    if now >= -(cost // 4):
+        return old
+    scores[:] = 0
+    for j in range(layout.first[a], layout.first[a + 1]):
+        key = np.uint64(keys[j - layout.first[a], i])
+        line = work[key : key + np.uint64(size)]
+        for v in range(np.uint64(size)):
+            scores[v] += line[v]
+    least = now + cost  # a move falls short of lowering the squares at this score
+    if best:
+        return _largest(scores, least, old, word)
+    total = np.int64(0)
+    for v in range(size):
+        total += max(scores[v] - least, 0)
+    if total == 0:
+        return old
+    mark = np.int64(np.float64(word >> _BITS) * 2.0**-53 * total)
+    for v in range(size):
+        mark -= max(scores[v] - least, 0)
+        if mark < 0:
+            return v
+    return old
+
+
+@njit(nogil=True, cache=True)
+def _largest(scores, least, old, word):  # type: ignore[no-untyped-def]
+    """A value with the largest score, ties at random; ``old`` if none is above ``least``."""
+    top = scores.max()
+    if top <= least:
+        return old
+    ties = 0
+    for v in range(scores.shape[0]):
+        ties += scores[v] == top
+    skip = np.int64(below(word, np.uint64(ties)))
+    for v in range(scores.shape[0]):
+        if scores[v] == top:
+            if skip == 0:
+                return v
+            skip -= 1
+    return old

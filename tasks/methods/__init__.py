@@ -1,1 +1,0 @@
-"""Methods: ways to make a synthetic table, behind one interface, for `privsyn compare`."""

@@ -1,0 +1,182 @@
+"""What is installed: the one package `privsyn`, whole, and nothing else of the repository."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.places import ROOT
+from tests.support.specs import PEOPLE_YAML, people
+from tests.support.user_folder import RELEASE_SCRIPT, write_modules_of_common_names
+
+pytest.importorskip("setuptools", minversion="77", reason="no build backend: install privsyn-flows[dev]")
+
+LINKED = ("data_contracts", "tasks", "flows")
+"""Folders of the repository that are packages of `privsyn` by links."""
+
+OTHER = (".git", ".venv*", "__pycache__", "*.egg-info", "build", "dist", "demo", "privsyn-out", "out", ".*_cache")
+"""What lies in a checkout and is no part of it."""
+
+HOOK = "import sys; from setuptools import build_meta; print(build_meta.build_{kind}(sys.argv[1]))"
+
+
+def package_files() -> set[str]:
+    """Every file of the repository that the package needs, by its name in the package."""
+    folders = {"privsyn": ROOT / "privsyn", **{f"privsyn/{name}": ROOT / name for name in LINKED}}
+    return {
+        f"{name}/{path.relative_to(folder).as_posix()}"
+        for name, folder in folders.items()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def outside(names: Iterable[str]) -> set[str]:
+    """Top-level names of an archive but the package and its metadata."""
+    tops = {name.split("/")[0] for name in names}
+    return {top for top in tops if top != "privsyn" and not top.endswith(".dist-info")}
+
+
+def build(source: Path, kind: str, target: Path) -> Path:
+    """Build the source folder's wheel or sdist with the setuptools installed here; the archive."""
+    target.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-c", HOOK.format(kind=kind), str(target)], cwd=source, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return target / done.stdout.split()[-1]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository, with its links, for what a build leaves behind."""
+    folder = tmp_path_factory.mktemp("build") / "checkout"
+    shutil.copytree(ROOT, folder, symlinks=True, ignore=shutil.ignore_patterns(*OTHER))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout: Path) -> Path:
+    return build(checkout, "wheel", checkout.parent / "wheel")
+
+
+def content(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def configuration(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What setuptools reads from pyproject.toml."""
+    from setuptools import Distribution
+
+    monkeypatch.chdir(ROOT)
+    distribution = Distribution()
+    distribution.parse_config_files()
+    return distribution
+
+
+def test_every_folder_of_modules_is_a_package_of_privsyn(monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = set(configuration(monkeypatch).packages)
+    assert {name.split(".")[0] for name in packages} == {"privsyn"}
+    assert packages == {name.rpartition("/")[0].replace("/", ".") for name in package_files() if name.endswith(".py")}
+
+
+def test_the_linked_folders_are_links_that_hold_in_any_place() -> None:
+    for name in LINKED:
+        assert (ROOT / "privsyn" / name).readlink() == Path("..") / name
+
+
+def test_the_version_of_the_metadata_is_that_of_the_citation_and_the_changelog(monkeypatch: pytest.MonkeyPatch) -> None:
+    version = configuration(monkeypatch).get_version()
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").startswith(f"# Changelog\n\n## {version}\n")
+
+
+def test_names_beside_the_package_are_seen() -> None:
+    assert outside(["privsyn/tasks/a.py", "privsyn_flows-1.dist-info/METADATA"]) == set()
+    assert outside(["privsyn/a.py", "tasks/a.py", "tests/b.py"]) == {"tasks", "tests"}
+
+
+def test_the_wheel_holds_the_package_whole_and_nothing_else(wheel: Path) -> None:
+    files = content(wheel)
+    assert outside(files) == set()
+    assert {name for name in files if name.startswith("privsyn/")} == package_files()
+    (metadata,) = (text.decode() for name, text in files.items() if name.endswith("/METADATA"))
+    for line in ("License-Expression: Apache-2.0", "License-File: LICENSE", "License-File: NOTICE"):
+        assert f"\n{line}\n" in metadata
+
+
+def test_the_wheel_of_the_sdist_is_the_same(checkout: Path, wheel: Path) -> None:
+    sdist = build(checkout, "sdist", checkout.parent / "sdist")
+    with tarfile.open(sdist) as archive:
+        assert [member.name for member in archive if member.issym() or member.islnk()] == []
+        archive.extractall(checkout.parent / "unpacked")  # noqa: S202 - built here
+    (source,) = (checkout.parent / "unpacked").iterdir()
+    assert content(build(source, "wheel", checkout.parent / "wheel-of-sdist")) == content(wheel)
+    assert not {"tests", "benchmarks", "tasks", "flows", "data_contracts"} & {path.name for path in source.iterdir()}
+
+
+@pytest.mark.slow
+def test_installed_it_adds_one_name_and_makes_a_release(wheel: Path, tmp_path: Path) -> None:
+    """Beside the dependencies of this environment, in a user's folder with modules of common names."""
+    import pyarrow.parquet as pq
+
+    site = tmp_path / "site"
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        str(site),
+        str(wheel),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    assert outside(path.name for path in site.iterdir()) == {"bin"}
+    (folder := tmp_path / "folder").mkdir()
+    write_modules_of_common_names(folder)
+    pq.write_table(people(300), folder / "people.parquet")
+    (folder / "people.yaml").write_text(PEOPLE_YAML, encoding="utf-8")
+    (folder / "script.py").write_text(RELEASE_SCRIPT, encoding="utf-8")
+    kept = {n: v for n, v in os.environ.items() if not n.startswith(("PRIVSYN_", "PREFECT_"))}
+    environment = {
+        **kept,
+        "PYTHONPATH": str(site),
+        "PRIVSYN_OUT": str(folder / "out"),
+        "PRIVSYN_LEDGER": str(folder / "ledger.sqlite"),
+    }
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500)
+
+    place = run(sys.executable, "-c", "import privsyn.tasks.privacy.noise as m; print(m.__file__)")
+    assert Path(place.stdout.strip()) == site / "privsyn" / "tasks" / "privacy" / "noise.py"
+    done = run(sys.executable, "script.py", "people.yaml")
+    assert done.returncode == 0, done.stderr
+    assert (Path(done.stdout.split()[-1]) / "synthetic.parquet").is_file()
+    shown = run(str(site / "bin" / "privsyn"), "spec", "check", "people.yaml")
+    assert shown.returncode == 0, shown.stderr
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_installed_the_common_names_are_free(wheel: Path, tmp_path: Path, name: str) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")  # noqa: S202 - built here
+    program = f"import privsyn.{name}, importlib.util as u; print(u.find_spec({name!r}))"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert (done.stdout.strip(), done.stderr) == ("None", "")

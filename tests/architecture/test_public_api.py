@@ -1,0 +1,125 @@
+"""The public names of `privsyn`: documented, typed, loaded when they are used, and none of them a module's name."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+import typing
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import privsyn
+from tests.support.places import ROOT
+
+PAGE = ROOT / "docs" / "api.md"
+FUNCTIONS = [name for name in privsyn.__all__ if inspect.isfunction(getattr(privsyn, name))]
+CLASSES = [name for name in privsyn.__all__ if inspect.isclass(getattr(privsyn, name))]
+ERRORS = [name for name in CLASSES if issubclass(getattr(privsyn, name), Exception)]
+
+HEAVY = ("prefect", "great_expectations", "sklearn", "altair", "fastapi", "uvicorn", "dask", "IPython")
+"""What a release in the caller's process must not load where it is not needed."""
+
+
+def test_every_public_name_is_a_function_or_a_class() -> None:
+    assert sorted({*FUNCTIONS, *CLASSES}) == privsyn.__all__ == sorted(set(privsyn.__all__))
+    assert set(privsyn.__all__) <= set(dir(privsyn))
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = privsyn.no_such_name
+
+
+def test_no_public_name_is_that_of_a_module() -> None:
+    """Importing `privsyn.release` would put a module in the place of the function."""
+    assert find_spec("privsyn.api") is not None
+    assert [name for name in privsyn.__all__ if find_spec(f"privsyn.{name}") is not None] == []
+
+
+def test_the_names_for_type_checkers_are_the_names() -> None:
+    source = (ROOT / "privsyn" / "__init__.py").read_text(encoding="utf-8")
+    shown = re.findall(r"^    from (\S+) import (\w+) as \2$", source, re.MULTILINE)
+    places = {name: getattr(privsyn, name).__module__ for name in privsyn.__all__}
+    assert {name: module for module, name in shown} == places
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_documents_its_arguments_errors_and_privacy(name: str) -> None:
+    assert undocumented(getattr(privsyn, name)) == []
+
+
+def undocumented(function: Any) -> list[str]:
+    """What a public function's docstring leaves out."""
+    text = inspect.getdoc(function) or ""
+    arguments = text.partition("Args:")[2].partition("Returns:")[0]
+    missing = [p for p in inspect.signature(function).parameters if not re.search(rf"^ +{p}: \S", arguments, re.M)]
+    return missing + [part for part in ("Returns:", "Raises:", "Privacy:") if part not in text]
+
+
+def test_what_a_docstring_leaves_out_is_found() -> None:
+    def function(a: int, b: int) -> None:
+        """Do it.
+
+        Args:
+            a: A number.
+
+        Returns:
+            Nothing.
+        """
+
+    assert undocumented(function) == ["b", "Raises:", "Privacy:"]
+
+
+@pytest.mark.parametrize("name", sorted({*CLASSES} - {*ERRORS, "ReleaseSpec"}))
+def test_a_class_documents_what_is_private(name: str) -> None:
+    kind = getattr(privsyn, name)
+    assert "Privacy:" in (inspect.getdoc(kind) or "")
+    members = [
+        m for n, m in vars(kind).items() if not n.startswith("_") and (inspect.isfunction(m) or hasattr(m, "func"))
+    ]
+    assert [m for m in members if not inspect.getdoc(m)] == []
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_is_typed(name: str) -> None:
+    function = getattr(privsyn, name)
+    parameters = inspect.signature(function).parameters.values()
+    assert all(p.annotation is not p.empty for p in parameters)
+    assert inspect.signature(function).return_annotation not in (inspect.Signature.empty, "Any", typing.Any)
+    assert (ROOT / "privsyn" / "py.typed").is_file()
+
+
+def loaded_after(program: str, folder: Path) -> set[str]:
+    """Which heavy packages a program of its own has loaded at its end."""
+    program = f"import sys\n{program}\nprint([m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(re.findall(r"'(\w+)'", done.stdout.splitlines()[-1]))
+
+
+def test_the_package_loads_nothing_at_all(tmp_path: Path) -> None:
+    program = "import privsyn; others = [m for m in sys.modules if m.startswith('privsyn.')]; assert not others, others"
+    assert loaded_after(program, tmp_path) == set()
+
+
+def test_the_functions_load_nothing_heavy(tmp_path: Path) -> None:
+    assert loaded_after("import privsyn; privsyn.release, privsyn.open_release, privsyn.draft_spec", tmp_path) == set()
+    assert loaded_after("import great_expectations", tmp_path) >= {"great_expectations"}
+
+
+def test_the_page_has_every_public_name_and_no_other() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    titles = re.findall(r"^### `(\w+)", text, re.MULTILINE)
+    assert sorted(titles) == privsyn.__all__
+    assert set(re.findall(r"`privsyn\.(\w+)`", text)) <= {*privsyn.__all__}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_page_has_the_functions_as_they_are(name: str) -> None:
+    section = PAGE.read_text(encoding="utf-8").split(f"### `{name}(")[1].split("\n### ")[0]
+    signature = section.partition(")`")[0]
+    shown = [p.partition("=")[0].strip() for p in signature.split(",")]
+    assert [p for p in shown if p != "*"] == list(inspect.signature(getattr(privsyn, name)).parameters)
+    assert "Privacy:" in section

@@ -1,0 +1,59 @@
+"""The example notebook runs, from its first cell to its last, and shows what it says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.places import ROOT
+
+nbclient = pytest.importorskip("nbclient", reason="no notebook client: install privsyn-flows[dev]")
+nbformat = pytest.importorskip("nbformat", reason="no notebook format: install privsyn-flows[dev]")
+pytest.importorskip("ipykernel", reason="no notebook kernel: install privsyn-flows[dev]")
+
+NOTEBOOK = ROOT / "examples" / "release.ipynb"
+
+
+def notebook() -> Any:
+    return nbformat.read(NOTEBOOK, as_version=4)
+
+
+def shown(cell: Any) -> str:
+    """Everything that a cell printed or displayed."""
+    texts = [o.get("text", "") + "".join(map(str, o.get("data", {}).values())) for o in cell["outputs"]]
+    return "\n".join(texts)
+
+
+def test_the_committed_notebook_has_no_outputs() -> None:
+    cells = [cell for cell in notebook().cells if cell.cell_type == "code"]
+    assert len(cells) > 10
+    assert [cell.source for cell in cells if cell.outputs or cell.execution_count is not None] == []
+
+
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("IPYTHONDIR", "ipython"), ("JUPYTER_RUNTIME_DIR", "runtime"), ("TMPDIR", "temporary")):
+        (tmp_path / value).mkdir()
+        monkeypatch.setenv(name, str(tmp_path / value))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    (working := tmp_path / "working").mkdir()
+    book = notebook()
+    where = {"metadata": {"path": working}}
+    nbclient.NotebookClient(book, timeout=300, kernel_name="python3", resources=where).execute()
+    outputs = {cell.source: shown(cell) for cell in book.cells if cell.cell_type == "code"}
+
+    def of(beginning: str) -> str:
+        return next(text for source, text in outputs.items() if beginning in source)
+
+    assert "<mark>TODO</mark>" in of("spec = privsyn.draft_spec")
+    release = of("release = privsyn.release(people")
+    assert "<progress" in release and "differential privacy" in release and "<td>" in release
+    assert of("again = privsyn.release").count("of 12") == 1  # the bar, at its end
+    assert "PRIVATE" in of("report = privsyn.evaluate")
+    assert "vega" in of("mark_bar")
+    assert "of the data set" not in of("privsyn.ledger()") and "<td>people</td>" in of("privsyn.ledger()")
+    assert "nothing was spent" in of("epsilon=8.0")
+    assert "agrees" in of("privsyn.rerun")
+    assert list(working.iterdir()) == []

@@ -1,0 +1,259 @@
+"""The Python functions: a table in memory becomes a release, its parts can be looked at, and errors use their words."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import privsyn
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.spec.spec_file import load_spec
+from privsyn.spec_draft import spec_of
+from tests.architecture.test_public_api import loaded_after
+from tests.support.places import ROOT
+from tests.support.specs import people
+
+CANARY = "CANARY"
+
+
+def filled(table: pa.Table) -> privsyn.SpecDraft:
+    """A draft for ``people`` with every TODO filled in, two columns of it released."""
+    draft = privsyn.draft_spec(table, dataset="people")
+    draft["unit"] = {"records_per_person": 1}
+    draft["budget"] = {"epsilon": 3.0, "delta": 1e-8}
+    draft["synthesis"] = {"sweeps": 2}
+    columns = draft["columns"]
+    columns["age"].update(min=18, max=89, bins=24, nullable=True)
+    columns["region"].update(values=["north", "south", "east"], unlisted="other", nullable=False)
+    for name in ("income", "happy", "seen", "caseid"):
+        columns[name] = {"kind": "drop"}
+    return draft
+
+
+@pytest.fixture
+def table() -> pa.Table:
+    return people(300)
+
+
+@pytest.fixture
+def made(places: Path, table: pa.Table) -> privsyn.Release:
+    return privsyn.release(table, filled(table))
+
+
+def files_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_table_in_memory_becomes_a_release(made: privsyn.Release, places: Path, table: pa.Table) -> None:
+    assert made.drawn == ("one_way_marginals", "indif_scores", "measure_marginals")
+    assert made.table.column_names == ["age", "region"]
+    assert list(made.to_pandas().columns) == ["age", "region"]
+    assert made.folder == places / "out" / "released" / made.run
+    assert made.certificate.epsilon == 1.0 and made.certificate.run == made.run
+    assert {"one_way", "one_way_receipts", "consistent"} <= set(made.marginals)
+    assert made.spec.privacy.epsilon == 1.0 and made.note.startswith("# ")
+    again = privsyn.release(table, filled(table))
+    assert (again, again.drawn) == (made, ())
+    assert privsyn.open_release(made.run) == privsyn.open_release(made.folder) == made
+    assert privsyn.rerun(made).agrees
+
+
+def test_nothing_is_written_but_where_it_is_said(
+    table: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "working").mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PRIVSYN_LEDGER", str(tmp_path / "ledger.sqlite"))
+    monkeypatch.delenv("PRIVSYN_OUT", raising=False)
+    release = privsyn.release(table, filled(table), out=tmp_path / "named")
+    assert files_in(folder) == set()
+    assert {n for n in files_in(tmp_path) if not n.startswith("ledger.sqlite")} == {"working", "named"}
+    assert files_in(tmp_path / "named") == {"released", "private"}
+    assert privsyn.open_release(release.run, out=tmp_path / "named") == release
+    privsyn.release(table, filled(table))
+    assert files_in(folder) == {"privsyn-out"}
+
+
+def test_the_ledger_says_what_was_spent(made: privsyn.Release) -> None:
+    ledger = privsyn.ledger()
+    shown = ledger.show("people")
+    assert [row[0] for row in shown.rows] == ["people"] and "of cap" in str(shown)
+    assert "<td>people</td>" in shown._repr_html_()
+    assert {entry["run"] for entry in ledger.entries("people")} == {made.run}
+    assert ledger.verify().verified and "ledger.sqlite" in repr(ledger)
+
+
+def test_a_password_is_not_in_the_ledgers_repr(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRIVSYN_LEDGER", f"postgresql://me:{CANARY}@localhost/ledger")
+    assert CANARY not in repr(privsyn.ledger()) and "me:***@localhost" in repr(privsyn.ledger())
+
+
+def test_a_notebook_shows_promise_cost_and_head(made: privsyn.Release) -> None:
+    shown = made._repr_html_()
+    assert "(1, 1e-09)-differential privacy" in shown and escape(made.cost) in shown and str(made.folder) in shown
+    assert shown.count("<tr>") == 1 + 5
+    assert repr(made) == f"<Release {made.run}: {made.table.num_rows:,} rows, (1, 1e-09)-DP, {made.folder}>"
+
+
+def test_texts_of_a_table_are_shown_as_text() -> None:
+    from privsyn.notebook import html_table
+
+    assert html_table(["<b>"], [["<i>", "TODO <"]], "TODO").count("&lt;") == 3
+
+
+def test_a_draft_is_filled_in_place_saved_and_read(table: pa.Table, tmp_path: Path) -> None:
+    draft = privsyn.draft_spec(table, dataset="people")
+    assert "data" not in draft
+    assert draft.todos[:3] == ("unit", "budget", "columns.age.min")
+    assert "<mark>TODO</mark>" in draft._repr_html_() and "12 TODO" not in draft._repr_html_()
+    assert repr(draft).endswith(f"# {len(draft.todos)} TODOs left: {', '.join(draft.todos)}")
+    assert list(draft["columns"]) == table.column_names
+    draft = filled(table)
+    draft["columns"]["region"]["values"] = ["no", "2019", "a: b", "é", "1e-9", "null", "~"]
+    draft["columns"]["seen"] = {"kind": "datetime", "min": "2010-01-01", "max": "2020-01-01", "bins": 4}
+    assert draft.todos == () and "mark" not in draft._repr_html_() and "No TODO is left" in repr(draft)
+    before = draft.to_yaml()
+    assert load_spec(draft.save(tmp_path / "spec.yaml")) == spec_of(draft)
+    assert spec_of(draft, {"privacy": {"epsilon": 0.5}}).privacy.epsilon == 0.5
+    assert draft.to_yaml() == before
+    assert list(load_spec(tmp_path / "spec.yaml").columns) == table.column_names
+    with pytest.raises(FileExistsError):
+        draft.save(tmp_path / "spec.yaml")
+
+
+def test_a_spec_is_a_model_a_mapping_or_a_file(table: pa.Table, tmp_path: Path) -> None:
+    draft = filled(table)
+    model = spec_of(draft)
+    assert isinstance(model, ReleaseSpec) and spec_of(model) is model
+    changed = spec_of(model, {"privacy": {"epsilon": 0.5, "delta": None}})
+    assert changed == spec_of({**draft, "privacy": {"epsilon": 0.5, "delta": 1e-9}})
+    assert changed == spec_of(str(draft.save(tmp_path / "s.yaml")), {"privacy": {"epsilon": 0.5}})
+
+
+def without(name: str) -> Callable[[privsyn.SpecDraft], Any]:
+    return lambda draft: {k: v for k, v in draft.items() if k != name}
+
+
+Call = Callable[[pa.Table, privsyn.SpecDraft], Any]
+
+WRONG: dict[str, tuple[Call, type[Exception], str]] = {
+    "no data": (
+        lambda t, s: privsyn.release(None, s),
+        privsyn.RequestError,
+        "^data: names no table.*hand over a table",
+    ),
+    "empty path": (lambda t, s: privsyn.release("", s), privsyn.RequestError, "^data: names no table"),
+    "no file": (lambda t, s: privsyn.release("no.csv", s), privsyn.RequestError, "^data: there is no file.*no.csv"),
+    "no table": (lambda t, s: privsyn.release(5, s), privsyn.RequestError, "^data: is of the type int"),  # type: ignore[arg-type]
+    "no spec": (lambda t, s: privsyn.release(t, 5), privsyn.RequestError, "^spec: is of the type int"),  # type: ignore[arg-type]
+    "no file of a spec": (
+        lambda t, s: privsyn.release(t, "no.yaml"),
+        privsyn.RequestError,
+        r"`privsyn\.draft_spec\(\)`",
+    ),
+    "wrong epsilon": (
+        lambda t, s: privsyn.release(t, s, epsilon=-1),
+        privsyn.RequestError,
+        "^privacy.epsilon: is `-1`",
+    ),
+    "TODO left": (
+        lambda t, s: privsyn.release(t, privsyn.draft_spec(t, dataset="people")),
+        privsyn.RequestError,
+        "^unit: still says TODO",
+    ),
+    "another table": (lambda t, s: privsyn.release(t.drop(["age"]), s), privsyn.RequestError, "^columns: .*'age'"),
+    "too much": (
+        lambda t, s: privsyn.release(t, s, epsilon=4),
+        privsyn.BudgetRefusedError,
+        "^budget: .*nothing was spent",
+    ),
+    "drawn period": (
+        lambda t, s: privsyn.release(t, s, fresh=True, period="2026-11"),
+        privsyn.RequestError,
+        "^fresh: a period is drawn once",
+    ),
+    "wrong period": (lambda t, s: privsyn.release(t, s, period="x"), privsyn.RequestError, "^period: 'x'"),
+    "no release": (lambda t, s: privsyn.open_release("x"), privsyn.RequestError, r"^release: .*\(out or PRIVSYN_OUT\)"),
+    "unknown data set": (
+        lambda t, s: privsyn.ledger().show("x"),
+        privsyn.RequestError,
+        "^dataset: .*does not know 'x'",
+    ),
+    "no ledger": (lambda t, s: privsyn.ledger().verify(), privsyn.LedgerError, "is missing.*set PRIVSYN_LEDGER"),
+    "unknown method": (lambda t, s: privsyn.compare(s, methods=["x"]), privsyn.RequestError, "^methods: .*'x'"),
+    "no dictionary": (
+        lambda t, s: privsyn.draft_spec(t, dictionary="no.json"),
+        privsyn.RequestError,
+        "^dictionary: there is no file no.json",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_errors_speak_the_words_of_python(what: str, places: Path, table: pa.Table) -> None:
+    call, kind, words = WRONG[what]
+    with pytest.raises(kind, match=words) as caught:
+        call(table, filled(table))
+    assert "--" not in str(caught.value) and "`privsyn " not in str(caught.value)
+    assert list(places.rglob("manifest.json")) == []
+
+
+def test_a_release_whose_noise_is_lost_says_how_to_draw_again(
+    made: privsyn.Release, places: Path, table: pa.Table
+) -> None:
+    for file in (places / "out" / "private" / "store").rglob("*"):
+        if file.is_file() and "one_way" in str(file):
+            file.unlink()
+    with pytest.raises(privsyn.RequestError, match=r"release again with `fresh=True`"):
+        privsyn.release(table, filled(table))
+
+
+def test_what_is_private_is_not_printed(made: privsyn.Release, table: pa.Table) -> None:
+    report = privsyn.evaluate(made, table)
+    # The noise has no seed: a short figure, such as 0.5, could stand in a text by chance.
+    figures = {f"{value}" for metrics in report.scores.values() for value in metrics.values() if len(f"{value}") > 8}
+    assert figures
+    shown = (
+        repr(report),
+        str(report),
+        repr(report.evaluation),
+        str(report.evaluation.scores[0]),
+        f"{report.evaluation}",
+    )
+    assert not [text for text in shown if "PRIVATE" not in text]
+    assert not [f for f in figures if any(f in text for text in shown)]
+    checked = privsyn.check_spec(filled(table), table)
+    assert checked.fit is not None and checked.fit.rows == 300
+    for text in (repr(checked), str(checked), checked._repr_html_(), repr(checked.fit), repr(checked.fit.columns)):
+        assert "west" not in text and "300" not in text
+    assert "age" in checked._repr_html_()
+
+
+def test_a_release_that_is_there_loads_no_checks(places: Path, table: pa.Table, save: Callable[..., str]) -> None:
+    data, spec = save(table), filled(table).save(places / "spec.yaml")
+    call = f"import privsyn; release = privsyn.release({data!r}, {str(spec)!r})"
+    assert "great_expectations" in loaded_after(f"{call}; assert release.drawn", ROOT)
+    assert loaded_after(f"{call}; assert not release.drawn; release.table, repr(release)", ROOT) == set()
+    run = files_in(places / "out" / "released").pop()
+    opened = f"import privsyn; release = privsyn.open_release({run!r}); release.to_pandas(), release._repr_html_()"
+    assert loaded_after(opened, ROOT) == set()
+
+
+def test_a_release_from_polars_and_pandas_is_made_by_a_script(places: Path) -> None:
+    program = """
+import polars, privsyn
+spec = {"dataset": "d", "unit": {"records_per_person": 1}, "privacy": {"epsilon": 1, "delta": 1e-9},
+        "budget": {"epsilon": 9, "delta": 1e-8}, "columns": {"a": {"kind": "integer", "min": 0, "max": 3}}}
+table = polars.DataFrame({"a": [0, 1, 2, 3] * 50})
+print(privsyn.release(table, spec), privsyn.release(table.to_pandas(), spec).drawn)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("<Release d-") and done.stdout.endswith(" ()\n")

@@ -1,0 +1,269 @@
+"""What an earlier version was paid for is not drawn anew without a word, and what is another request is drawn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from privsyn.api import release_in_process
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import API, RequestError
+from privsyn.evaluation.quality_release import publish_quality
+from privsyn.flows.cli.vocabulary import COMMAND_LINE
+from privsyn.ledgers.ledger import Ledger
+from privsyn.mechanisms.release_job import plan_of
+from privsyn.publish.folder import ReleaseSummary
+from privsyn.settings import Settings
+from privsyn.spec.spec_file import load_spec
+from tests.support.snapshots import bytes_of, copied, settings_of
+from tests.support.specs import changed
+
+RUN = "people-93608a96"
+LOOKS = ("one_way_marginals", "indif_scores", "measure_marginals")
+SPLIT = {"one_way": 0.3, "selection": 0.1, "measurement": 0.6}
+"""No default of any version."""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """What a user of 0.2.0 holds: one paid release of the default spec, one of the paper's."""
+    return copied("0.2.0", tmp_path)
+
+
+def ask(home: Path, spec: ReleaseSpec | None = None, **how: Any) -> ReleaseSummary:
+    """A release, of what the user asked of 0.2.0 unless another is given."""
+    return release_in_process(spec or load_spec(home / "default.yaml"), settings_of(home), **how)
+
+
+def ledger_of(home: Path) -> Ledger:
+    return Ledger(settings_of(home).ledger)
+
+
+def refusal(home: Path, spec: ReleaseSpec | None = None) -> RequestError:
+    """The refusal of a release; nothing is spent, read or released for it."""
+    settings = settings_of(home)
+    folders = settings.released_root, settings.private_root / "store"
+    before = ledger_of(home).export(), *map(bytes_of, folders)
+    with pytest.raises(RequestError) as refused:
+        ask(home, spec)
+    assert (
+        ledger_of(home).export(),
+        bytes_of(settings.released_root),
+        bytes_of(settings.private_root / "store"),
+    ) == before
+    return refused.value
+
+
+def noted(settings: Settings, run: str) -> tuple[Path, dict[str, Any]]:
+    """A run's private note."""
+    path = settings.private_root / "runs" / run / "run.json"
+    return path, json.loads(path.read_text(encoding="utf-8"))
+
+
+def made_by(settings: Settings, run: str, earlier: str, **other: Any) -> None:
+    """Let a run's note say that an earlier version made it; ``other``: further changes of the note."""
+    path, note = noted(settings, run)
+    path.write_text(json.dumps({**note, "version": earlier, **other}), encoding="utf-8")
+
+
+def as_before_0_3(settings: Settings, run: str) -> None:
+    """Take from a run all that notes do not have before 0.3.0; its released manifest says the version then."""
+    path, note = noted(settings, run)
+    path.write_text(
+        json.dumps({k: v for k, v in note.items() if k not in ("version", "spec", "asks")}), encoding="utf-8"
+    )
+    manifest = settings.released_root / run / "manifest.json"
+    content = json.loads(manifest.read_text(encoding="utf-8"))
+    content["versions"]["privsyn-flows"] = "0.2.0"
+    manifest.write_text(json.dumps(content), encoding="utf-8")
+
+
+AGES: list[Callable[[Settings, str], None]] = [
+    lambda settings, run: made_by(settings, run, "0.2.9"),
+    as_before_0_3,
+]
+each_age = pytest.mark.parametrize("grow_old", AGES, ids=["note of an earlier version", "note before 0.3.0"])
+
+
+def test_it_is_refused_by_the_earlier_version_and_its_price_and_asks_for_fresh(home: Path) -> None:
+    refused = refusal(home)
+    today = version("privsyn-flows")
+    assert refused.field == "release.fresh"
+    assert f"the run {RUN} of version 0.2.0 was paid for this request, and version {today} would draw it anew" in (
+        refused.problem
+    )
+    assert str(refused.problem).endswith("nothing was spent")
+    rho = float(plan_of(load_spec(home / "default.yaml")).rho)
+    assert f"New noise costs epsilon 3 with delta 1e-09 (rho {rho:.4g}) once more" in str(refused)
+    assert "run with --fresh" in refused.paragraph(COMMAND_LINE) and "`fresh=True`" in refused.paragraph(API)
+
+
+def test_it_is_drawn_with_fresh_at_the_price_that_was_named(home: Path) -> None:
+    rows = len(ledger_of(home).entries("people"))
+    spent = ledger_of(home).summary("people")[0].rho
+    made = ask(home, fresh=True)
+    assert made.drawn == LOOKS and made.run != RUN
+    (after,) = ledger_of(home).summary("people")
+    price = after.rho - spent
+    assert 0 < price <= plan_of(load_spec(home / "default.yaml")).rho
+    assert len(ledger_of(home).entries("people")) == rows + 2 * len(LOOKS)  # reserved and spent
+    again = ask(home)
+    assert (again.run, again.drawn) == (made.run, ())  # found from now on, and asked without fresh
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"privacy": {"epsilon": 2, "delta": 1e-9}},
+        {"accountant": "gaussian"},
+        {"split": SPLIT},
+        {"selection": {"max_cells": 1_000}},
+        {"null_values": ["", "NA", "-9"]},
+        {"mechanism": "independent"},
+        {"mechanism": {"name": "adaptive", "rounds": 1}},
+    ],
+    ids=str,
+)
+def test_a_field_that_noise_depends_on_and_that_is_given_makes_another_request(
+    home: Path, fields: dict[str, Any]
+) -> None:
+    content = load_spec(home / "default.yaml").model_dump(exclude_unset=True)
+    made = ask(home, ReleaseSpec.model_validate({**content, **fields}))
+    assert made.drawn[0] == "one_way_marginals"
+
+
+@pytest.mark.parametrize("column", [{"bins": 13}, {"max": 88}, {"nullable": False}], ids=str)
+def test_another_domain_of_a_column_makes_another_request(home: Path, column: dict[str, Any]) -> None:
+    content = load_spec(home / "default.yaml").model_dump(exclude_unset=True)
+    content["columns"]["age"] |= column
+    assert ask(home, ReleaseSpec.model_validate(content)).drawn == LOOKS
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"synthesis": {"seed": 7, "rows": 50}},
+        {"formats": ["parquet", "csv"]},
+        {"about": {"title": "People"}},
+        {"preset": "default"},
+        {"engine": {"kind": "local"}},
+    ],
+    ids=str,
+)
+def test_a_field_that_no_noise_depends_on_makes_no_other_request(home: Path, fields: dict[str, Any]) -> None:
+    content = load_spec(home / "default.yaml").model_dump(exclude_unset=True)
+    assert RUN in refusal(home, ReleaseSpec.model_validate({**content, **fields})).problem
+
+
+def test_words_about_a_column_make_no_other_request(home: Path) -> None:
+    content = load_spec(home / "default.yaml").model_dump(exclude_unset=True)
+    content["columns"]["age"]["description"] = "Age in years"
+    assert RUN in refusal(home, ReleaseSpec.model_validate(content)).problem
+
+
+def test_the_fields_whose_defaults_changed_are_named(home: Path) -> None:
+    assert "(accountant, mechanism.split.one_way, " in refusal(home).problem
+    assert "(its steps changed)" in refusal(home, load_spec(home / "paper.yaml")).problem
+
+
+def test_a_default_that_was_another_when_it_was_said_is_no_other_request(home: Path) -> None:
+    """0.2.0's default accountant, given explicitly, is what was paid for then."""
+    content = load_spec(home / "default.yaml").model_dump(exclude_unset=True)
+    assert RUN in refusal(home, ReleaseSpec.model_validate({**content, "accountant": "tight"})).problem
+
+
+def test_other_data_is_another_request(home: Path) -> None:
+    table = pq.read_table(home / "people.parquet")
+    pq.write_table(table.slice(1), home / "people.parquet")
+    assert ask(home).drawn == LOOKS
+
+
+def with_split(home: Path) -> ReleaseSummary:
+    """A release of today whose request says more than the default spec."""
+    return ask(home, changed(load_spec(home / "default.yaml"), split=SPLIT, dataset="elsewhere"))
+
+
+def default_elsewhere(home: Path) -> ReleaseSpec:
+    """The default spec for a data set that 0.2.0 did not know."""
+    content = load_spec(home / "default.yaml").model_dump(exclude_unset=True)
+    return ReleaseSpec.model_validate({**content, "dataset": "elsewhere"})
+
+
+def test_a_run_of_the_same_version_refuses_nothing(home: Path) -> None:
+    made = with_split(home)
+    assert noted(settings_of(home), made.run)[1]["version"] == version("privsyn-flows")
+    assert ask(home, default_elsewhere(home)).drawn == LOOKS
+
+
+@each_age
+def test_the_same_run_of_an_earlier_version_does(home: Path, grow_old: Callable[[Settings, str], None]) -> None:
+    made = with_split(home)
+    grow_old(settings_of(home), made.run)
+    assert made.run in refusal(home, default_elsewhere(home)).problem
+
+
+def test_a_run_that_was_charged_nothing_refuses_nothing(home: Path) -> None:
+    made = with_split(home)
+    keys = dict.fromkeys(noted(settings_of(home), made.run)[1]["keys"], "0" * 64)
+    made_by(settings_of(home), made.run, "0.2.9", keys=keys)
+    assert ask(home, default_elsewhere(home)).drawn == LOOKS
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"run": 3}'])
+def test_a_note_that_cannot_be_read_refuses_nothing(home: Path, text: str) -> None:
+    made = with_split(home)
+    noted(settings_of(home), made.run)[0].write_text(text, encoding="utf-8")
+    assert ask(home, default_elsewhere(home)).drawn == LOOKS
+
+
+def test_a_request_that_this_version_cannot_read_refuses_nothing(home: Path) -> None:
+    made = with_split(home)
+    spec = noted(settings_of(home), made.run)[1]["spec"]
+    made_by(settings_of(home), made.run, "9.0.0", spec={**spec, "unheard_of": 1})
+    assert ask(home, default_elsewhere(home)).drawn == LOOKS
+
+
+def test_a_period_is_a_request_of_its_own(home: Path) -> None:
+    """Its noise is new whatever was released before."""
+    made = ask(home, period="2026-12")
+    assert made.drawn == LOOKS
+
+
+@each_age
+def test_a_release_of_a_period_was_not_paid_for_another_nor_for_a_release_without(
+    home: Path, grow_old: Callable[[Settings, str], None]
+) -> None:
+    spec = changed(load_spec(home / "default.yaml"), split=SPLIT, dataset="elsewhere")
+    made = ask(home, spec, period="2026-11")
+    grow_old(settings_of(home), made.run)
+    assert ask(home, default_elsewhere(home), period="2026-12").drawn == LOOKS
+    assert ask(home, default_elsewhere(home)).drawn == LOOKS
+
+
+@each_age
+def test_figures_at_an_epsilon_and_releases_are_not_paid_for_each_other(
+    home: Path, grow_old: Callable[[Settings, str], None]
+) -> None:
+    """Though both are at the same epsilon, so that their requests' specs are one."""
+    made = with_split(home)
+    figures = publish_quality(made.run, 3.0, settings_of(home))
+    assert figures.drawn == ("quality_figures",)
+    grow_old(settings_of(home), figures.run)
+    assert ask(home, default_elsewhere(home)).drawn == LOOKS
+
+
+def test_figures_of_a_release_of_an_earlier_version_at_its_own_epsilon_are_drawn(home: Path) -> None:
+    assert publish_quality(RUN, 3.0, settings_of(home)).drawn == ("quality_figures",)
+
+
+def test_the_note_keeps_what_was_asked(home: Path) -> None:
+    spec = default_elsewhere(home)
+    plain, period = ask(home, spec), ask(home, spec, period="2026-12")
+    asks = [noted(settings_of(home), made.run)[1]["asks"] for made in (plain, period)]
+    assert asks == [{}, {"period": "2026-12"}]

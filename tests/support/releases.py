@@ -1,0 +1,59 @@
+"""Small releases that many tests of the promise make, and what they read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from privsyn.api import release_in_process
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.publish.folder import ReleaseSummary
+from privsyn.run.inputs import Inputs, PrivateAccess
+from privsyn.run.request import Request
+from privsyn.run.step import Step
+from privsyn.settings import Settings
+from tests.support.specs import COLUMNS, make_spec
+
+QUICK: dict[str, Any] = {"synthesis": {"sweeps": 2}}
+FEW = {name: COLUMNS[name] if name in ("age", "region") else {"kind": "drop"} for name in COLUMNS}
+"""Two columns of ``people``: the quickest release that has a pair."""
+
+
+def run(spec: ReleaseSpec, **how: Any) -> ReleaseSummary:
+    """A release without Prefect."""
+    return release_in_process(spec, Settings(), **how)
+
+
+def released(summary: ReleaseSummary, name: str) -> pa.Table:
+    """One of its tables."""
+    return pq.read_table(Path(summary.released) / name)
+
+
+def few(data: str, **changes: Any) -> ReleaseSpec:
+    """A spec of two columns for ``people`` at ``data``."""
+    return make_spec(FEW, data=data, **{**QUICK, **changes})
+
+
+def no_rows() -> Iterator[pa.RecordBatch]:
+    """A pass over the private rows that nobody may start."""
+    raise AssertionError("a step after a release started a pass over the private rows")
+
+
+def outputs(step: Step, tables: dict[str, pa.Table], spec: ReleaseSpec, rows: Any = no_rows) -> dict[str, pa.Table]:
+    """What a step makes of these tables, streams as tables; post-processing has no access to the private ``rows``."""
+    assert step.run is not None
+    access = None if step.kind is Kind.POSTPROCESS else PrivateAccess(rows)
+    inputs = Inputs({n: (lambda n=n: tables[n]) for n in tables}, access)
+    made = step.run(Request(spec, tuple(spec.released_columns)), inputs, lambda done, total: None)
+    found = {}
+    for name, output in made.items():
+        if hasattr(output, "batches"):
+            found[name] = pa.Table.from_batches(list(output.batches), output.schema)
+        elif isinstance(output, pa.Table):
+            found[name] = output
+    return found

@@ -1,0 +1,425 @@
+"""Snapshots by which moved code is seen to do what it did, and the use of what earlier versions left behind.
+
+Belongs here: every import of the project that these tests need, what a snapshot holds, and writing all of them anew:
+``python -m tests.support.snapshots --write``.  Does not belong here: assertions (tests/architecture/test_snapshots.py,
+tests/flows/test_earlier_versions.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import typer
+from typer.testing import CliRunner
+
+import privsyn.flows.cli as command_line
+from privsyn.api import release_in_process
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import PrivsynError
+from privsyn.evaluation.quality_release import publish_quality
+from privsyn.ledger_view import LedgerView
+from privsyn.mechanisms.release_job import release_job
+from privsyn.reproduction import rerun
+from privsyn.run.generations import request_name
+from privsyn.run.keys import lineage_keys
+from privsyn.run.request import Request
+from privsyn.settings import Settings
+from privsyn.spec.spec_file import load_spec
+from privsyn.tasks.privacy.noise import OpenDPNoise, SeededNoise
+from tests.support.places import FIXTURES, ROOT
+
+MODULE = command_line.__name__
+"""What ``python -m`` runs as the command."""
+
+SNAPSHOTS = ROOT / "tests" / "snapshots"
+WRITE = "python -m tests.support.snapshots --write"
+
+# specs and a table of their own, so that no other test's change is taken for a change of the code
+
+COLUMNS: dict[str, Any] = {
+    "age": {"kind": "integer", "min": 18, "max": 89, "bins": 12, "nullable": True},
+    "income": {"kind": "number", "min": 0, "max": 100_000, "edges": [0, 10_000, 25_000, 50_000, 100_000]},
+    "region": {"kind": "categorical", "values": ["north", "south", "east"], "unlisted": "other"},
+    "happy": {"kind": "boolean"},
+    "person": {"kind": "drop"},
+}
+EVERY_KIND: dict[str, Any] = {
+    "age": {"kind": "integer", "min": 18, "max": 89, "description": "in years", "unit": "years"},
+    "children": {"kind": "integer", "min": 0, "max": 12, "type": "int16", "nullable": True},
+    "income": {"kind": "number", "min": 0, "max": 100_000, "bins": 20, "decimals": 2},
+    "weight": {"kind": "number", "min": 0.5, "max": 250.5, "nullable": True},
+    "seen": {"kind": "datetime", "min": "2010-01-01", "max": "2020-01-01", "bins": 40},
+    "born": {"kind": "datetime", "min": "1900-01-01", "max": "2010-01-01", "bins": 11, "resolution": "day"},
+    "region": {"kind": "categorical", "values": ["north", "south", "east"], "unlisted": "other"},
+    "code": {"kind": "categorical", "values": [1, 2, 3, 5, 8]},
+    "happy": {"kind": "boolean"},
+    "married": {"kind": "boolean", "nullable": True},
+    "person": {"kind": "drop"},
+}
+CONTENTS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "paper": {"preset": "paper"},
+    "rows": {"synthesis": {"seed": 7, "rows": 500, "shard_rows": 200}, "formats": ["parquet", "csv"]},
+    "persons": {"unit": {"person_id": "person", "max_records": 3}, "null_values": ["", "NA", "-9"]},
+    "tight": {
+        "accountant": "tight",
+        "split": {"one_way": 0.3, "selection": 0.1, "measurement": 0.6, "one_ways": "equal"},
+        "selection": {"scores": "indif", "combine_cliques": True, "gamma": 900},
+    },
+    "every_kind": {"columns": EVERY_KIND},
+    "rounds": {"adaptive": {"rounds": 2, "share": 0.4}},
+}
+"""Name -> what its spec says beyond the base."""
+
+PERIODS = {"defaults": "2026-11"}
+RELEASED = ("defaults", "paper", "rows", "persons", "rounds")
+"""The specs of the seeded releases."""
+
+
+def spec_of(name: str, data: str = "people.parquet") -> ReleaseSpec:
+    """One of the specs."""
+    base = {
+        "dataset": "people",
+        "data": data,
+        "unit": {"records_per_person": 1},
+        "privacy": {"epsilon": 2.0, "delta": 1e-9},
+        "budget": {"epsilon": 10.0, "delta": 1e-8},
+        "columns": COLUMNS,
+    }
+    return ReleaseSpec.model_validate({**base, **CONTENTS[name]})
+
+
+def people(rows: int) -> pa.Table:
+    """A made-up table for COLUMNS: related columns, some nulls, some people with many records."""
+    rng = np.random.default_rng(11)
+    age = rng.integers(18, 90, rows)
+    income = np.clip((age - 15) * 900 + rng.integers(-9_000, 9_000, rows), 0, 100_000).astype(float)
+    region = np.where(age > 50, "north", np.where(rng.random(rows) < 0.5, "south", "west"))
+    person = [f"p{i}" for i in rng.integers(0, rows // 2, rows)]
+    nulls = rng.random(rows) < 0.1
+    columns = {"age": pa.array(age, mask=nulls), "income": income, "region": region, "happy": income > 30_000}
+    return pa.table({**columns, "person": person})
+
+
+# lineage keys and names of requests: what a later version must compute alike, or users pay twice
+
+
+def lineage() -> dict[str, Any]:
+    """Spec -> key of every step and the request's name; with a period too."""
+    asked = [*((name, None) for name in CONTENTS), *PERIODS.items()]
+    found = {}
+    for name, period in asked:
+        spec = spec_of(name)
+        job = release_job(spec, period)
+        request = Request(spec, tuple(spec.released_columns))
+        found[name if period is None else f"{name} {period}"] = {
+            "request": request_name(spec, job),
+            "keys": lineage_keys(request, "00" * 32, 0, OpenDPNoise, job.steps, period),
+        }
+    return found
+
+
+# releases with seeded noise
+
+
+def releases(home: Path) -> dict[str, dict[str, str]]:
+    """Spec -> file -> SHA-256 of a release with SeededNoise(1), made under ``home``."""
+    pq.write_table(people(1_000), home / "people.parquet")
+    found = {}
+    for name in RELEASED:
+        settings = Settings(out=home / name, ledger=str(home / f"{name}.sqlite"), threads=2)
+        made = release_in_process(spec_of(name, str(home / "people.parquet")), settings, noise=SeededNoise(1))
+        files = sorted(path for path in Path(made.released).rglob("*") if path.is_file())
+        found[name] = {p.relative_to(made.released).as_posix(): _digest(p, made.run) for p in files}
+    return found
+
+
+def _digest(path: Path, run: str) -> str:
+    """SHA-256 without the run's random name; of a manifest without versions and the other files' hashes."""
+    content = path.read_bytes().replace(run.encode(), b"RUN")
+    if path.name == "manifest.json":
+        told = {k: v for k, v in json.loads(content).items() if k not in ("versions", "files")}
+        content = json.dumps(told, indent=2).encode()
+    return hashlib.sha256(content).hexdigest()
+
+
+# the command line's help
+
+
+def helps() -> dict[str, str]:
+    """``privsyn ...`` -> its help at a fixed width, for the command and all below it."""
+    return dict(_helps(typer.main.get_command(command_line.app), ()))
+
+
+def _helps(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    plain = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+    shown = CliRunner().invoke(command_line.app, [*path, "--help"], prog_name="privsyn", env=plain)
+    yield " ".join(("privsyn", *path)), shown.stdout
+    for name, below in getattr(command, "commands", {}).items():
+        yield from _helps(below, (*path, name))
+
+
+# the JSON of the commands
+
+SPEC = """\
+dataset: people
+data: people.parquet
+unit: {records_per_person: 1}
+privacy: {epsilon: 2, delta: 1.0e-9}
+budget: {epsilon: 10, delta: 1.0e-8}
+columns:
+  age: {kind: integer, min: 18, max: 89, bins: 12, nullable: true}
+  income: {kind: number, min: 0, max: 100000, bins: 10}
+  region: {kind: categorical, values: [north, south, east], unlisted: other}
+  happy: {kind: boolean}
+  person: {kind: drop}
+synthesis: {sweeps: 2}
+"""
+PUBLIC = {"epsilon", "delta", "rho", "sigma", "compared", "id", "n", "runs", "done"}
+PUBLIC |= {"datasets", "entries", "certificates", "schema_version"}
+"""Numbers under these names follow from the request alone; of others the shape is kept."""
+
+
+def answers(home: Path) -> dict[str, Any]:
+    """Command -> the shape of its JSON, after one release through Prefect under ``home``."""
+    pq.write_table(people(300), home / "people.parquet")
+    (home / "people.yaml").write_text(SPEC, encoding="utf-8")
+    (home / "settings.yaml").write_text("{range_queries: 20, nist_schemas: 5, nist_queries: 5}\n", encoding="utf-8")
+    spec = home / "people.yaml"
+    with _environment(home):
+        made = _released(spec)
+        run = json.loads(made)["run"]
+        period = release_in_process(load_spec(spec), Settings(), period="2026-11").run
+        told = {"release": _shape(json.loads(made), home, run)}
+        for name, arguments in {
+            "release --period": ("release", spec, "--period", "2026-11", "--json"),
+            "evaluate": ("evaluate", run, "--settings", home / "settings.yaml", "--json"),
+            "evaluate --epsilon-report": ("evaluate", run, "--epsilon-report", "0.5", "--json"),
+            "compare": ("compare", spec, "--methods", "independent", "--epsilons", "1", "--seeds", "1", "--json"),
+            "rerun": ("rerun", run, "--json"),
+            "formats": ("formats", run, "--to", "csv", "--json"),
+            "ledger show": ("ledger", "show", "--json"),
+            "ledger show DATASET": ("ledger", "show", "people", "--json"),
+            "ledger verify": ("ledger", "verify", "--json"),
+            "ledger export": ("ledger", "export"),
+            "spec json": ("spec", "json", spec),
+        }.items():
+            result = CliRunner().invoke(command_line.app, [str(a) for a in arguments])
+            if result.exit_code:
+                raise AssertionError(f"privsyn {name}: {result.output}")
+            answer = json.loads(_text(result.stdout, home))
+            told[name] = answer if name == "spec json" else _shape(answer, home, run, period)
+    return told
+
+
+@contextlib.contextmanager
+def _environment(home: Path) -> Iterator[None]:
+    """Both zones, the ledger and Prefect's files under ``home``."""
+    before = dict(os.environ)
+    try:
+        for name in [name for name in os.environ if name.startswith(("PRIVSYN_", "PREFECT_API"))]:
+            del os.environ[name]
+        os.environ.update(
+            PRIVSYN_OUT=str(home / "out"), PRIVSYN_LEDGER=str(home / "ledger.sqlite"), DO_NOT_TRACK="1", NO_COLOR="1"
+        )
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _released(spec: Path) -> str:
+    """Standard output of ``privsyn release``, in a process of its own, since it starts a server."""
+    environment = {**os.environ, "PREFECT_HOME": str(spec.parent / "prefect")}
+    command = [sys.executable, "-m", MODULE, "release", str(spec), "--json"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        raise AssertionError(done.stderr)
+    return done.stdout
+
+
+def _shape(value: Any, home: Path, *runs: str, name: str = "") -> Any:
+    """The value with all that differs from run to run replaced by what it is."""
+    if isinstance(value, dict):
+        return {k: _shape(v, home, *runs, name=k) for k, v in value.items()}
+    if isinstance(value, list):
+        shapes = [_shape(v, home, *runs, name=name) for v in value]
+        return [shape for i, shape in enumerate(shapes) if shape not in shapes[:i]]
+    if isinstance(value, str):
+        return _text(value, home, *runs)
+    if name == "seconds":
+        return 0
+    if value is None or isinstance(value, bool) or name in PUBLIC:
+        return value
+    return "a whole number" if isinstance(value, int) else "a number"
+
+
+def _text(value: str, home: Path, *runs: str) -> str:
+    for run in sorted(runs, key=len, reverse=True):
+        value = value.replace(run, "RUN")
+    value = value.replace(str(home), "PATH")
+    value = re.sub(r"RUN-quality-[0-9a-f]{8}", "RUN-quality", value)
+    value = re.sub(r"PATH/out/private/compare/[^/\"]+", "PATH/out/private/compare/RUN", value)
+    value = re.sub(r"\b[0-9a-f]{64}\b", "SHA-256", value)
+    return re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?", "TIME", value)
+
+
+# what earlier versions left
+
+
+def copied(version: str, place: Path) -> Path:
+    """A copy of a fixture at ``place``, whose private records say that they lie there."""
+    home = Path(shutil.copytree(FIXTURES / version, place / version))
+    private = home / "out" / "private"
+    for path in private.rglob("*.json"):
+        path.write_text(path.read_text(encoding="utf-8").replace("@HOME@", str(home)), encoding="utf-8")
+    for path in private.rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    return home
+
+
+def settings_of(home: Path) -> Settings:
+    """Both zones and the ledger of a copy."""
+    return Settings(out=home / "out", ledger=str(home / "ledger.sqlite"), threads=2)
+
+
+def ledger_of(home: Path) -> dict[str, Any]:
+    """What ``ledger verify`` and ``ledger show`` say of a copy."""
+    settings = settings_of(home)
+    verified, shown = LedgerView(settings).verify(), LedgerView(settings).as_json()
+    told = {name: verified.as_json()[name] for name in ("problems", "notes", "certificates")}
+    figures = ("dataset", "cap", "accountant", "spent", "left", "periods")
+    datasets = [{**{name: d[name] for name in figures}, "entries": len(d["entries"])} for d in shown["datasets"]]
+    return {**told, "verified": shown["verified"], "datasets": datasets}
+
+
+def made_again(home: Path) -> dict[str, Any]:
+    """Released folder -> what ``rerun`` says of every file."""
+    settings = settings_of(home)
+    return {folder.name: _rerun(folder, settings) for folder in sorted(settings.released_root.iterdir())}
+
+
+_PLACE = re.compile(r"(?<= at )\S+:\d+$")
+"""Where in the code an error arose; moves with it."""
+
+
+def _rerun(folder: Path, settings: Settings) -> dict[str, Any]:
+    try:
+        found = rerun(str(folder), settings)
+    except PrivsynError as refused:
+        return {"refused": refused.problem}
+    files = {file.name: file.words() for file in found.files}
+    return {
+        "agrees": found.agrees,
+        "files": files,
+        "unknown": list(found.unknown),
+        "problems": [_PLACE.sub("PLACE", problem) for problem in found.problems],
+    }
+
+
+def asked_again(home: Path) -> dict[str, Any]:
+    """Spec -> the run and what it drew when the same is asked for once more, or the refusal; figures of a run too."""
+    settings, found = settings_of(home), {}
+    asked: dict[str, Callable[[], Any]] = {}
+    for path in sorted(home.glob("*.yaml")):
+        period = "2026-11" if path.stem == "period" else None
+        asked[path.stem] = partial(release_in_process, load_spec(path), settings, period=period)
+    for folder in sorted(settings.released_root.glob("*-quality-*")):
+        run = folder.name.split("-quality-")[0]
+        asked[f"{run} --epsilon-report 0.5"] = partial(publish_quality, run, 0.5, settings)
+    before = {folder.name for folder in settings.released_root.iterdir()}
+    for name, ask in asked.items():
+        try:
+            made = ask()
+            found[name] = {"run": made.run if made.run in before else "a new one", "drawn": list(made.drawn)}
+        except PrivsynError as refused:
+            found[name] = {"refused": refused.problem}
+    return found
+
+
+def bytes_of(folder: Path) -> dict[str, str]:
+    """File -> SHA-256 of all under ``folder``."""
+    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    return {p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def expected(version: str) -> dict[str, Any]:
+    """What today's code says of a fixture, as it was written beside it."""
+    return dict(json.loads((FIXTURES / version / "expected.json").read_text(encoding="utf-8")))
+
+
+def said_of(version: str, place: Path) -> dict[str, Any]:
+    """What this code says of a fixture, in the order in which a user would ask."""
+    home = copied(version, place)
+    told = {"ledger": ledger_of(home), "rerun": made_again(home), "again": asked_again(home)}
+    released = home / "out" / "released"
+    after = bytes_of(released)
+    changed = [n for n, digest in bytes_of(FIXTURES / version / "out" / "released").items() if after.get(n) != digest]
+    return {**told, "changed": changed, "ledger afterwards": ledger_of(home)}
+
+
+# reading and writing
+
+
+def _in_a_folder(make: Callable[[Path], Any]) -> Callable[[], Any]:
+    def made() -> Any:
+        with tempfile.TemporaryDirectory() as name:
+            return make(Path(name).resolve())
+
+    return made
+
+
+MAKERS: dict[str, Callable[[], Any]] = {
+    "lineage": lineage,
+    "releases": _in_a_folder(releases),
+    "help": helps,
+    "json": _in_a_folder(answers),
+}
+"""Snapshot -> what makes it."""
+
+
+def kept(name: str) -> Any:
+    """A snapshot as it was written."""
+    return json.loads((SNAPSHOTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def made(name: str) -> Any:
+    """A snapshot made now, as JSON has it."""
+    return json.loads(json.dumps(MAKERS[name]()))
+
+
+def _write(path: Path, content: Any) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def write_all(names: list[str]) -> None:
+    """Write these snapshots anew, or all; ``expected`` is what is said of the fixtures."""
+    for name in names or [*MAKERS, "expected"]:
+        if name != "expected":
+            _write(SNAPSHOTS / f"{name}.json", MAKERS[name]())
+            continue
+        for folder in sorted(path for path in FIXTURES.iterdir() if (path / "ledger.sqlite").exists()):
+            said = _in_a_folder(partial(said_of, folder.name))()
+            _write(folder / "expected.json", said)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] != ["--write"]:
+        raise SystemExit(f"usage: {WRITE} [{' | '.join((*MAKERS, 'expected'))} ...]")
+    write_all(sys.argv[2:])

@@ -1,0 +1,247 @@
+"""The spec as a run form: limits in words and beside their field, and presets that the form does not overrule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import pytest
+from prefect.utilities.schema_tools.validation import validate
+from pydantic import ValidationError
+
+from privsyn.data_contracts import release_spec as specs
+from privsyn.data_contracts.earlier_spellings import current_spelling
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.form import explain, leave_to_preset, limits_in_words
+from privsyn.data_contracts.mechanism_options import Adaptive, Independent, PrivSyn
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.flows.release_flow import release
+from privsyn.flows.scheduled_release_flow import scheduled_release
+from tests.support.specs import make_spec
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ({"minimum": 1, "maximum": 10_000}, "From 1 to 10,000."),
+        ({"exclusiveMinimum": 0, "maximum": 1e6}, "More than 0 and at most 1,000,000."),
+        ({"exclusiveMinimum": 0, "exclusiveMaximum": 1}, "More than 0 and less than 1."),
+        ({"minimum": 0, "exclusiveMaximum": 2**63}, "At least 0 and less than 2^63."),
+        ({"minimum": -(2**53), "maximum": 2**53}, "From -2^53 to 2^53."),
+        ({"minimum": 0.5}, "At least 0.5."),
+        ({"pattern": "a"}, ""),
+        ({}, ""),
+    ],
+)
+def test_limits_in_words(field: dict[str, Any], words: str) -> None:
+    assert limits_in_words(field) == words
+
+
+def test_limits_are_said_and_repeated_and_those_of_an_optional_number_are_said() -> None:
+    fields: dict[str, dict[str, Any]] = {
+        "share": {"type": "number", "minimum": 0, "maximum": 1, "description": "A share."},
+        "name": {"type": "string", "pattern": "^a", "description": "A name."},
+        "most": {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 9}, {"type": "null"}], "description": "Most."},
+        "free": {"type": "string", "description": "Free."},
+    }
+    explain(fields)
+    assert [f["description"] for f in fields.values()] == [
+        "A share. From 0 to 1.",
+        "A name.",
+        "Most. From 1 to 9.",
+        "Free.",
+    ]
+    assert [f.get("allOf") for f in fields.values()] == [
+        [{"minimum": 0, "maximum": 1}],
+        [{"pattern": "^a"}],
+        None,
+        None,
+    ]
+
+
+def test_a_part_is_shown_by_its_own_name_not_its_model_s() -> None:
+    fields = ReleaseSpec.model_json_schema()["properties"]
+    assert [fields[name]["title"] for name in ("privacy", "budget", "null_values")] == [
+        "Privacy",
+        "Budget",
+        "Null Values",
+    ]
+
+
+def test_a_field_of_the_preset_is_empty_and_says_both_values() -> None:
+    number = {"type": "number", "default": 0.3, "description": "A share."}
+    leave_to_preset(number, 0.3, "paper", 0.1)
+    assert number == {"type": "number", "description": "A share. Empty: `0.3`; with the preset `paper`, `0.1`."}
+    switch = {"type": "boolean", "default": True}
+    leave_to_preset(switch, True, "paper", False)
+    assert switch == {"enum": [True, False], "description": "Empty: `true`; with the preset `paper`, `false`."}
+
+
+def sent(schema: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
+    """What a form sends of an object that nobody typed into: every default, and the objects inside likewise.
+
+    Of an object without any default it sends nothing; tests/browser/test_run_form_and_page.py looks.
+    """
+    values = {}
+    for name, field in model["properties"].items():
+        inner = schema["$defs"][field["$ref"].split("/")[-1]] if "$ref" in field else field
+        if "default" in field:
+            values[name] = field["default"]
+        elif "properties" in inner and name not in model.get("required", ()):
+            values[name] = sent(schema, inner)
+    return {name: value for name, value in values.items() if value != {}}
+
+
+def from_form(preset: str, mechanism: str) -> ReleaseSpec:
+    """A preset, a mechanism and a table's path chosen in the form, and nothing else."""
+    schema = ReleaseSpec.model_json_schema()
+    untouched = sent(schema, schema)
+    options = {**untouched.get("mechanism", {}), "name": mechanism}
+    return make_spec(**{**untouched, "data": "people.parquet", "preset": preset, "mechanism": options})
+
+
+@pytest.mark.parametrize("mechanism", ["privsyn", "adaptive", "independent"])
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_the_form_s_defaults_leave_the_preset_as_it_is(preset: str, mechanism: str) -> None:
+    assert from_form(preset, mechanism) == make_spec(preset=preset, mechanism=mechanism)
+
+
+def test_a_form_that_sends_every_default_would_overrule_the_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted fault: fields of the preset, and those of one mechanism, shown with a default."""
+    monkeypatch.setattr(specs, "leave_to_preset", lambda *how: None)
+    assert from_form("default", "adaptive") == make_spec(mechanism="adaptive")
+    paper = make_spec(preset="paper", mechanism="adaptive")
+    overruled = from_form("paper", "adaptive")
+    assert isinstance(overruled.mechanism, Adaptive) and isinstance(paper.mechanism, Adaptive)
+    assert (overruled.accountant, overruled.mechanism.split) != (paper.accountant, paper.mechanism.split)
+    assert overruled.mechanism.split == Adaptive().split
+    with pytest.raises(ValidationError, match="rounds"):
+        from_form("default", "privsyn")
+
+
+def test_a_preset_s_field_that_is_chosen_in_the_form_goes_before_the_preset() -> None:
+    content = make_spec().model_dump(mode="json", exclude_unset=True)
+    chosen = {**content, "preset": "paper", "split": {"again": True}, "synthesis": {"method": "sweep"}}
+    jsonschema.validate(chosen, ReleaseSpec.model_json_schema())
+    spec = ReleaseSpec.model_validate(chosen)
+    options = spec.mechanism
+    assert (options.split.remeasure_one_ways, options.synthesis.method, options.split.one_way) == (
+        True,
+        "sweep",
+        0.1,
+    )
+
+
+def test_an_untouched_form_says_nothing_of_the_mechanism() -> None:
+    schema = ReleaseSpec.model_json_schema()
+    assert "mechanism" not in sent(schema, schema)
+    options = schema["properties"]["mechanism"]["properties"]
+    assert options["name"]["enum"] == list(MECHANISMS)
+    assert options["name"]["description"] == (
+        "`privsyn`: PrivSyn, in the paper's steps. `adaptive`: PrivSyn with further rounds of measuring. "
+        "`independent`: Every column on its own. Empty: `privsyn`."
+    )
+    assert set(options) == {name for model in MECHANISMS.values() for name in model.model_fields}
+    assert options["rounds"]["description"].startswith("`adaptive`: ")
+    assert options["selection"]["description"].startswith("`privsyn` and `adaptive`: ")
+    sweeps = schema["$defs"]["Synthesis"]["properties"]["sweeps"]
+    assert sweeps["description"] == "`sweep`: sweeps at most. From 0 to 1,000. Empty: `8`."
+
+
+MECHANISMS = {model.model_fields["name"].default: model for model in (PrivSyn, Adaptive, Independent)}
+WRONG: list[dict[str, Any]] = [
+    {"name": "other"},
+    {"rounds": 1},
+    {"name": "privsyn", "rounds": 1},
+    {"name": "adaptive", "rounds": 10},
+    {"name": "independent", "rounds": 1},
+    {"name": "independent", "synthesis": {"sweeps": 1}},
+    {"name": "independent", "split": {}},
+    {"selection": {"gamma": 0}},
+    {"selection": {"nothing": 1}},
+    {"nothing": 1},
+]
+
+
+@pytest.mark.parametrize("mechanism", WRONG, ids=str)
+def test_the_schema_refuses_what_the_model_refuses(mechanism: dict[str, Any]) -> None:
+    content = make_spec().model_dump(mode="json", exclude_unset=True)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**content, "mechanism": mechanism}, ReleaseSpec.model_json_schema())
+    with pytest.raises(ValidationError):
+        ReleaseSpec.model_validate({**content, "mechanism": mechanism})
+
+
+@pytest.mark.parametrize("mechanism", [{}, {"name": "adaptive"}, *({"name": n} for n in MECHANISMS)], ids=str)
+def test_the_schema_takes_what_the_model_takes(mechanism: dict[str, Any]) -> None:
+    content = make_spec().model_dump(mode="json", exclude_unset=True)
+    spec = ReleaseSpec.model_validate({**content, "mechanism": mechanism})
+    schema = ReleaseSpec.model_json_schema()
+    jsonschema.validate({**content, "mechanism": mechanism}, schema)
+    jsonschema.validate(spec.model_dump(mode="json"), schema)
+    jsonschema.validate(spec.model_dump(mode="json", exclude_defaults=True), schema)
+
+
+FLAT: dict[str, dict[str, Any]] = {
+    "sections": {
+        "split": {"one_way": 0.2, "selection": 0.1, "measurement": 0.7, "again": False},
+        "compression": {"sigmas": 4.0},
+        "selection": {"choice": "dense_marg", "gamma": 300},
+        "consistency": {"firm": 1.0},
+        "synthesis": {"method": "gum", "kappa": 0.0},
+    },
+    "rounds": {"adaptive": {"rounds": 2, "share": 0.4, "scores": 0.2, "triples": True}},
+    "no rounds": {"adaptive": {"rounds": 0}, "synthesis": {"seed": 7}},
+}
+"""What deployments of earlier versions have stored."""
+
+
+@pytest.mark.parametrize("flat", FLAT.values(), ids=list(FLAT))
+def test_stored_parameters_with_the_earlier_spelling_pass_prefects_validation(flat: dict[str, Any]) -> None:
+    """Of both flows, as they are stored and as an untouched form sends them."""
+    content = make_spec().model_dump(mode="json", exclude_unset=True)
+    stored = {name: value for name, value in content.items() if name != "mechanism"} | flat
+    schema = ReleaseSpec.model_json_schema()
+    for spec in (stored, {**sent(schema, schema), **stored}):
+        for flow in (release, scheduled_release):
+            validate({"spec": spec}, flow.parameters.model_dump(), raise_on_error=True)
+        assert ReleaseSpec.model_validate(spec) == ReleaseSpec.model_validate(stored)
+    with pytest.raises(Exception, match="Validation failed"):
+        validate({"spec": {**stored, "selection": 5}}, release.parameters.model_dump(), raise_on_error=True)
+
+
+def test_a_form_adds_to_stored_parameters_with_the_earlier_spelling() -> None:
+    stored = {"synthesis": {"sweeps": 2}, "adaptive": {"rounds": 1}}
+    chosen = {"selection": {"gamma": 300}, "synthesis": {"seed": 7, "sweeps": 2}, "name": "adaptive"}
+    options = make_spec(**stored, mechanism=chosen).mechanism
+    assert isinstance(options, Adaptive)
+    assert (options.synthesis.sweeps, options.synthesis.seed, options.selection.gamma) == (2, 7, 300)
+
+
+@pytest.mark.parametrize(
+    ("stored", "chosen", "place"),
+    [
+        ({"synthesis": {"sweeps": 2}}, {"synthesis": {"sweeps": 3}}, ("synthesis", "sweeps")),
+        ({"split": {"again": True}}, {"split": {"remeasure_one_ways": False}}, ("split", "remeasure_one_ways")),
+        ({"adaptive": {"rounds": 1}}, {"name": "independent"}, ("adaptive",)),
+        ({"adaptive": {"rounds": 1}}, {"name": "adaptive", "rounds": 2}, ("adaptive",)),
+    ],
+    ids=["a field", "a renamed field", "another mechanism", "another number of rounds"],
+)
+def test_what_is_said_twice_and_differently_is_refused_at_its_place(
+    stored: dict[str, Any], chosen: dict[str, Any], place: tuple[str, ...]
+) -> None:
+    with pytest.raises(FieldError, match="stands in the spec and in its `mechanism`") as refused:
+        current_spelling({**stored, "mechanism": chosen})
+    assert refused.value.place == place
+    for one in (stored, {"mechanism": chosen}):
+        current_spelling(one)
+
+
+@pytest.mark.parametrize("epsilon", [0, -1, 2e6, "much", None])
+def test_a_wrong_epsilon_is_refused_by_the_schema_under_all_of_too(epsilon: Any) -> None:
+    fields = ReleaseSpec.model_json_schema()["$defs"]["Guarantee"]["properties"]
+    passed_on = {name: fields["epsilon"][name] for name in ("type", "allOf")}  # what Prefect's form checks with
+    jsonschema.validate(1.0, passed_on)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(epsilon, passed_on)

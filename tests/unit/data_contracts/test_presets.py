@@ -1,0 +1,49 @@
+"""Presets of the release spec: constants beneath what the spec itself says."""
+
+from __future__ import annotations
+
+from privsyn.comparison.method import MethodSettings
+from privsyn.data_contracts.mechanism_options import PAPER, PAPER_ACCOUNTANT
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.flows.deploy import read_spec
+from tests.support.specs import make_spec
+
+
+def test_the_paper_preset_is_the_paper_method() -> None:
+    """One list of the paper's values: the spec's preset and the comparison's `privsyn-paper` agree."""
+    assert MethodSettings.of(make_spec(preset="paper")) == MethodSettings.of(make_spec()).as_in_the_paper()
+
+
+def test_every_value_of_a_preset_differs_from_the_default() -> None:
+    default = make_spec().model_dump()
+    assert default["accountant"] != PAPER_ACCOUNTANT
+    for section, values in PAPER.items():
+        assert all(default["mechanism"][section][name] != value for name, value in values.items()), section
+
+
+def test_what_the_spec_says_goes_before_the_preset() -> None:
+    spec = make_spec(preset="paper", synthesis={"method": "sweep"}, accountant="tight")
+    assert (spec.mechanism.synthesis.method, spec.mechanism.synthesis.duplicate_share) == ("sweep", 0.5)
+    assert spec.accountant == "tight" and spec.mechanism.selection.scores == "indif"
+
+
+def test_a_dumped_spec_means_the_same() -> None:
+    for spec in (make_spec(preset="paper", synthesis={"method": "sweep"}), make_spec()):
+        assert ReleaseSpec.model_validate(spec.model_dump(mode="json")) == spec
+
+
+def test_a_deployed_preset_means_the_same(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """Fields that equal a class default but not the preset's value must not be left out."""
+    text = """
+dataset: people
+data: people.parquet
+unit: {records_per_person: 1}
+privacy: {epsilon: 1, delta: 1.0e-9}
+budget: {epsilon: 2, delta: 1.0e-9}
+preset: paper
+synthesis: {method: sweep}
+columns: {happy: {kind: boolean}}
+"""
+    (tmp_path / "people.yaml").write_text(text, encoding="utf-8")
+    spec = ReleaseSpec.model_validate(read_spec(str(tmp_path / "people.yaml"))["spec"])
+    assert spec.mechanism.synthesis.method == "sweep" and spec.mechanism.split.one_way == 0.1

@@ -1,0 +1,57 @@
+"""Evaluation settings: what is wrong with them, in words, and the fields that the command line names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.errors import RequestError
+from privsyn.evaluation.settings_file import load_evaluation_spec
+from privsyn.flows.cli import app
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("mgd: 3", "mgd (line 1): is `3`, but must be a mapping of fields."),
+        ("mgd: {tolerence: 1}", "mgd.tolerence (line 1): is not a field of `mgd`. Did you mean `tolerance`?"),
+        ("groups: sex", "groups (line 1): is `sex`, but must be a list,"),
+        ("groups: [1]", "groups[0] (line 1): is `1`, but must be text"),
+        ("labels: 3", "labels (line 1): is `3`, but must be `auto` or a list of columns,"),
+        ("k: many", "k (line 1): is `many`, but must be a whole number."),
+        ("k: true", "k (line 1): is `true`, but must be a whole number."),
+        ("k: 9", "k (line 1): is `9`, but must be at most 5."),
+        ("pie: {place: a}", "pie.time (line 1): is missing. Add it, or leave out `pie`."),
+        ("income: {plce: 1, place: a, sex: b, wage: c}", "income.plce (line 1): is not a field of `income`."),
+        ("nist_querie: 3", "nist_querie (line 1): is not a field of the evaluation's settings. Did you mean"),
+        ("hierarchies: {}", "hierarchies (line 1): is not a field of the evaluation's settings. Known are seed,"),
+        ("mgd: {marginals: [{attributes: []}]}", "mgd.marginals[0].attributes (line 1): is an empty list, but must"),
+        ("mgd: {marginals: [3]}", "mgd.marginals[0] (line 1): is `3`, but must be a mapping of fields."),
+        (
+            "mgd: {marginals: [{attributes: [a], weights: {a: x}}]}",
+            "mgd.marginals[0].weights.a (line 1): is `x`, but must be a number or `infinite`.",
+        ),
+        ("mgd: {hierarchies: {a: {b: 3}}}", "mgd.hierarchies.a.b (line 1): is `3`, but must be a list of labels,"),
+        ("mgd: {bins_of_bins: {a: 3}}", "mgd.bins_of_bins.a (line 1): is `3`, but must be a list,"),
+        ("groups: [a, a]", "groups (line 1): names the column 'a' more than once. Correct it,"),
+    ],
+)
+def test_wrong_settings_in_words(tmp_path: Path, text: str, start: str) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(RequestError) as caught:
+        load_evaluation_spec(path)
+    message = str(caught.value)
+    assert message.startswith(start), message
+    assert not any(word in message for word in ("input should", "valid tuple", "instance of", "?.")), message
+
+
+def test_the_help_names_every_field() -> None:
+    shown = CliRunner().invoke(app, ["evaluate", "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
+    words = " ".join(shown.replace("│", " ").split())
+    assert "YAML with any of the fields" in words
+    listed = words.partition("any of the fields ")[2].partition(".")[0].replace(" (which has hierarchies)", "")
+    assert listed.split(", ") == list(EvaluationSpec.model_fields)

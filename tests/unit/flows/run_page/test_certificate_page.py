@@ -1,0 +1,139 @@
+"""The run page's words and its bar: figures by hand."""
+
+from __future__ import annotations
+
+import logging
+from base64 import b64decode
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import pytest
+
+from privsyn.data_contracts.certificate import Manifest, ManifestFile
+from privsyn.data_contracts.release_spec import Guarantee
+from privsyn.errors import ContractError
+from privsyn.flows.run_page import show
+from privsyn.flows.run_page.budget import LEFT, OTHERS, THIS, Budget, bar_uri, budget_page, percent, read_budget
+from privsyn.flows.run_page.certificate_page import certificate_page, files_page
+from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.mechanisms.registry import steps_of
+from privsyn.publish.release_note import looks_of
+from privsyn.run.request import Request
+from tests.support.described import CERTIFICATE
+from tests.support.specs import make_spec
+
+CAP = Guarantee(epsilon=10.0, delta=1e-8)
+QUARTERS = Budget("people", CAP, "tight", Fraction(4), others=Fraction(1), this=Fraction(2))
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (0, "0 %"),
+        (1e-9, "under 0.1 %"),
+        (0.0126, "1.3 %"),
+        (0.5, "50 %"),
+        (1 - 1e-9, "over 99.9 %"),
+        (1, "100 %"),
+    ],
+)
+def test_a_share_in_words_is_never_rounded_to_nothing_or_all(share: float, words: str) -> None:
+    assert percent(share) == words
+
+
+def test_the_parts_add_up_to_the_cap_and_the_bar_shows_them_in_order() -> None:
+    assert QUARTERS.parts() == {OTHERS: 1, THIS: 2, LEFT: 1}
+    head, data = bar_uri(QUARTERS).split(",")
+    assert head == "data:image/svg+xml;base64"
+    picture = ElementTree.fromstring(b64decode(data))  # noqa: S314 - our own
+    bars = [e for e in picture if e.tag.endswith("rect") and e.get("height") == "32"]
+    drawn = [(float(e.get("x") or 0), float(e.get("width") or 0)) for e in bars if e.get("stroke") is None]
+    assert drawn == [(0, 160), (160, 320), (480, 160)]
+
+
+def test_a_cap_that_was_passed_by_nothing_is_left_empty_not_negative() -> None:
+    full = Budget("people", CAP, "tight", Fraction(1), others=Fraction(1), this=Fraction(0))
+    assert full.left == 0
+    assert "**100 % of the lifetime budget is used, 0 % is left.** Now." in budget_page(full, "ledger", "Now.")
+
+
+def test_the_table_says_each_part_s_price_share_and_own_epsilon() -> None:
+    page = budget_page(QUARTERS, "ledger.sqlite", "This run drew nothing.")
+    assert "75 % of the lifetime budget is used, 25 % is left.** This run drew nothing." in page
+    assert f"| other releases | 1 | 25 % | {QUARTERS.epsilon(Fraction(1)):.4g} |" in page
+    assert "| this release | 2 | 50 % |" in page
+    assert "| lifetime cap | 4 | 100 % |" in page
+
+
+def test_this_release_is_what_its_charges_hold_whoever_paid_them(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    assert read_budget(ledger, "people") is None
+    ledger.register("people", CAP)
+    prices = {"a": Fraction(1, 100), "b": Fraction(2, 100), "c": Fraction(4, 100), "d": Fraction(8, 100)}
+    for key, rho in prices.items():
+        ledger.reserve("people", f"people-{key}", [Line("step", key, rho)])
+    ledger.settle("people", "a")
+    ledger.abandon("people", "c", touched=True)  # it stays spent, but no release rests on it
+    ledger.abandon("people", "d", touched=False)
+    budget = read_budget(ledger, "people", ("a", "c", "d", "never seen"))
+    assert budget is not None
+    assert (budget.this, budget.others) == (Fraction(1, 100), Fraction(6, 100))
+
+
+def test_every_round_is_told_apart_on_the_certificate_s_page() -> None:
+    again = [
+        CERTIFICATE.stages[-1].model_copy(update={"step": f"{step}_{n}"})
+        for n in (2, 3)
+        for step in ("residual_scores", "measure_again")
+    ]
+    looks = looks_of(steps_of(Request(make_spec(mechanism={"name": "adaptive", "rounds": 2}))))
+    page = certificate_page(CERTIFICATE.model_copy(update={"stages": [*CERTIFICATE.stages, *again]}), looks)
+    for n in (2, 3):
+        for words in ("how far the rows made so far are from the private table", "joint counts where these were far"):
+            assert f"\n| {words}, round {n} | " in page
+            assert f"\n- {words.capitalize()}, round {n}: sensitivity " in page
+    assert "_2" not in page
+
+
+def test_a_broken_contract_whose_page_cannot_be_made_hides_no_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The caller raises the broken contract next; nothing may come in its place."""
+
+    def fail(**named: object) -> None:
+        raise ConnectionError("no server")
+
+    monkeypatch.setattr(show, "FlowRunContext", SimpleNamespace(get=lambda: True))
+    monkeypatch.setattr(show, "get_run_logger", lambda: logging.getLogger("run"))
+    monkeypatch.setattr(show, "create_table_artifact", fail)
+    show.show_broken_contract(ContractError("it breaks its contract", failures=[{"column": "a"}]))
+    assert "broken contract of the release is not shown (ConnectionError)" in caplog.text
+
+
+def manifest(*, private: bool = True) -> Manifest:
+    files = {"synthetic.parquet": ManifestFile(sha256="0123456789abcdef" * 4, bytes=1234)}
+    return Manifest(
+        run="people-1", differentially_private=private, rows=1, spec={}, column_order=[], seeds={}, versions={},
+        steps=[], files=files,
+    )  # fmt: skip
+
+
+def test_files_link_to_the_web_address_of_the_released_root_or_name_the_file(tmp_path: Path) -> None:
+    places = (tmp_path / "released" / "people-1", tmp_path / "private", tmp_path / "report.html")
+    row = "synthetic.parquet) | 1,234 | `0123456789abcdef…` |"
+    page = files_page(manifest(), *places, "https://data.example.org/released/")
+    assert f"| [synthetic.parquet](https://data.example.org/released/people-1/{row}" in page
+    assert "Browsers follow no link" not in page
+    page = files_page(manifest(), *places, "")
+    assert f"| [synthetic.parquet]({places[0].as_uri()}/{row}" in page
+    assert "Browsers follow no link" in page
+    assert "is not there yet: `privsyn evaluate people-1`" in page
+    places[2].touch()
+    assert "the private report, which is there." in files_page(manifest(), *places, "")
+
+
+def test_files_made_with_test_noise_are_not_to_be_given_away(tmp_path: Path) -> None:
+    page = files_page(manifest(private=False), tmp_path, tmp_path, tmp_path, "")
+    assert "NOT PRIVATE: do not give away" in page

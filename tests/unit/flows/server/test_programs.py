@@ -1,0 +1,117 @@
+"""Programs that live and stop together, with small ones of Python's own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from privsyn.errors import PrivsynError
+from privsyn.flows.server import programs
+from privsyn.flows.server.programs import stopping_together
+
+POLITE = "import signal, time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('bye', flush=True)"
+STUBBORN = (
+    "import signal, subprocess, sys, time\n"
+    "signal.signal(signal.SIGINT, signal.SIG_IGN); signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+    "open(sys.argv[1], 'w').write(str(child.pid)); time.sleep(60)"
+)
+
+
+def python(code: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-c", code, *arguments]
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended (a zombie of somebody else's counts as ended)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0] in "ZX"
+    except FileNotFoundError:
+        return True
+
+
+def test_all_are_stopped_at_the_end_of_the_block() -> None:
+    with stopping_together() as together:
+        together.start("one", python(POLITE), os.environ)
+        together.start("two", python(POLITE), os.environ)
+        time.sleep(0.5)  # until their interpreters are up
+        together.check()
+    assert all(p.poll() is not None for p in together.started.values())
+    together.stop()  # twice is once
+
+
+def test_one_that_ends_by_itself_ends_the_others() -> None:
+    with pytest.raises(PrivsynError, match="the second ended by itself, with exit code 3"), stopping_together() as both:
+        both.start("first", python(POLITE), os.environ)
+        both.start("second", python("raise SystemExit(3)"), os.environ)
+        both.wait_until(lambda: False)
+    assert both.started["first"].poll() is not None
+
+
+def test_one_that_does_not_stop_is_killed_with_what_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "GRACE", 0.2)
+    note = tmp_path / "pid"
+    with stopping_together() as together:
+        together.start("stubborn", python(STUBBORN, str(note)), os.environ)
+        together.wait_until(lambda: note.exists() and note.read_text().isdecimal())
+    assert together.started["stubborn"].returncode == -signal.SIGKILL
+    grandchild = int(note.read_text())
+    for _ in range(100):
+        if gone(grandchild):
+            return
+        time.sleep(0.05)
+    raise AssertionError("what it started is still there")
+
+
+CUT_SHORT = (
+    "import signal, sys, time\n"
+    "def say(*_):\n"
+    "    open(sys.argv[1], 'w').write('cut short'); sys.exit()\n"
+    "signal.signal(signal.SIGTERM, say); open(sys.argv[1], 'w').write('runs'); time.sleep(60)"
+)
+WORKER = (
+    "import subprocess, sys, time\n"
+    "run = subprocess.Popen([sys.executable, '-c', sys.argv[1], sys.argv[2]], start_new_session=True)\n"
+    "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    run.kill()"
+)
+"""As Prefect's does: an interrupt kills its runs."""
+
+
+def test_what_a_worker_runs_can_say_that_it_was_cut_short(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    with stopping_together() as together:
+        together.start("worker", python(WORKER, CUT_SHORT, str(note)), os.environ)
+        together.wait_until(lambda: note.exists() and note.read_text() == "runs")
+    assert note.read_text() == "cut short"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_either_signal_stops_them_even_where_it_was_ignored(number: signal.Signals, tmp_path: Path) -> None:
+    """As a shell starts what it puts into the background: with interrupts ignored."""
+    code = (
+        "import os, sys, time; from pathlib import Path; from privsyn.flows.server.programs import stopping_together\n"
+        "try:\n"
+        "    with stopping_together() as all:\n"
+        f"        all.start('one', [sys.executable, '-c', {POLITE!r}], os.environ); time.sleep(0.5)\n"
+        "        Path(sys.argv[1]).write_text(str(all.started['one'].pid)); time.sleep(60)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('stopped', all.started['one'].returncode)"
+    )
+    note = tmp_path / "pid"
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        outer = subprocess.Popen(python(code, str(note)), stdout=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    while not (note.exists() and note.read_text()):
+        time.sleep(0.05)
+    outer.send_signal(number)
+    said, _ = outer.communicate(timeout=30)
+    assert said.splitlines() == ["bye", "stopped 0"]
+    assert gone(int(note.read_text()))

@@ -1,0 +1,42 @@
+"""The temporary server is Prefect's own program, in a session of its own, and every part of Prefect uses it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import Any
+
+import pytest
+from prefect.server.api.server import SubprocessASGIServer
+
+from privsyn.flows.server import ends_with_parent
+from privsyn.flows.server.release_server import ReleaseServer
+
+
+@pytest.fixture(autouse=True)
+def none_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No server was made before, and what a test makes is forgotten."""
+    monkeypatch.setattr(SubprocessASGIServer, "_instances", {})
+
+
+def test_it_differs_from_prefects_in_its_session_and_its_watching(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, Any]] = []
+
+    def start(args: list[str], **more: Any) -> None:
+        made.append({"args": args, **more})
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    server = ReleaseServer(8123)
+    server._run_uvicorn_command()
+    SubprocessASGIServer._run_uvicorn_command(server)
+    ours, prefects = made
+    python, module, *command = prefects.pop("args")
+    assert module == "-m"
+    assert ours.pop("args") == [python, "-P", ends_with_parent.__file__, str(os.getpid()), *command]
+    assert ours.pop("start_new_session") is True
+    assert ours == prefects
+
+
+def test_made_first_it_is_used_by_prefect() -> None:
+    server = ReleaseServer()
+    assert SubprocessASGIServer() is server

@@ -1,0 +1,63 @@
+"""The calendar of periods, against moments worked out by hand."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from privsyn.errors import RequestError
+from privsyn.ledgers.calendar_periods import Every, checked_period, period_of
+
+UTC = dt.UTC
+
+
+@pytest.mark.parametrize(
+    ("moment", "zone", "every", "label"),
+    [
+        (dt.datetime(2026, 11, 21, 3, tzinfo=UTC), "UTC", "day", "2026-11-21"),
+        (dt.datetime(2026, 11, 21, 3, tzinfo=UTC), "UTC", "week", "2026-W47"),
+        (dt.datetime(2026, 11, 21, 3, tzinfo=UTC), "UTC", "month", "2026-11"),
+        (dt.datetime(2026, 11, 21, 3, tzinfo=UTC), "UTC", "quarter", "2026-Q4"),
+        (dt.datetime(2026, 11, 21, 3, tzinfo=UTC), "UTC", "year", "2026"),
+        # half past midnight on the first in Berlin is still last month in UTC
+        (dt.datetime(2026, 10, 31, 23, 30, tzinfo=UTC), "Europe/Berlin", "month", "2026-11"),
+        (dt.datetime(2026, 10, 31, 23, 30, tzinfo=UTC), "UTC", "month", "2026-10"),
+        (dt.datetime(2026, 12, 31, 23, 30, tzinfo=UTC), "Asia/Tokyo", "year", "2027"),
+        (dt.datetime(2027, 1, 1, 0, 30, tzinfo=UTC), "America/New_York", "quarter", "2026-Q4"),
+        # the week of a new year's Friday belongs to the year before
+        (dt.datetime(2027, 1, 1, 12, tzinfo=UTC), "UTC", "week", "2026-W53"),
+        (dt.datetime(2025, 12, 29, 12, tzinfo=UTC), "UTC", "week", "2026-W01"),
+        # the hour that is there twice, and the one that is not
+        (dt.datetime(2026, 10, 25, 0, 30, tzinfo=UTC), "Europe/Berlin", "day", "2026-10-25"),
+        (dt.datetime(2026, 10, 25, 1, 30, tzinfo=UTC), "Europe/Berlin", "day", "2026-10-25"),
+        (dt.datetime(2026, 3, 29, 1, 30, tzinfo=UTC), "Europe/Berlin", "day", "2026-03-29"),
+        (dt.datetime(2026, 3, 31, 22, 0, tzinfo=UTC), "Europe/Berlin", "quarter", "2026-Q2"),
+    ],
+)
+def test_a_moment_lies_in_one_period(moment: dt.datetime, zone: str, every: Every, label: str) -> None:
+    assert period_of(moment, every, zone) == label
+    assert checked_period(label) == label
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["", "2026-13", "2026-00", "2026-02-30", "2026-W54", "2025-W53", "2026-Q5", "2026-q4", "26-11", "2026-11 ",
+     "2026/11", "2026-1", "2026-11-21T00", "../2026", "2026-11\n", "2\u066226-11", "9" * 500],
+)  # fmt: skip
+def test_other_labels_are_refused_in_words(label: str) -> None:
+    with pytest.raises(RequestError, match=r"period: .*is not a period\. Write a day as") as refused:
+        checked_period(label)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("zone", ["", "Mars/Olympus", "../../etc/passwd", "Europe", "UTC\0"])
+def test_an_unknown_time_zone_is_refused_in_words(zone: str) -> None:
+    with pytest.raises(RequestError, match=r"time_zone: .*is not a time zone"):
+        period_of(dt.datetime(2026, 11, 21, tzinfo=UTC), "month", zone)
+
+
+def test_a_moment_without_a_zone_is_a_fault() -> None:
+    with pytest.raises(ValueError, match="no period"):
+        period_of(dt.datetime(2026, 11, 21), "month", "UTC")

@@ -1,0 +1,106 @@
+"""Rounding, causes and the verdict, on cases worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from privsyn.data_contracts.evaluation_results import Evaluation, OneWay
+from privsyn.report.explanations import (
+    column_cause,
+    number,
+    part,
+    percent,
+    sentence,
+    verdict,
+    worst_columns,
+    worst_pairs,
+)
+from tests.support.evaluations import make_evaluation
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (0.0, "0"),
+        (0.13149, "0.131"),
+        (1.0, "1"),
+        (17_137.0, "17,137"),
+        (893.27, "893.3"),
+        (2_345.6, "2,346"),
+        (0.000021, "2.1e-05"),
+        (-0.5, "-0.5"),
+        (12_345_678.0, "12,345,678"),
+    ],
+)
+def test_numbers_have_three_significant_digits(value: float | None, text: str) -> None:
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.0, "0 %"), (0.124, "12 %"), (0.0996, "10 %"), (0.0994, "9.9 %"), (0.004, "0.4 %"), (1e-6, "less than 0.01 %")],
+)
+def test_percentages_have_two(share: float, text: str) -> None:
+    assert percent(share) == text
+
+
+def test_parts_and_sentences() -> None:
+    assert (part(0.03, 0.12), part(0.0, 0.0)) == ("25 %", "0 %")
+    assert [sentence(t) for t in ("no hold-out", "Yes.", "", "why?")] == ["No hold-out.", "Yes.", "", "Why?"]
+
+
+@pytest.mark.parametrize(
+    ("l1", "noise", "cause"), [(0.2, 0.1, "noise"), (0.21, 0.1, "synthesis"), (0.0, None, "not known"), (0, 0, "noise")]
+)
+def test_a_column_is_noise_up_to_twice_the_expected(l1: float, noise: float | None, cause: str) -> None:
+    column = OneWay(
+        column="a", ordered=True, labels=("x",), real=(1.0,), synthetic=(1.0,), noise_sd=None, l1=l1, noise_l1=noise
+    )
+    assert column_cause(column) == cause
+
+
+def _changed(evaluation: Evaluation, **changes: object) -> Evaluation:
+    return evaluation.model_copy(update=changes)
+
+
+def test_the_verdict_of_two_columns() -> None:
+    evaluation = make_evaluation(2)
+    first, second = evaluation.one_ways
+    pair = evaluation.pairs[0].model_copy(update={"l1": 0.08, "cause": "not selected"})
+    noisy = first.model_copy(update={"l1": 0.1, "noise_l1": 0.09})
+    off = second.model_copy(update={"l1": 0.1, "noise_l1": 0.01})
+    # An L1 of 0.08: 4 % of the rows would have to be others; the fake metric of pairs has a subsample of 12.4 %.
+    assert verdict(_changed(evaluation, one_ways=(noisy, off), pairs=(pair,))) == (
+        "On average 4 % of the rows would have to be different for a table of two columns to agree with the real one, "
+        "about as close as a random sample of 12 % of the real rows; 1 of 2 columns on their own are within the noise; "
+        "the worst pair is age with education (the pair was not selected for measuring)."
+    )
+    assert "all 2 columns on their own are within the noise" in verdict(_changed(evaluation, one_ways=(noisy, noisy)))
+
+
+def test_the_verdict_without_pairs_noise_or_columns() -> None:
+    evaluation = make_evaluation(1)
+    one = evaluation.one_ways[0].model_copy(update={"l1": 0.02, "noise_l1": None})
+    bare = evaluation.release.model_copy(update={"metrics": ()})
+    assert verdict(_changed(evaluation, one_ways=(one,), scores=(bare,))) == (
+        "On average 1 % of the rows would have to be different for a table of one column to agree with the real one."
+    )
+    assert verdict(_changed(evaluation, one_ways=(), scores=(bare,))) == "There is no column to compare."
+
+
+@pytest.mark.parametrize(
+    ("real", "synthetic", "subject"),
+    [(0, 5, "The real table has"), (5, 0, "The synthetic table has"), (0, 0, "The real and the synthetic table have")],
+)
+def test_the_verdict_of_a_table_without_rows_says_only_that(real: int, synthetic: int, subject: str) -> None:
+    evaluation = make_evaluation(2)
+    release = evaluation.release.model_copy(update={"rows": synthetic})
+    empty = _changed(evaluation, rows_real=real, scores=(release,))
+    assert verdict(empty) == f"{subject} no rows: how close the two are cannot be said."
+
+
+def test_worst_first() -> None:
+    evaluation = make_evaluation(22)
+    assert [o.l1 for o in worst_columns(evaluation)] == sorted((o.l1 for o in evaluation.one_ways), reverse=True)
+    assert [p.l1 for p in worst_pairs(evaluation)] == sorted((p.l1 for p in evaluation.pairs), reverse=True)

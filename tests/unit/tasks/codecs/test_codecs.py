@@ -1,0 +1,287 @@
+"""Codecs: every kind of column there and back, repairs, and the three announced extensions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from privsyn.data_contracts.tables import ValueRange
+from privsyn.tasks.codecs import CategoricalCodec, Codec, EncodingPlan, plan
+from tests.support.specs import make_spec
+
+RNG = np.random.default_rng(0)
+
+
+def codec(column: dict[str, Any]) -> Codec:
+    return plan(make_spec({"x": column})).codecs[0]
+
+
+def encode(column: dict[str, Any], values: pa.Array) -> tuple[list[int], dict[str, int]]:
+    codes, repairs = codec(column).encode({"x": values})
+    return codes.tolist(), dict(repairs)
+
+
+def there_and_back(column: dict[str, Any], values: pa.Array) -> list[Any]:
+    made = codec(column)
+    codes, _ = made.encode({"x": values})
+    return made.decode(codes, RNG)["x"].to_pylist()
+
+
+SMALL = {"kind": "integer", "min": 0, "max": 9}
+
+
+def test_integers_clamp_and_round_down() -> None:
+    codes, repairs = encode(SMALL, pa.array([-5, 0, 9, 10, None, 3]))
+    assert codes == [0, 0, 9, 9, 0, 3]
+    assert repairs == {"below min": 1, "above max": 1, "null": 1}
+    assert encode(SMALL, pa.array([3.9, np.nan, np.inf, -np.inf]))[0] == [3, 0, 9, 0]
+
+
+def test_integers_as_text_and_decimal() -> None:
+    assert encode(SMALL, pa.array(["7", " 7 ", "7.0", "x", "", None]))[0] == [7, 7, 7, 0, 0, 0]
+    assert encode(SMALL, pa.array([Decimal("4.00")], pa.decimal128(5, 2)))[0] == [4]
+
+
+def test_nullable_integers_have_a_null_code() -> None:
+    values = pa.array([1, None, 5])
+    assert there_and_back({**SMALL, "nullable": True}, values) == [1, None, 5]
+
+
+@pytest.mark.parametrize("storage", ["int8", "int32", "uint16", "int64"])
+def test_integer_storage(storage: str) -> None:
+    made = codec({**SMALL, "type": storage})
+    assert str(made.decode(np.array([3]), RNG)["x"].type) == storage
+    assert made.ranges()["x"].type == pa.type_for_alias(storage)
+
+
+def test_wide_integers_stay_inside_their_cell() -> None:
+    column = {"kind": "integer", "min": 18, "max": 89, "bins": 5}
+    made = codec(column)
+    values = pa.array(np.arange(18, 90))
+    codes, _ = made.encode({"x": values})
+    again, _ = made.encode(made.decode(codes, RNG))
+    assert again.tolist() == codes.tolist()
+    assert made.groups.tolist() == sorted(made.groups.tolist())
+    assert made.groups.max() == 4
+
+
+def test_numbers_keep_bounds_edges_and_decimals() -> None:
+    column = {"kind": "number", "min": 0, "max": 10, "edges": [0, 1, 10], "decimals": 1}
+    made = codec(column)
+    codes, repairs = made.encode({"x": pa.array([0.0, 0.99, 1.0, 10.0, 11.0, None])})
+    assert made.groups[codes].tolist() == [0, 0, 1, 1, 1, 0]
+    assert repairs == Counter({"above max": 1, "null": 1})
+    back = made.decode(np.repeat(codes, 100), RNG)["x"].to_numpy()
+    assert back.min() >= 0
+    assert back.max() <= 10
+    assert np.allclose(back, back.round(1))
+
+
+def test_float32_never_leaves_the_bounds() -> None:
+    made = codec({"kind": "number", "min": 0.1, "max": 0.3, "bins": 1, "type": "float32"})
+    back = made.decode(np.tile(np.arange(made.size), 5_000), RNG)["x"]
+    assert back.type == pa.float32()
+    assert np.float64(back.to_numpy().min()) >= 0.1
+    assert np.float64(back.to_numpy().max()) <= 0.3
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(0.1, 0.3), (1_600_000_001, 1_600_000_300), (1 / 3, 2 / 3), (-0.3, -0.1), (-3.4e38, 3.4e38), (1e-45, 1e-44)],
+)
+def test_float32_bounds_are_inside_and_not_one(low: float, high: float) -> None:
+    made = codec({"kind": "number", "min": low, "max": high, "bins": 1, "type": "float32"})
+    least, most = made.ranges()["x"].low, made.ranges()["x"].high
+    assert low <= least < most <= high
+    assert [float(np.float32(v)) for v in (least, most)] == [least, most]
+    back = made.decode(np.zeros(2_000, dtype=np.int64), RNG)["x"].to_pylist()
+    assert least <= min(back) and max(back) <= most
+
+
+def test_moments_of_every_source_type() -> None:
+    column = {"kind": "datetime", "min": "2010-01-01", "max": "2020-01-01", "bins": 10, "nullable": True}
+    text = pa.array(["2015-06-01", "2015-06-01T12:00:00", "1999-01-01", "nonsense", None])
+    codes, repairs = encode(column, text)
+    assert repairs == {"below min": 1, "unparseable": 1}
+    made = codec(column)
+    assert codes[3] == codes[4] == made.size - 1
+    assert codes[2] == 0
+    days = pa.array(["2015-06-01", "2015-06-01", "1999-01-01", None, None]).cast(pa.date32())
+    assert encode(column, days)[0][::2] == codes[::2]
+    assert encode(column, days.cast(pa.timestamp("ns")))[0][::2] == codes[::2]
+    back = made.decode(np.array(codes), RNG)["x"]
+    assert back.type == pa.timestamp("us")
+    assert back.to_pylist()[0].year in (2015, 2014, 2016)
+    assert back.to_pylist()[3] is None
+
+
+@pytest.mark.parametrize(
+    ("days", "bins", "changes"),
+    [
+        (31, 31, {"type": "date"}), (365, 64, {"type": "date"}), (3_652, 40, {"type": "date"}),
+        (365, 64, {"resolution": "day"}), (20, 30, {"resolution": "hour"}), (40, 7, {"resolution": "minute"}),
+    ],
+)  # fmt: skip
+def test_moments_come_back_in_their_own_bin_and_at_no_other_time_on_average(
+    days: int, bins: int, changes: dict[str, Any]
+) -> None:
+    """Each day (hour, minute) as often as the others, the last one included."""
+    first = np.datetime64("2010-01-01")
+    made = codec({"kind": "datetime", "min": "2010-01-01", "max": str(first + days), "bins": bins, **changes})
+    step = {"hour": "h", "minute": "m"}.get(changes.get("resolution", ""), "D")
+    each = np.arange(first, first + days + np.timedelta64(1, step), dtype=f"datetime64[{step}]")
+    source = pa.array(np.repeat(each, 50_000 // len(each) + 1).astype("datetime64[us]"))
+    codes, _ = made.encode({"x": source})
+    back = made.decode(codes, RNG)["x"]
+    again, repairs = made.encode({"x": back})
+    assert again.tolist() == codes.tolist()
+    assert not repairs
+    moments = np.asarray(back.cast(pa.timestamp("us"))).astype("datetime64[us]")
+    assert np.isin(moments, each.astype("datetime64[us]")).all()
+    shift = (moments - np.asarray(source)).astype(float).mean() / 86_400e6
+    assert abs(shift) < 0.02 * days / bins + 0.01 * (step == "D")
+
+
+def test_where_no_whole_step_lies_in_a_cell_the_one_before_it_is_taken() -> None:
+    made = codec({"kind": "datetime", "min": "2010-01-01", "max": "2010-01-03", "bins": 8, "resolution": "day"})
+    back = made.decode(np.arange(made.size), RNG)["x"].to_pylist()
+    assert [b.day for b in back] == [1] * 8 + [2] * 7 + [3]
+    off = codec(
+        {"kind": "datetime", "min": "2010-01-01 08:30:00", "max": "2010-01-03 09:00:00", "bins": 5, "resolution": "day"}
+    )
+    back = off.decode(np.arange(off.size), RNG)["x"].to_pylist()
+    assert {(b.day, b.hour, b.minute) for b in back} == {(2, 0, 0), (3, 0, 0)}
+    never = codec({"kind": "datetime", "min": "2010-01-01 08:30", "max": "2010-01-01 08:40", "resolution": "hour"})
+    assert {(b.hour, b.minute) for b in never.decode(np.arange(never.size), RNG)["x"].to_pylist()} == {(8, 40)}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"min": 0, "max": 100, "bins": 50, "decimals": 0},
+        {"min": 0, "max": 1, "edges": [0, 0.1, 0.3, 0.7, 1], "decimals": 1},
+        {"min": -3.3, "max": 2.9, "bins": 31, "decimals": 1},
+        {"min": 1000.01, "max": 1000.07, "bins": 3, "decimals": 2},
+    ],
+)
+def test_rounded_numbers_come_back_in_their_own_bin_each_as_often(changes: dict[str, Any]) -> None:
+    made = codec({"kind": "number", **changes})
+    low, high, unit = changes["min"], changes["max"], 10.0 ** changes["decimals"]
+    each = np.round(np.arange(np.ceil(low * unit - 1e-6), np.floor(high * unit + 1e-6) + 1) / unit, changes["decimals"])
+    source = np.repeat(each, 500)
+    codes, repairs = made.encode({"x": pa.array(source)})
+    back = made.decode(codes, RNG)["x"].to_numpy()
+    assert not repairs
+    assert made.groups[made.encode({"x": pa.array(back)})[0]].tolist() == made.groups[codes].tolist()
+    assert np.isin(back, each).all()
+    counts = np.array([(back == v).sum() for v in each])
+    assert counts.min() > 300
+    assert counts.max() < 700
+
+
+def test_numbers_too_large_for_their_decimals_are_not_rounded() -> None:
+    made = codec({"kind": "number", "min": 0, "max": 1e300, "bins": 10, "decimals": 15})
+    back = made.decode(np.arange(made.size), RNG)["x"].to_numpy()
+    assert np.all(np.diff(back) > 0)
+
+
+def test_dates_are_released_as_dates() -> None:
+    column = {"kind": "datetime", "min": "2010-01-01", "max": "2010-01-05", "bins": 4, "type": "date"}
+    made = codec(column)
+    back = made.decode(np.tile(np.arange(made.size), 50), RNG)["x"]
+    assert back.type == pa.date32()
+    assert str(min(back.to_pylist())) >= "2010-01-01"
+    assert str(max(back.to_pylist())) <= "2010-01-05"
+
+
+def test_categories_unlisted_and_null() -> None:
+    column = {"kind": "categorical", "values": ["a", "b"]}
+    assert encode(column, pa.array(["a", "zz", None, "b"])) == ([0, 2, 2, 1], {"unlisted": 1, "null": 1})
+    assert there_and_back(column, pa.array(["a", "zz", None])) == ["a", "other", "other"]
+    nullable = {**column, "nullable": True}
+    assert there_and_back(nullable, pa.array(["a", "zz", None])) == ["a", None, None]
+    both = {**nullable, "unlisted": "other"}
+    assert there_and_back(both, pa.array(["a", "zz", None])) == ["a", "other", None]
+    listed = {"kind": "categorical", "values": ["a", "other"], "unlisted": "other"}
+    assert there_and_back(listed, pa.array(["zz", "other"])) == ["other", "other"]
+    assert codec(listed).size == 2
+
+
+def test_number_categories_match_text_and_floats() -> None:
+    column = {"kind": "categorical", "values": [1994, 1996], "unlisted": None}
+    assert there_and_back(column, pa.array([1994.0, 1995.0, np.nan, 1994.5])) == [1994, None, None, None]
+    assert there_and_back(column, pa.array(["1996", "x"])) == [1996, None]
+    as_text = {"kind": "categorical", "values": ["1994", "1996"]}
+    assert there_and_back(as_text, pa.array([1994, 1996])) == ["1994", "1996"]
+    assert there_and_back(as_text, pa.array([1994.0, 1996.0])) == ["1994", "1996"]
+
+
+def test_booleans_of_every_source_type() -> None:
+    assert encode({"kind": "boolean"}, pa.array([True, False, None])) == ([1, 0, 0], {"null": 1})
+    assert encode({"kind": "boolean"}, pa.array(["TRUE", " no", "1", "maybe"])) == ([1, 0, 1, 0], {"unparseable": 1})
+    assert there_and_back({"kind": "boolean", "nullable": True}, pa.array([1, 0, 7, None])) == [True, False, None, None]
+
+
+def test_dictionary_encoded_and_chunked_sources() -> None:
+    values = pa.chunked_array([pa.array(["a", "b"]).dictionary_encode(), pa.array(["b"]).dictionary_encode()])
+    assert encode({"kind": "categorical", "values": ["a", "b"]}, values)[0] == [0, 1, 1]
+
+
+def test_a_category_of_60000_values() -> None:
+    names = [f"v{i}" for i in range(60_000)]
+    made = codec({"kind": "categorical", "values": names})
+    codes, _ = made.encode({"x": pa.array(names)})
+    assert codes.dtype == np.uint16
+    assert made.decode(codes, RNG)["x"].to_pylist() == names
+
+
+def test_labels_are_one_a_code() -> None:
+    for column in make_spec().released_columns:
+        made = next(c for c in plan(make_spec()).codecs if c.attribute == column)
+        assert len(made.labels()) == made.size
+
+
+class PairCodec(Codec):
+    """Two columns recoded into one attribute of the pairs that can occur."""
+
+    def __init__(self, attribute: str, sources: tuple[str, str], possible: list[tuple[str, str]]) -> None:
+        self.attribute, self.sources, self._possible = attribute, sources, possible
+        self.groups = np.arange(len(possible), dtype=np.int32)
+
+    def encode(self, columns: Mapping[str, pa.Array]) -> tuple[np.ndarray, Counter[str]]:
+        pairs = zip(*(columns[s].to_pylist() for s in self.sources), strict=True)
+        return np.array([self._possible.index(p) if p in self._possible else 0 for p in pairs], np.uint8), Counter()
+
+    def decode(self, codes: np.ndarray, rng: np.random.Generator) -> dict[str, pa.Array]:
+        return {s: pa.array([self._possible[c][i] for c in codes]) for i, s in enumerate(self.sources)}
+
+    def labels(self) -> list[str]:
+        return [" / ".join(p) for p in self._possible]
+
+    def ranges(self) -> dict[str, ValueRange]:
+        return {s: ValueRange(pa.string(), False) for s in self.sources}
+
+
+def test_the_plan_takes_a_codec_of_two_columns_as_it_is() -> None:
+    from privsyn.tasks.encode import Repairs, encode_batch
+
+    spec = make_spec({"sex": {"kind": "categorical", "values": ["f", "m"]}})
+    sex = plan(spec).codecs[0]
+    assert isinstance(sex, CategoricalCodec)
+    possible = [("bad", "ber"), ("bay", "mun")]
+    extended = EncodingPlan((PairCodec("place", ("state", "city"), possible), sex))
+    table = pa.record_batch({"city": ["mun", "ber"], "sex": ["m", "f"], "state": ["bay", "bad"]})
+    codes = encode_batch(table, extended, Repairs())
+    back = extended.decode({n: np.asarray(codes.column(n)) for n in codes.schema.names}, RNG)
+    assert extended.domain.sizes == (2, 3)
+    assert {n: v.to_pylist() for n, v in back.items()} == {
+        "state": ["bay", "bad"],
+        "city": ["mun", "ber"],
+        "sex": ["m", "f"],
+    }

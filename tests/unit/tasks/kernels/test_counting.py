@@ -1,0 +1,151 @@
+"""Counting against np.histogramdd, on awkward tables, on any number of threads."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.tables import code_schema
+from privsyn.tasks.kernels.counting import CodeTable, count, count_all, thread_count
+
+DOMAIN = Domain.of({"a": 3, "one": 1, "b": 7, "wide": 300, "c": 2, "huge": 70_000})
+
+
+def random_table(rows: int, *, padded: bool = False, domain: Domain = DOMAIN, seed: int = 0) -> CodeTable:
+    rng = np.random.default_rng(seed)
+    pad = int(padded)
+    return CodeTable(
+        domain,
+        tuple((rng.random(rows) ** 2 * (s + pad)).astype(code_dtype(s + pad)) for s in domain.sizes),
+        padded,
+    )
+
+
+def referee(table: CodeTable, clique: tuple[str, ...]) -> np.ndarray:
+    shape = table.shape(clique)
+    codes = np.stack([table.column(a).astype(float) for a in clique], axis=1)
+    counts, _ = np.histogramdd(codes, bins=shape, range=[(-0.5, s - 0.5) for s in shape])
+    return counts.astype(np.int64)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 5_003])
+def test_every_marginal_up_to_three_attributes_equals_histogramdd(rows: int) -> None:
+    table = random_table(rows)
+    for k in (1, 2, 3):
+        for clique in itertools.combinations(("a", "one", "b", "wide", "c"), k):
+            counts = count(table, clique)
+            assert counts.dtype == np.int64
+            assert counts.shape == DOMAIN.shape(clique)
+            np.testing.assert_array_equal(counts, referee(table, clique))
+
+
+def test_uint32_codes_and_attributes_in_another_order() -> None:
+    table = random_table(4_001)
+    assert table.column("huge").dtype == np.uint32
+    expected = np.bincount(table.column("huge").astype(int) * 3 + table.column("a"), minlength=210_000)
+    np.testing.assert_array_equal(count(table, ("huge", "a")).ravel(), expected)
+    np.testing.assert_array_equal(count(table, ("a", "huge")), count(table, ("huge", "a")).T)
+    np.testing.assert_array_equal(count(table, ("huge",)), np.bincount(table.column("huge"), minlength=70_000))
+
+
+def test_cliques_of_more_rows_than_one_block() -> None:
+    table = random_table(140_001, domain=Domain.of({"a": 3, "b": 4, "c": 5, "d": 2}))
+    np.testing.assert_array_equal(count(table, ("a", "b", "c", "d")), referee(table, ("a", "b", "c", "d")))
+
+
+def test_the_empty_clique_is_the_total() -> None:
+    assert count(random_table(17), ()) == 17
+    assert count(random_table(17), ()).shape == ()
+
+
+@pytest.mark.parametrize("clique", [("a",), ("a", "b"), ("a", "b", "c"), ()])
+def test_padded_tables_leave_filtered_values_out_unless_asked(clique: tuple[str, ...]) -> None:
+    table = random_table(3_000, padded=True)
+    full = count(table, clique, padded_result=True)
+    assert full.sum() == 3_000
+    if clique:
+        np.testing.assert_array_equal(full, referee(table, clique))
+        assert count(table, clique).sum() < 3_000
+    np.testing.assert_array_equal(count(table, clique), full[tuple(slice(0, -1) for _ in clique)])
+
+
+@pytest.mark.parametrize("padded_result", [False, True])
+def test_count_all_gives_the_same_integers_in_order_on_any_number_of_threads(padded_result: bool) -> None:
+    table = random_table(2_000, padded=True)
+    names = ("a", "one", "b", "wide", "c")
+    cliques = [*itertools.combinations(names, 1), *itertools.combinations(names, 2), *itertools.combinations(names, 3)]
+    cliques = cliques * 9
+    for threads in (0, 1, 2, 5):
+        results = list(count_all(table, cliques, threads=threads, padded_result=padded_result))
+        assert len(results) == len(cliques)
+        for clique, counts in zip(cliques, results, strict=True):
+            np.testing.assert_array_equal(counts, count(table, clique, padded_result=padded_result))
+
+
+def test_count_all_reads_ahead_only_a_little() -> None:
+    table = random_table(10)
+    asked = 0
+
+    def cliques():  # type: ignore[no-untyped-def]
+        nonlocal asked
+        for _ in range(10_000):
+            asked += 1
+            yield ("a", "b")
+
+    results = count_all(table, cliques(), threads=2)
+    next(results)
+    results.close()  # type: ignore[attr-defined]
+    assert asked <= 16 * 6
+
+
+def test_a_marginal_whose_keys_do_not_fit_is_refused() -> None:
+    domain = Domain.of({"x": 70_000, "y": 70_000})
+    table = CodeTable(domain, (np.zeros(1, np.uint32), np.zeros(1, np.uint32)))
+    with pytest.raises(ValueError, match="4,900,000,000 cells"):
+        count(table, ("x", "y"))
+
+
+def test_negative_threads_are_refused() -> None:
+    assert thread_count(3) == 3
+    assert thread_count(0) >= 1
+    with pytest.raises(ValueError, match="-1"):
+        thread_count(-1)
+
+
+def test_arrow_round_trip_shares_memory() -> None:
+    table = random_table(100)
+    arrow = table.to_arrow()
+    assert arrow.schema == code_schema(DOMAIN)
+    back = CodeTable.from_arrow(arrow, DOMAIN)
+    for ours, theirs in zip(table.columns, back.columns, strict=True):
+        assert np.shares_memory(ours, theirs)
+    halves = CodeTable.from_arrow([*arrow.slice(0, 40).to_batches(), *arrow.slice(40).to_batches()], DOMAIN)
+    np.testing.assert_array_equal(halves.column("wide"), table.column("wide"))
+    assert CodeTable.from_arrow([], DOMAIN).rows == 0
+    padded = random_table(50, padded=True)
+    assert padded.to_arrow().schema == code_schema(DOMAIN, padded=True)
+    assert CodeTable.from_arrow(padded.to_arrow(), DOMAIN, padded=True).padded
+
+
+def test_tables_that_the_kernels_could_not_trust_are_refused() -> None:
+    domain = Domain.of({"a": 3, "b": 2})
+    ones, codes = np.ones(4, np.uint8), np.array([0, 1, 2, 3], np.uint8)
+    with pytest.raises(ValueError, match="a: the code 3 is outside"):
+        CodeTable(domain, (codes, ones))
+    CodeTable(domain, (codes, ones), padded=True)
+    with pytest.raises(ValueError, match="b: columns must be contiguous and of one length"):
+        CodeTable(domain, (ones, ones[:2]))
+    with pytest.raises(ValueError, match="contiguous"):
+        CodeTable(domain, (ones[::2], ones[::2]))
+    with pytest.raises(ValueError, match="uint8"):
+        CodeTable(domain, (ones.astype(np.int64), ones))
+    with pytest.raises(ValueError, match="1 columns for 2"):
+        CodeTable(domain, (ones,))
+    with pytest.raises(ValueError, match="in order"):
+        CodeTable.from_arrow(pa.table({"b": ones, "a": ones}), domain)
+    with pytest.raises(ValueError, match="must not have nulls"):
+        CodeTable.from_arrow(pa.table({"a": pa.array([1, None], pa.uint8()), "b": ones[:2]}), domain)
