@@ -80,8 +80,8 @@ def release_command(
         warn_of_epsilon(request.privacy.epsilon)
         job = release_job(request, period)
         with _released_before(settings, as_json=as_json):
-            check_request(request, settings, fresh=fresh, job=job)  # what is wrong is said before anything else is
             if prefect or server_is_configured():
+                check_request(request, settings, fresh=fresh, job=job)  # what is wrong is said before a server starts
                 summary = _run_flow(request, job, fresh=fresh)
             else:
                 summary = _run_here(request, settings, job, fresh=fresh)
@@ -119,13 +119,19 @@ def _released_before(settings: Settings, *, as_json: bool) -> Iterator[None]:
 
 
 def _run_here(request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bool) -> ReleaseSummary:
-    """The release in this process."""
+    """The release in this process, which says so once nothing is wrong with the request."""
     from privsyn.api import release_in_process
     from privsyn.progress import progress_bars
 
-    people.print("Running in this process: no Prefect server is configured (--prefect starts one).", style="dim")
     with progress_bars(job.steps, people) as report:
-        return release_in_process(request, settings, fresh=fresh, period=job.period, report=report)
+        how = ["Running in this process: no Prefect server is configured (--prefect starts one)."]
+
+        def told(step: str, done: int, total: int) -> None:
+            if how:
+                people.print(how.pop(), style="dim")
+            report(step, done, total)
+
+        return release_in_process(request, settings, fresh=fresh, period=job.period, report=told)
 
 
 def _run_flow(request: ReleaseSpec, job: Job, *, fresh: bool) -> ReleaseSummary:

@@ -1,5 +1,7 @@
 """Contracts in Great Expectations: what each kind of expectation finds, in its own words."""
 
+import subprocess
+import sys
 from collections import Counter
 from typing import Any
 
@@ -85,3 +87,14 @@ def test_an_expectation_works_out_its_configuration_once_and_the_library_keeps_i
     from great_expectations.expectations.core import ExpectColumnMinToBeBetween
 
     assert ExpectColumnMinToBeBetween.expectation_type == "expect_column_min_to_be_between"
+
+
+def test_what_no_contract_needs_is_loaded_when_it_is_used() -> None:
+    program = (
+        "import gc, sys; from privsyn.run import contract_checks as checks\n"
+        "checks.prepare(); stats = sys.modules['scipy.stats']\n"
+        "print(gc.isenabled(), 'scipy.stats._distn_infrastructure' in sys.modules)\n"
+        "print(round(float(stats.norm.cdf(0)), 3), 'scipy.stats._distn_infrastructure' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False", "0.5", "True"]
