@@ -17,6 +17,11 @@ from tests.support import postgres
 os.environ.update(DO_NOT_TRACK="1", PREFECT_SERVER_ANALYTICS_ENABLED="false", GX_ANALYTICS_ENABLED="false")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with a Prefect server come first, so that one of the parallel workers has them all and starts one."""
+    items.sort(key=lambda item: "prefect_server" not in getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with PRIVSYN_OUT and PRIVSYN_LEDGER pointing into it."""

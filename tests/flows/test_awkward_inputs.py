@@ -131,7 +131,7 @@ def test_sixty_thousand_categories(places: Path, save: Save) -> None:
     assert shares["v00007"] > 0.5
 
 
-@pytest.mark.parametrize("number", [40, 300])
+@pytest.mark.parametrize("number", [40, pytest.param(300, marks=pytest.mark.slow)])
 def test_many_columns(places: Path, save: Save, number: int) -> None:
     names = [f"c{i:03d}" for i in range(number)]
     rng = np.random.default_rng(2)

@@ -56,6 +56,7 @@ def write_spec(folder: Path, name: str, rows: int) -> None:
     (folder / f"{name}.json").write_text(json.dumps(spec), encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the system does not tell peaks")
 def test_ten_times_the_rows_take_no_more_memory(tmp_path: Path) -> None:
     """A table of 1.3 million int64 rows x 20 takes 200 MB in memory, and its codes 25; both are far above the bound."""

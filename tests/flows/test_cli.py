@@ -385,7 +385,7 @@ def run_whole(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_itself(spec: Path) -> None:
-    """As a Prefect flow with a server of its own; then in this process, which finds the release."""
+    """As a Prefect flow with a server of its own; then in the terminal's process, which finds the release."""
     for arguments, says in ((("--prefect",), "Starting Prefect"), ((), "no noise was drawn")):
         result = run_whole("release", spec, "--json", *arguments)
         assert result.returncode == 0, result.stderr
@@ -394,9 +394,12 @@ def test_the_command_itself(spec: Path) -> None:
         assert says in " ".join(result.stderr.replace("│", " ").split())
         assert "Traceback" not in result.stderr
         assert spent() == rho_for(1.0, 1e-9, "gaussian")
-    refusal = run_whole("release", spec, "--epsilon", 5, "--json")
-    assert refusal.returncode == 3
-    assert refusal.stdout == ""
+
+
+def test_beyond_the_cap_is_3_and_nothing_else(spec: Path) -> None:
+    assert privsyn("release", spec, "--json").exit_code == 0
+    refusal = privsyn("release", spec, "--epsilon", 5, "--json")
+    assert (refusal.exit_code, refusal.stdout) == (3, "")
     assert spent() == rho_for(1.0, 1e-9, "gaussian")
 
 

@@ -12,7 +12,7 @@ with a HOME, ledger and output folder of its own.  There
   until the end of the section, where it is interrupted so and must stop;
 - a block whose first line begins with ``# not run by the tests:`` and the reason is checked as text.
 
-Sections with a server are marked `slow`.
+Sections with a server, of Prefect or of Dask, are marked `slow`.
 """
 
 from __future__ import annotations
@@ -90,6 +90,10 @@ def starts_server(blocks: list[str]) -> bool:
 
 def uses_server(blocks: list[str]) -> bool:
     return starts_server(blocks) or any(re.search(r"\bprefect |make deploy|privsyn deploy", b) for b in blocks)
+
+
+def starts_processes(blocks: list[str]) -> bool:
+    return uses_server(blocks) or any("dask" in b for b in blocks)
 
 
 def needs_release(blocks: list[str]) -> bool:
@@ -179,7 +183,7 @@ def run(home: Path, blocks: list[str], database: str = "") -> subprocess.Complet
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if uses_server(b) else []) for n, b in RUN.items()]
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if starts_processes(b) else []) for n, b in RUN.items()]
 )
 def test_the_commands_of_a_section_run(name: str, home: Path, request: pytest.FixtureRequest) -> None:
     needs_database = any(DATABASE in b for b in RUN[name])
