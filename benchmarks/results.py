@@ -19,7 +19,7 @@ from scipy.stats import t
 from benchmarks.accuracy import TABLES
 from privsyn.comparison.compare_methods import CompareRequest, run_all
 from privsyn.comparison.methods import METHODS
-from privsyn.comparison.plot import picture
+from privsyn.comparison.plot import chart, drawn
 from privsyn.comparison.result_tables import SECONDS, markdown_methods, markdown_table
 from privsyn.data_contracts.comparison_results import Comparison, MethodRun
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
@@ -181,7 +181,7 @@ def main() -> None:
         kept.write_text(results.model_dump_json(), encoding="utf-8")
     for name, (methods, title) in FIGURES.items():
         metrics = PAPER_METRICS if name != "compare-methods" else (*PAPER_METRICS, "l1_1way", "l1_3way", SECONDS)
-        image = picture(subset(results, methods), "png", metrics, f"{title}, UCI Adult")
+        image = drawn(chart(subset(results, methods), metrics, f"{title}, UCI Adult"), "png")
         (DOCS / "img" / f"{name}.png").write_bytes(image)
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     after = rest.split(END)[1]

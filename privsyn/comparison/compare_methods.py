@@ -243,13 +243,14 @@ def _machine() -> str:
 
 def _write(results: Comparison, settings: Settings) -> Path:
     """results.json, table.md and the plots, in a new folder ``private/compare/<dataset>-<number>/``."""
-    from privsyn.comparison.plot import picture  # here: drawing packages load slowly
+    from privsyn.comparison.plot import chart, drawn  # here: drawing packages load slowly
 
+    plots = chart(results)
     contents = {
         "results.json": (results.model_dump_json(indent=1) + "\n").encode(),
         "table.md": markdown(results).encode(),
-        "plot.svg": picture(results, "svg"),
-        "plot.png": picture(results, "png"),
+        "plot.svg": drawn(plots, "svg"),
+        "plot.png": drawn(plots, "png"),
     }
     folder = _new_folder(private_folder(settings, "compare"), results.dataset)
     with in_words(folder):

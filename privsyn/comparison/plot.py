@@ -6,7 +6,7 @@ What is drawn is private, and says so on top unless the caller, whose table is p
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import altair as alt
@@ -22,10 +22,8 @@ _WIDTH, _HEIGHT, _ACROSS = 250, 170, 3
 _LOG_FROM = 20  # epsilons that span more than this factor get a logarithmic axis
 
 
-def picture(
-    results: Comparison, format_: Literal["svg", "png"], only: Sequence[str] | None = None, title: str = ""
-) -> bytes:
-    """One panel a metric, epsilon against mean, bars of one standard deviation, a line a method.
+def chart(results: Comparison, only: Sequence[str] | None = None, title: str = "") -> dict[str, Any]:
+    """One panel a metric, epsilon against mean, bars of one standard deviation, a line a method; as Vega-Lite.
 
     ``only`` names the metrics, in their order.  Without ``title`` the notice stands on top.
     """
@@ -33,31 +31,34 @@ def picture(
     if only is not None:
         by_name = {line.name: line for line in shown}
         shown = [by_name[name] for name in only if name in by_name]
-    chart = _charts(results, shown, title)
-    if format_ == "svg":
-        return str(vl_convert.vegalite_to_svg(chart.to_dict())).encode()
-    return bytes(vl_convert.vegalite_to_png(chart.to_dict(), scale=1.5))
-
-
-def _charts(results: Comparison, shown: Sequence[Line], title: str) -> Any:
-    heading = alt.Title(
+    top = alt.Title(
         title or f"Methods compared on {results.dataset}: private",
         subtitle=f"mean and standard deviation over {results.seeds} seeds"
         if title
         else textwrap.wrap(results.notice, 120),
         anchor="start",
     )
-    panels = [_panel(results, line) for line in shown]
-    return (
-        alt.concat(*panels, columns=_ACROSS)
-        .properties(title=heading)
-        .configure_view(stroke="#ccc")
-        .configure_axis(grid=True, gridColor="#eee", titleFontWeight="normal")
-        .configure_legend(orient="bottom", columns=4, title=None, symbolStrokeWidth=3, labelLimit=300)
-    )
+    return {  # put together by Altair, each panel would be copied a dozen times
+        "$schema": alt.SCHEMA_URL,
+        "title": top.to_dict(),
+        "concat": [_panel(results, line) for line in shown],
+        "columns": _ACROSS,
+        "config": {
+            "view": {"stroke": "#ccc", "continuousWidth": _WIDTH, "continuousHeight": _HEIGHT},
+            "axis": {"grid": True, "gridColor": "#eee", "titleFontWeight": "normal"},
+            "legend": {"orient": "bottom", "columns": 4, "title": None, "symbolStrokeWidth": 3, "labelLimit": 300},
+        },
+    }
 
 
-def _panel(results: Comparison, line: Line) -> Any:
+def drawn(content: Mapping[str, Any], format_: Literal["svg", "png"]) -> bytes:
+    """The picture of a chart."""
+    if format_ == "svg":
+        return str(vl_convert.vegalite_to_svg(dict(content))).encode()
+    return bytes(vl_convert.vegalite_to_png(dict(content), scale=1.5))
+
+
+def _panel(results: Comparison, line: Line) -> dict[str, Any]:
     titles = {m.name: m.title for m in results.methods}
     values = [
         {"epsilon": e, "method": titles[m], "mean": c.mean, "low": c.mean - (c.sd or 0), "high": c.mean + (c.sd or 0)}
@@ -80,7 +81,8 @@ def _panel(results: Comparison, line: Line) -> Any:
         base.mark_point(filled=True, size=45, opacity=1).encode(x, y, color, shape),
         *_references(line),
     ]
-    return alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT, title=heading(line))
+    panel = alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT, title=heading(line))
+    return {k: v for k, v in panel.to_dict().items() if k not in ("$schema", "config")}
 
 
 def _references(line: Line) -> list[Any]:

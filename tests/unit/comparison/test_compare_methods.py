@@ -18,7 +18,7 @@ from privsyn.api import release_in_process
 from privsyn.comparison.compare_methods import CompareRequest, compare, run_all, run_method
 from privsyn.comparison.method import LaplaceQuery, Method, MethodResult, MethodSettings, Trial
 from privsyn.comparison.methods import METHODS
-from privsyn.comparison.plot import picture
+from privsyn.comparison.plot import chart, drawn
 from privsyn.comparison.result_tables import SECONDS, lines, markdown, markdown_table, missing, table
 from privsyn.data_contracts.comparison_results import NOTICE, ComparedMethod, Comparison, MethodRun
 from privsyn.data_contracts.evaluation_results import Metric
@@ -287,13 +287,13 @@ def test_repeated_labels_and_groups_are_refused() -> None:
 
 def test_the_picture_shows_methods_metrics_and_references() -> None:
     runs = [run("a", e, 0, None, metrics=(metric(0.2, Majority=0.4, NonPriv=0.1, other=3.0),)) for e in (1.0, 2.0)]
-    drawn = picture(comparison(runs, 1), "svg").decode()
+    plot = drawn(chart(comparison(runs, 1)), "svg").decode()
     for word in ("A metric", "Majority", "NonPriv", "epsilon", "Wall time", ">A<"):
-        assert word in drawn, word
-    assert ">other<" not in drawn
-    titled = picture(comparison(runs, 1), "svg", ["m"], "A title").decode()
+        assert word in plot, word
+    assert ">other<" not in plot
+    titled = drawn(chart(comparison(runs, 1), ["m"], "A title"), "svg").decode()
     assert "A title" in titled and "Wall time" not in titled
-    assert picture(by_hand(), "png")[:8] == b"\x89PNG\r\n\x1a\n"
+    assert drawn(chart(by_hand()), "png")[:8] == b"\x89PNG\r\n\x1a\n"
 
 
 @pytest.mark.parametrize(
