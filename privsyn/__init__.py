@@ -54,7 +54,10 @@ __all__ = sorted(_PLACES)
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'privsyn' has no attribute {name!r}")
-    value = getattr(import_module(f"privsyn.{_PLACES[name]}"), name)
+    from privsyn.loading import no_collection
+
+    with no_collection():
+        value = getattr(import_module(f"privsyn.{_PLACES[name]}"), name)
     globals()[name] = value
     return value
 

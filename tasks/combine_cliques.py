@@ -9,14 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import combinations
+from typing import TYPE_CHECKING
 
-import networkx as nx
 import pyarrow as pa
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import Selection
 from privsyn.data_contracts.tables import CLIQUES
 from privsyn.tasks.estimation.budget_shares import size_weight
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 MAX_CLIQUES_A_SIZE = 20_000
 """Cliques kept per size while enumerating.  Algorithm 2 looks at all cliques, of which a dense graph has
@@ -59,6 +62,8 @@ class _Growing:
 
 def _by_size(pairs: Mapping[tuple[str, str], float], domain: Domain, gamma: int) -> list[Clique]:
     """Every clique of at least 3 attributes and at most ``gamma`` cells: largest first, then highest score."""
+    import networkx as nx  # here: a release that is found again makes no graph
+
     graph = nx.Graph()
     for (a, b), score in pairs.items():
         graph.add_edge(domain.index(a), domain.index(b), score=score)

@@ -12,7 +12,6 @@ from fractions import Fraction
 from heapq import nlargest
 from itertools import combinations
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,6 +43,8 @@ def candidates(
     scores: the noisy InDif score of every pair, released before.  The triples are those whose three pairs' scores have
     the largest sums (ties: domain order), of pairs that are among the strongest and above 0.
     """
+    import networkx as nx  # here: a release that is found again makes no graph
+
     pairs = [p for p in combinations(domain.attributes, 2) if domain.cells(p) <= max_cells]
     if not triples:
         return list(pairs)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import networkx as nx
 import numpy as np
 
 from privsyn.data_contracts.domain import Clique, Domain, code_dtype
@@ -110,6 +109,8 @@ def components(cliques: Sequence[Clique], domain: Domain) -> list[Clique]:
 
     Separate and join (section 5.3): components share no marginal, so each is synthesized on its own.
     """
+    import networkx as nx  # here: a release that is found again makes no graph
+
     graph: nx.Graph = nx.Graph()
     graph.add_nodes_from(domain.attributes)
     for clique in cliques:

@@ -6,13 +6,9 @@ on the smallest table, so those about nulls, half of all, are answered by Arrow,
 
 from __future__ import annotations
 
-import gc
-import importlib.util
 import logging
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from fractions import Fraction
 from functools import cache, lru_cache
 from threading import Lock
@@ -24,6 +20,7 @@ import pyarrow.compute as pc
 from privsyn.data_contracts.receipts import Query, total_rho
 from privsyn.data_contracts.tables import PROFILE_SCHEMA, Expectation, TableContract
 from privsyn.errors import ContractError
+from privsyn.loading import no_collection, postpone
 from privsyn.run.step import Wide
 
 USED_UP = Fraction(999_999, 1_000_000)
@@ -158,37 +155,12 @@ def _by_attribute(failure: Failure, profile: pa.Table) -> list[Failure]:
 @lru_cache(maxsize=1)
 def _gx() -> Any:
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
-    _postpone("scipy.stats")  # for expectations about distributions, which no contract has
-    with _no_collection():
+    postpone("scipy.stats")  # for expectations about distributions, which no contract has
+    with no_collection():
         import great_expectations
 
     logging.getLogger("great_expectations").setLevel(logging.ERROR)
     return great_expectations
-
-
-def _postpone(name: str) -> None:
-    """Let the submodule ``name`` be loaded when it is used, unless it is loaded already; the standard library's way."""
-    package, _, attribute = name.rpartition(".")
-    spec = importlib.util.find_spec(name)  # imports the package
-    if name in sys.modules or spec is None or spec.loader is None:
-        return
-    spec.loader = importlib.util.LazyLoader(spec.loader)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    setattr(sys.modules[package], attribute, module)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """No collection of garbage meanwhile: an import makes hundreds of thousands of objects, and all of them stay."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 @lru_cache(maxsize=1)
