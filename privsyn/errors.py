@@ -139,6 +139,10 @@ API = Vocabulary(
         "settings.database_url": "PRIVSYN_DATABASE_URL",
         "settings.database_password_file": "PRIVSYN_DATABASE_PASSWORD_FILE",
         "settings.ledger": "PRIVSYN_LEDGER",
+        "settings.dask": "PRIVSYN_DASK",
+        "settings.dask_ca": "PRIVSYN_DASK_CA",
+        "settings.dask_certificate": "PRIVSYN_DASK_CERTIFICATE",
+        "settings.dask_key": "PRIVSYN_DASK_KEY",
         "settings.threads": "PRIVSYN_THREADS",
     },
     actions={

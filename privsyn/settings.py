@@ -43,6 +43,15 @@ class Settings(BaseSettings):
         description="PostgreSQL URL, SQLite URL or path.  Default: the database URL; without one ledger.sqlite in the "
         "user's data folder, so that a data set's cap does not depend on the output folder.",
     )
+    dask: str = Field(
+        default="",
+        pattern=r"^((tcp|tls)://[^\s/@]{1,200}:\d{1,5})?$",
+        description="Address of the Dask scheduler that the engine `dask` uses, such as tls://scheduler:8786.  "
+        "Default: a cluster on this machine for each run.",
+    )
+    dask_ca: Path | None = Field(default=None, description="File with the cluster's authority (PEM).")
+    dask_certificate: Path | None = Field(default=None, description="File with our certificate for the cluster (PEM).")
+    dask_key: Path | None = Field(default=None, description="File with our certificate's key (PEM).")
     threads: int = Field(default=0, ge=0, le=1024, description="Threads for counting and synthesis; 0: all cores.")
 
     def __init__(self, **values: Any) -> None:

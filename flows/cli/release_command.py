@@ -46,9 +46,7 @@ def release_command(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Draw new noise although a release exists; costs budget.")
     ] = False,
-    engine: Annotated[
-        str | None, typer.Option(metavar="ENGINE", help="local, dask, or a Dask scheduler's address; same result.")
-    ] = None,
+    engine: Annotated[str | None, typer.Option(metavar="ENGINE", help="local or dask; same result.")] = None,
     period: Annotated[
         str | None, typer.Option(metavar="PERIOD", help="Release this period, such as 2026-11, unless it is released.")
     ] = None,

@@ -9,12 +9,16 @@ from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.engines.dask_engine import DaskEngine
 from privsyn.engines.engine import Engine
 from privsyn.engines.local_engine import LocalEngine
+from privsyn.settings import Settings
 
 
 @contextmanager
-def engine_of(choice: EngineChoice) -> Iterator[Engine]:
-    """The engine of a run, closed at its end.  It opens nothing before a run needs to count."""
-    engine: Engine = LocalEngine() if choice.kind == "local" else DaskEngine(choice)
+def engine_of(choice: EngineChoice, settings: Settings) -> Iterator[Engine]:
+    """The engine of a run, closed at its end.  It opens nothing before a run needs to count.
+
+    Raises RequestError if the settings of a cluster cannot be trusted.
+    """
+    engine: Engine = LocalEngine() if choice.kind == "local" else DaskEngine(choice.workers, settings)
     try:
         yield engine
     finally:

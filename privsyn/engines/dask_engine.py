@@ -8,19 +8,21 @@ happened to send.
 
 from __future__ import annotations
 
+import ipaddress
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.engines.partitions import add_up, count_partition, partitions, worker_version
-from privsyn.errors import PrivsynError, RequestError
+from privsyn.errors import PrivsynError, RequestError, mention
+from privsyn.settings import Settings
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.kernels.blocks import in_shape, passes
 from privsyn.tasks.kernels.counting import Countable, thread_count
@@ -36,10 +38,23 @@ _NO_LIMIT = 0  # of a worker's memory: with one, Dask would write exact counts t
 
 
 class DaskEngine:
-    """Counts on the workers of one cluster: the one at an address, or one of this run's own."""
+    """Counts on the workers of one cluster: the operator's, or one of this run's own.
 
-    def __init__(self, choice: EngineChoice) -> None:
-        self._choice = choice
+    Answers of a scheduler are objects of Python, so whoever is connected to runs programs here: beyond this machine
+    both sides prove by certificates who they are.
+    """
+
+    def __init__(self, workers: int, settings: Settings) -> None:
+        """``workers`` >= 0 of a cluster of one's own, 0: one per core; ``settings`` name the operator's cluster.
+
+        Raises RequestError for an address beyond this machine without TLS, certificates that are not all there, and
+        workers for a cluster that has its own.
+        """
+        self._workers, self._address, self._files = workers, settings.dask, _certificates(settings)
+        if self._address and workers:
+            raise RequestError(
+                "the operator's cluster has the workers that it has", "Leave out `workers`", "engine.workers"
+            )
         self._cluster: Any = None
         self._client: Any = None
 
@@ -60,32 +75,34 @@ class DaskEngine:
                 "Install privsyn-flows[dask], or choose `kind: local`",
                 "engine.kind",
             ) from None
-        if self._choice.address is None:
+        if not self._address:
             with dask.config.set(_NO_PAGES):
                 self._cluster = distributed.LocalCluster(
-                    n_workers=self._choice.workers or thread_count(0), threads_per_worker=1, processes=True,
+                    n_workers=self._workers or thread_count(0), threads_per_worker=1, processes=True,
                     dashboard_address=None, scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
                     security=True, memory_limit=_NO_LIMIT, silence_logs=50,
                 )  # fmt: skip
         try:
-            where = self._cluster or self._choice.address
-            self._client = distributed.Client(where, timeout=_CONNECT, set_as_default=False)
+            where, security = self._cluster or self._address, None
+            if self._files:
+                security = distributed.Security(require_encryption=True, **self._files)
+            self._client = distributed.Client(where, timeout=_CONNECT, set_as_default=False, security=security)
             self._client.wait_for_workers(1, timeout=_CONNECT)
             found = set(self._client.run(worker_version).values())
         except (OSError, TimeoutError, ImportError, ValueError) as error:
             self.close()
             raise RequestError(
-                f"no Dask scheduler with workers that have this program answers at {self._choice.address or 'all'} "
+                f"no Dask scheduler with workers that have this program answers at {self._address or 'all'} "
                 f"({type(error).__name__}); nothing was read, nothing was spent",
                 "Start the scheduler and its workers, with this program installed, or correct the address",
-                "engine.address",
+                "settings.dask",
             ) from None
         if found != {version("privsyn-flows")}:
             self.close()
             raise RequestError(
-                f"the workers at {self._choice.address} have another version of privsyn-flows; nothing was spent",
+                f"the workers at {self._address} have another version of privsyn-flows; nothing was spent",
                 "Install the same version everywhere",
-                "engine.address",
+                "settings.dask",
             )
 
     def rows(self, stored: StoredTable, domain: Domain, *, padded: bool = False) -> Countable:
@@ -117,6 +134,42 @@ class DaskEngine:
         with _in_words():
             found: list[np.ndarray] = level[0].result()
         return found
+
+
+def _certificates(settings: Settings) -> dict[str, str]:
+    """What Dask's ``Security`` is told of the operator's files; empty for a cluster on this machine without TLS."""
+    address = settings.dask
+    files = {
+        "tls_ca_file": ("settings.dask_ca", settings.dask_ca),
+        "tls_client_cert": ("settings.dask_certificate", settings.dask_certificate),
+        "tls_client_key": ("settings.dask_key", settings.dask_key),
+    }
+    if not address.startswith("tls://"):
+        if address and not _is_this_machine(address):
+            raise RequestError(
+                "is beyond this machine, so the connection must be encrypted and both sides known",
+                "Write tls://, and name the certificates: "
+                + mention("settings.dask_ca") + ", " + mention("settings.dask_certificate") + ", "
+                + mention("settings.dask_key"),
+                "settings.dask",
+            )  # fmt: skip
+        return {}
+    for field, path in files.values():
+        if path is None or not path.is_file():
+            raise RequestError(
+                "is not set" if path is None else f"there is no file {path}",
+                "A cluster at tls:// is one that your certificates know",
+                field,
+            )
+    return {name: str(path) for name, (_, path) in files.items()}
+
+
+def _is_this_machine(address: str) -> bool:
+    host = urlsplit(address).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 @dataclass(frozen=True, eq=False)

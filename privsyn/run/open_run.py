@@ -80,7 +80,7 @@ def open_run(
     """
     spec = spec if data is None else spec.model_copy(update={"data": ""})
     agreed = _agreed(spec, settings, fresh=fresh, job=job)
-    with agreed as (store, records, ledger), engine_of(spec.engine) as engine:
+    with agreed as (store, records, ledger), engine_of(spec.engine, settings) as engine:
         request_record = request_name(spec, job)
         source = open_source(spec.data if data is None else data, spec)
         fingerprint = source.fingerprint(store)

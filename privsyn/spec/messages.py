@@ -68,7 +68,6 @@ _MUST_BE = {
 DATASET_RULE = "1 to 48 small letters, digits, - and _, starting with a letter or digit"
 _PATTERNS: dict[tuple[str | int, ...], str] = {
     ("dataset",): DATASET_RULE,
-    ("engine", "address"): "tcp://, tls://, ws:// or wss:// and a host with its port, such as tls://scheduler:8786",
 }
 _BOUNDS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
 _LENGTHS = {"min_length": "at least", "max_length": "at most"}
@@ -231,7 +230,9 @@ def _missing_cure(place: tuple[str | int, ...], kind: str | None) -> Text:
     return f"Add `{name}`{meaning}"
 
 
-def _unknown_field(place: tuple[str | int, ...], kind: str | None) -> tuple[str, str]:
+def _unknown_field(place: tuple[str | int, ...], kind: str | None) -> tuple[str, Text]:
+    if place == ("engine", "address"):
+        return "is not the spec's to say", "The operator names the cluster: " + mention("settings.dask")
     name, known = str(place[-1]), list(model_of(place, kind).model_fields)
     inside = "the spec" if len(place) == 1 else f"`{place[-2]}`"
     if kind in MECHANISMS and len(place) == 2:

@@ -50,8 +50,7 @@ def override(
     """The spec with the command line's choices, validated again; None keeps the spec's value.
 
     ``epsilon`` > 0 and 0 < ``delta`` < 1 replace ``privacy``; ``data`` is relative to the working
-    folder; ``seed`` >= 0 is ``synthesis.seed``; ``engine`` is an engine's kind or a Dask scheduler's address.  Raises
-    RequestError.
+    folder; ``seed`` >= 0 is ``synthesis.seed``; ``engine`` is an engine's kind.  Raises RequestError.
     """
     content = spec.model_dump(exclude_unset=True)  # what was not said stays unsaid
     rows = content["mechanism"].setdefault("synthesis", {})
@@ -60,16 +59,12 @@ def override(
         (content["privacy"], "delta", delta),
         (content, "data", None if data is None else str(Path(data).absolute())),
         (rows, "seed", seed),
-        (content, "engine", None if engine is None else _engine(engine)),
+        (content, "engine", None if engine is None else {"kind": engine}),
     ]
     for section, field, value in changes:
         if value is not None:
             section[field] = value
     return _validate(Document(content, {}))
-
-
-def _engine(text: str) -> dict[str, str]:
-    return {"kind": "dask", "address": text} if "://" in text else {"kind": text}
 
 
 def _with_data(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
+import privsyn
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -43,13 +44,49 @@ FORBIDDEN = (
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """Two worker processes, as somebody's cluster at an address; what tests send brings no module of tests along."""
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An authority, and one certificate of it for all sides: the operator's settings."""
+    return written(distributed.Security.temporary(), tmp_path_factory.mktemp("certificates"))
+
+
+def written(security: Any, folder: Path) -> dict[str, str]:
+    texts = {
+        "PRIVSYN_DASK_CA": security.tls_ca_file,
+        "PRIVSYN_DASK_CERTIFICATE": security.tls_client_cert,
+        "PRIVSYN_DASK_KEY": security.tls_client_key,
+    }
+    for name, text in texts.items():
+        (folder / f"{name}.pem").write_text(text, encoding="utf-8")
+    return {name: str(folder / f"{name}.pem") for name in texts}
+
+
+def security_of(files: dict[str, str]) -> Any:
+    """What scheduler and workers are started with."""
+    ca, certificate, key = files.values()
+    return distributed.Security(
+        tls_ca_file=ca, tls_scheduler_cert=certificate, tls_scheduler_key=key, tls_worker_cert=certificate,
+        tls_worker_key=key, tls_client_cert=certificate, tls_client_key=key, require_encryption=True,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def started(certificates: dict[str, str]) -> Iterator[Any]:
+    """Two worker processes, as somebody's cluster at tls://; what tests send brings no module of tests along."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0, silence_logs=50
-    ) as started:
-        yield started
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0, silence_logs=50,
+        security=security_of(certificates), protocol="tls",
+    ) as cluster:  # fmt: skip
+        assert cluster.scheduler_address.startswith("tls://")
+        yield cluster
+
+
+@pytest.fixture
+def cluster(started: Any, certificates: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The cluster, which the operator has named."""
+    for name, value in {**certificates, "PRIVSYN_DASK": started.scheduler_address}.items():
+        monkeypatch.setenv(name, value)
+    return started
 
 
 @pytest.fixture
@@ -98,7 +135,7 @@ def test_two_workers_give_the_local_counts_with_one_draw(
     places: Path, folder: str, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec, noise = few(folder), Counted()
-    there = run(on(spec, kind="dask", address=cluster.scheduler_address), noise=noise)
+    there = run(on(spec, kind="dask"), noise=noise)
     check_money()
     draws = noise.draws
     assert draws >= 3
@@ -153,7 +190,7 @@ def test_a_worker_that_is_killed_in_mid_run_loses_nothing(places: Path, folder: 
         killer = threading.Thread(target=kill_one)
         killer.start()
         noise = Counted()
-        there = run(on(spec, kind="dask", address=cluster.scheduler_address), noise=noise)
+        there = run(on(spec, kind="dask"), noise=noise)
         killer.join()
         assert killed[0] in pids
         assert killed[0] not in set(client.run(os.getpid).values())
@@ -175,21 +212,77 @@ def test_counts_in_several_passes_over_padded_rows(
     stored = StoredTable((tmp_path / "codes.parquet",), lambda: iter(()))
     cliques = [("a",), ("b", "a"), ("a", "b", "c"), (), ("c", "b")]
     monkeypatch.setattr(blocks, "PASS_CELLS", 200)
-    with engine_of(EngineChoice(kind="dask", address=cluster.scheduler_address)) as engine:
+    with engine_of(EngineChoice(kind="dask"), Settings()) as engine:
         theirs = list(engine.rows(stored, domain, padded=True).counts(cliques))
     ours = list(LocalEngine().rows(stored, domain, padded=True).counts(cliques))
     assert all(np.array_equal(a, b) for a, b in zip(theirs, ours, strict=True))
     assert ours[3] == 5_000
 
 
-def test_a_wrong_address_is_refused_before_anything_is_spent(places: Path, folder: str) -> None:
-    spec = on(few(folder), kind="dask", address="tcp://127.0.0.1:9")
+def refused(spec: ReleaseSpec) -> RequestError:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("privsyn.engines.dask_engine._CONNECT", "1s")
-        with pytest.raises(RequestError, match=r"tcp://127\.0\.0\.1:9") as refused:
-            run(spec)
-    assert refused.value.field == "engine.address"
+        with pytest.raises(RequestError) as caught:
+            run(on(spec, kind="dask"))
     assert Ledger(Settings().ledger).entries("people") == []
+    return caught.value
+
+
+def test_a_wrong_address_is_refused_before_anything_is_spent(
+    places: Path, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIVSYN_DASK", "tcp://127.0.0.1:9")
+    error = refused(few(folder))
+    assert (error.field, "tcp://127.0.0.1:9" in str(error)) == ("settings.dask", True)
+
+
+def test_a_cluster_that_other_certificates_know_is_not_talked_to(
+    places: Path, folder: str, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in written(distributed.Security.temporary(), places).items():
+        monkeypatch.setenv(name, value)
+    assert refused(few(folder)).field == "settings.dask"
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"PRIVSYN_DASK": "tcp://scheduler.example.org:8786"}, "settings.dask"),
+        ({"PRIVSYN_DASK": "tcp://10.0.0.1:8786"}, "settings.dask"),
+        ({"PRIVSYN_DASK": "tcp://localhost.example.org:8786"}, "settings.dask"),
+        ({"PRIVSYN_DASK": "tls://127.0.0.1:8786"}, "settings.dask_ca"),
+        ({"PRIVSYN_DASK": "tls://127.0.0.1:8786", "PRIVSYN_DASK_CA": "/nowhere.pem"}, "settings.dask_ca"),
+        ({"PRIVSYN_DASK": "ws://127.0.0.1:8786"}, "settings.dask"),
+        ({"PRIVSYN_DASK": "tcp://a@127.0.0.1:8786"}, "settings.dask"),
+    ],
+)
+def test_a_cluster_that_cannot_be_known_is_refused_before_it_is_called(
+    places: Path, folder: str, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], field: str
+) -> None:
+    monkeypatch.setattr(distributed, "Client", lambda *a, **k: pytest.fail("it was called"))
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RequestError) as caught:
+        run(on(few(folder), kind="dask"))
+    assert caught.value.field == field
+
+
+def test_no_spec_names_a_cluster(places: Path, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler's answers are pickles: the process that connects to a hostile one runs what that one sends."""
+    monkeypatch.setattr(distributed, "Client", lambda *a, **k: pytest.fail("a scheduler of the spec's was called"))
+    content = {**few(folder).model_dump(exclude_unset=True), "engine": {"kind": "dask", "address": "tcp://127.0.0.1:9"}}
+    with pytest.raises(ValidationError, match="address"):
+        ReleaseSpec.model_validate(content)
+    with pytest.raises(RequestError, match="The operator names the cluster: PRIVSYN_DASK"):
+        privsyn.release(None, content)
+    assert "address" not in EngineChoice.model_fields
+
+
+def test_the_operators_cluster_has_its_own_workers(places: Path, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRIVSYN_DASK", "tcp://127.0.0.1:9")
+    with pytest.raises(RequestError) as caught:
+        run(on(few(folder), kind="dask", workers=2))
+    assert caught.value.field == "engine.workers"
 
 
 def test_without_dask_the_cure_is_named(places: Path, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,9 +294,8 @@ def test_without_dask_the_cure_is_named(places: Path, folder: str, monkeypatch: 
 
 @pytest.mark.parametrize(
     "content",
-    [{"kind": "local", "workers": 2}, {"kind": "dask", "address": "scheduler:8786"}, {"kind": "spark"},
-     {"kind": "dask", "address": "tcp://a:1", "workers": 2}],
-)  # fmt: skip
+    [{"kind": "local", "workers": 2}, {"kind": "spark"}, {"kind": "dask", "workers": -1}],
+)
 def test_a_choice_that_means_nothing_is_refused(content: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         EngineChoice(**content)

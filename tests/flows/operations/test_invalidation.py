@@ -133,7 +133,6 @@ VALUES: dict[str, Any] = {
     "mechanism.synthesis.decay_every": 5,
     "mechanism.synthesis.duplicate_share": 0.5,
     "engine.kind": "dask",
-    "engine.address": {"engine.kind": "dask", "engine.address": "tcp://scheduler:8786"},
     "engine.workers": {"engine.kind": "dask", "engine.workers": 2},
     "formats": ["parquet", "csv"],
     "about.title": "People",

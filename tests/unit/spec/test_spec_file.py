@@ -155,9 +155,9 @@ def test_shared_values_by_anchor() -> None:
         ),
         (
             HEAD + COLUMNS + "engine: {kind: dask, address: x}",
-            ["engine.address (line 7): is `x`, but must be tcp://", "tls://scheduler:8786"],
+            ["engine.address (line 7): is not the spec's to say", "The operator names the cluster: PRIVSYN_DASK"],
         ),
-        (HEAD + COLUMNS + "engine: {adress: x}", ["Did you mean `address`? Its fields are kind, address, workers."]),
+        (HEAD + COLUMNS + "engine: {worker: 1}", ["Did you mean `workers`? Its fields are kind, workers."]),
         (HEAD + COLUMNS + "adaptive: {turns: 1}", ["`adaptive`. Its fields are rounds, share, scores, triples."]),
         (HEAD + COLUMNS + "about: {titel: x}", ["`about`. Did you mean `title`? Its fields are title,"]),
         ("a: !!python/name:os.system x", ["line 1", "tag"]),
