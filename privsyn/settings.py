@@ -52,6 +52,9 @@ class Settings(BaseSettings):
     dask_ca: Path | None = Field(default=None, description="File with the cluster's authority (PEM).")
     dask_certificate: Path | None = Field(default=None, description="File with our certificate for the cluster (PEM).")
     dask_key: Path | None = Field(default=None, description="File with our certificate's key (PEM).")
+    policy: Path | None = Field(
+        default=None, description="File of the operator's policy: what releases of each data set may ask for."
+    )
     threads: int = Field(default=0, ge=0, le=1024, description="Threads for counting and synthesis; 0: all cores.")
 
     def __init__(self, **values: Any) -> None:

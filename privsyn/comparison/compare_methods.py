@@ -26,6 +26,7 @@ from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec
 from privsyn.errors import RequestError, error_place
 from privsyn.evaluation.coded_tables import Coded, coded, read_table
 from privsyn.run.plan import accounted
+from privsyn.run.policy_checks import check_table
 from privsyn.settings import Settings
 from privsyn.source.open_source import open_source
 from privsyn.source.private_table import Source
@@ -117,6 +118,9 @@ def compare(
     installed or fails is reported as such and stops nothing.  Raises RequestError (exit 2) for a wrong request.
     """
     roots(settings.private_root, settings.released_root)
+    for table, argument in ((request.spec.data, "data"), (request.holdout, "compare.holdout")):
+        if table is not None:
+            check_table(request.spec.dataset, table, settings, argument)
     results = run_all(request, settings.threads, report, only)
     return Compared(_write(results, settings), results)
 

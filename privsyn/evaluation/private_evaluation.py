@@ -20,6 +20,7 @@ from privsyn.evaluation.coded_tables import Coded, OpenTable, Release, open_rele
 from privsyn.evaluation.scores import Scorer
 from privsyn.evaluation.settings_file import check_settings
 from privsyn.report.page import render
+from privsyn.run.policy_checks import check_table
 from privsyn.settings import Settings
 from privsyn.source.private_table import SupportsArrowStream
 from privsyn.storage.disk import in_words, replacing
@@ -88,6 +89,13 @@ def evaluate(
     """
     roots(settings.private_root, settings.released_root)
     release = open_release(request.release, settings, request.data)
+    for table, argument in (
+        (release.private_table, "evaluate.data"),
+        (request.holdout, "evaluate.holdout"),
+        *((table, "evaluate.against") for table in request.against),
+    ):
+        if table is not None:
+            check_table(release.spec.dataset, table, settings, argument)
     check_settings(request.spec, release.encoding)
     released = details.ReleasedTables.read(release)
     opened = _open(request, release)

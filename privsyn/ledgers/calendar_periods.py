@@ -9,12 +9,9 @@ from __future__ import annotations
 import datetime as dt
 import re
 import zoneinfo
-from typing import Literal
 
+from privsyn.data_contracts.policy import Every
 from privsyn.errors import RequestError
-
-Every = Literal["day", "week", "month", "quarter", "year"]
-"""How long a period is."""
 
 _LABEL = re.compile(
     r"(?P<year>[12]\d{3})(-((?P<month>\d\d)(-(?P<day>\d\d))?|W(?P<week>\d\d)|Q(?P<quarter>[1-4])))?", re.ASCII
@@ -41,22 +38,30 @@ def period_of(moment: dt.datetime, every: Every, zone: str) -> str:
 
 def checked_period(label: str) -> str:
     """``label`` if it names a period of the calendar; RequestError otherwise."""
+    period(label)
+    return label
+
+
+def period(label: str) -> tuple[Every, dt.date]:
+    """How long the period of a label is, and its first day.  Raises RequestError if it names none of the calendar."""
     found = _LABEL.fullmatch(label)
     try:
         if found is None:
             raise ValueError
         year = int(found["year"])
         if found["week"]:
-            dt.date.fromisocalendar(year, int(found["week"]), 1)
-        elif found["month"]:
-            dt.date(year, int(found["month"]), int(found["day"] or 1))
+            return "week", dt.date.fromisocalendar(year, int(found["week"]), 1)
+        if found["quarter"]:
+            return "quarter", dt.date(year, 3 * int(found["quarter"]) - 2, 1)
+        if found["month"]:
+            return ("day" if found["day"] else "month"), dt.date(year, int(found["month"]), int(found["day"] or 1))
+        return "year", dt.date(year, 1, 1)
     except ValueError:
         raise RequestError(
             f"{label[:40]!r} is not a period",
             "Write a day as 2026-11-21, a week as 2026-W47, a month as 2026-11, a quarter as 2026-Q4, a year as 2026",
             "release.period",
         ) from None
-    return label
 
 
 def _zone(name: str) -> dt.tzinfo:

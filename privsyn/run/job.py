@@ -19,14 +19,15 @@ class Job:
 
     ``steps``: in order, their shares summing to the budget; ``asks``: the request beyond the spec, public and
     JSON-ready; ``order``: the columns' order (None: the source's); ``name``: how the run's name begins (empty: the data
-    set's name); ``redraw``: how new noise is asked for; ``period``: the period of the data set that the run releases,
-    which the ledger lets one run do (None: no period).
+    set's name); ``figures``: quality figures are released, not a table; ``redraw``: how new noise is asked for;
+    ``period``: the period of the data set that the run releases, which the ledger lets one run do (None: no period).
     """
 
     steps: Sequence[Step]
     asks: Mapping[str, Any] = field(default_factory=dict)
     order: tuple[str, ...] | None = None
     name: str = ""
+    figures: bool = False
     redraw: Text = REDRAW
     period: str | None = None
 

@@ -1,9 +1,9 @@
 """Opening a run: it takes the data set's lock, checks ledger and data, works out the keys and reserves the budget.
 
-Order: lock -> the right ledger, whole, writable and with this cap -> (a period) is it released? -> (a request never
-seen before) is there room? -> structure of the data -> fingerprint -> keys -> (rows that are not encoded yet) can every
-row be read? -> reserve what is not yet drawn and begin the period, in one transaction -> steps -> (a period) it is
-released.
+Order: policy -> lock -> the right ledger, whole, writable and with this cap -> (a period) is it released? -> (a request
+never seen before) is there room? -> structure of the data -> fingerprint -> keys -> (rows that are not encoded yet) can
+every row be read? -> reserve what is not yet drawn and begin the period, in one transaction -> steps -> (a period) it
+is released.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from privsyn.run.inputs import PrivateAccess
 from privsyn.run.job import Job
 from privsyn.run.keys import lineage_keys
 from privsyn.run.ledger_checks import check_ledger, check_room, refuse_released_period
+from privsyn.run.policy_checks import check_policy
 from privsyn.run.request import Request
 from privsyn.settings import Settings
 from privsyn.source.open_source import open_source
@@ -165,6 +166,7 @@ def check_request(
 @contextmanager
 def _agreed(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job) -> Iterator[tuple[Store, Records, Ledger]]:
     """Hold the data set's lock, once the promises can be accounted and the ledger agrees; no data is looked for."""
+    check_policy(spec, job, settings)
     job.plan(Request(spec)).check_noise()
     store = Store(settings.private_root, settings.released_root, spec.dataset)
     records = Records(settings.private_root, spec.dataset)

@@ -16,6 +16,7 @@ from privsyn.publish.folder import added_formats, is_whole
 from privsyn.publish.formats.described import files_in
 from privsyn.publish.formats.writing import write_descriptions, write_tables
 from privsyn.publish.release_note import release_note
+from privsyn.run.policy_checks import check_formats
 from privsyn.settings import Settings
 from privsyn.storage.records import Records
 from privsyn.storage.released_files import public_spec, read_certificate, read_manifest, release_folder
@@ -43,6 +44,7 @@ def add_formats(release: str, formats: Sequence[Format], settings: Settings) -> 
     """
     folder = _folder(release, settings)
     dataset = public_spec(read_manifest(folder), FIELD).dataset
+    check_formats(dataset, formats, settings)
     store = Store(settings.private_root, settings.released_root, dataset)
     with store.lock(f"release-{dataset}"):
         manifest, certificate = read_manifest(folder), read_certificate(folder)  # a run may have just written them

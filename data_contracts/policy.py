@@ -1,0 +1,56 @@
+"""The operator's policy: what releases of each data set may ask for, whoever asks."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from privsyn.data_contracts.columns import FrozenModel
+from privsyn.data_contracts.publication import Format
+from privsyn.data_contracts.release_spec import Guarantee, Unit
+
+Every = Literal["day", "week", "month", "quarter", "year"]
+"""How long a period of a schedule is."""
+
+LENGTHS: tuple[Every, ...] = ("day", "week", "month", "quarter", "year")
+"""From the shortest to the longest."""
+
+
+class DatasetPolicy(FrozenModel):
+    """What releases of one data set may ask for; what is not allowed is refused before the data is opened."""
+
+    paths: tuple[str, ...] = Field(
+        default=(),
+        description="Files, and folders with all that is below them, that its tables may be read from; relative to the "
+        "policy file's folder. Links are followed first.",
+    )
+    in_memory: bool = Field(default=False, description="Whether tables that a program hands over may be released.")
+    budget: Guarantee = Field(description="The largest lifetime cap.")
+    epsilon: float = Field(gt=0, le=1e6, description="The largest epsilon of one release.")
+    delta: float = Field(gt=0, lt=1, description="The largest delta of one release.")
+    unit: Unit | None = Field(default=None, description="The unit of protection that is asked for; empty: any.")
+    period: Every | None = Field(
+        default=None,
+        description="The shortest period that is released; with one, every release is of a period that has begun.",
+    )
+    outputs: tuple[Format | Literal["figures"], ...] = Field(
+        default=("parquet",), description="File formats of the synthetic table, and `figures`: noisy quality figures."
+    )
+
+
+class Policy(FrozenModel):
+    """What releases may ask for, by data set.  A data set that is not listed may do what ``others`` says: nothing."""
+
+    datasets: dict[str, DatasetPolicy] = Field(
+        default_factory=dict, description="By the data set's name in the ledger."
+    )
+    others: DatasetPolicy | None = Field(default=None, description="Any other data set; empty: none may be released.")
+
+    def of(self, dataset: str) -> DatasetPolicy | None:
+        """What the data set may do; None: nothing."""
+        return self.datasets.get(dataset, self.others)
+
+    def place_of(self, dataset: str) -> str:
+        """Where the data set's rules stand in the file."""
+        return f"datasets.{dataset}" if dataset in self.datasets else "others"

@@ -1,0 +1,63 @@
+"""Loading the operator's policy: YAML file -> Policy, or one clear RequestError."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.policy import DatasetPolicy, Policy
+from privsyn.errors import RequestError
+from privsyn.spec.messages import refused, suggestion, wrong_value
+from privsyn.spec.places import dotted
+from privsyn.spec.yaml_file import Document, read_yaml
+
+EXAMPLE = "deployments/policy.yaml"
+"""What a policy can be made from."""
+
+
+def load_policy(path: Path) -> Policy:
+    """The policy in the YAML file ``path``, its paths absolute and without links.
+
+    Raises RequestError about the setting for a file that is missing or wrong: then nothing may be released.
+    """
+    try:
+        document = read_yaml(path, EXAMPLE)
+    except RequestError as error:
+        raise error.about("settings.policy") from None
+    try:
+        policy = Policy.model_validate(document.content)
+    except ValidationError as error:
+        raise _refusal(error, document, path) from None
+    folder = path.absolute().parent
+    return policy.model_copy(
+        update={
+            "datasets": {name: _resolved(rules, folder) for name, rules in policy.datasets.items()},
+            "others": None if policy.others is None else _resolved(policy.others, folder),
+        }
+    )
+
+
+def _resolved(rules: DatasetPolicy, folder: Path) -> DatasetPolicy:
+    return rules.model_copy(update={"paths": tuple(str((folder / p).resolve()) for p in rules.paths)})
+
+
+def _refusal(error: ValidationError, document: Document, path: Path) -> RequestError:
+    first = error.errors(include_url=False)[0]
+    place = first["loc"]
+    line = next((document.lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in document.lines), None)
+    where = f"{dotted(place)}{f' (line {line})' if line else ''} of {path.name}"
+    if first["type"] == "extra_forbidden":
+        known = list((DatasetPolicy if len(place) > 1 else Policy).model_fields)
+        cure = suggestion(str(place[-1]), known) or f"Known are {', '.join(known)}"
+        return RequestError(f"{where} is not a rule", cure, "settings.policy")
+    if first["type"] == "missing":
+        return RequestError(f"{where} is missing", "Add it: it has no default", "settings.policy")
+    problem, cure = refused(first["ctx"]["error"]) if _ours(first) else wrong_value(first)
+    return RequestError(f"{where} {problem}", cure or "Correct it", "settings.policy")
+
+
+def _ours(entry: object) -> bool:
+    context = entry.get("ctx", {}) if isinstance(entry, dict) else {}
+    return isinstance(context.get("error"), FieldError | ValueError)
