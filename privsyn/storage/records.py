@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, TypeVar
@@ -84,6 +85,12 @@ class Records:
     def has_noise(self, key: str) -> bool:
         """Whether noise was kept for this charge, readable or not."""
         return self._noise_path(key).exists()
+
+    def noise_digest(self, key: str) -> str:
+        """SHA-256 (hex) of the noise kept for this charge, as it lies on the disk.  As private as the noise."""
+        path = self._noise_path(key)
+        with in_words(path):
+            return hashlib.sha256(path.read_bytes()).hexdigest()
 
     def noise_is_damaged(self, key: str) -> bool:
         """Whether the noise kept for this charge cannot be read: the draw is lost, the charge stands."""

@@ -92,6 +92,10 @@ class Store:
             _feed(digest, path)
         return digest.hexdigest()
 
+    def mark(self, *parts: str) -> str:
+        """HMAC-SHA256 (hex) of some texts: what may be told of them outside the private root, where the key stays."""
+        return hmac.new(self._key, "\0".join(("mark", *parts)).encode(), hashlib.sha256).hexdigest()
+
     # tables
 
     def write_table(
