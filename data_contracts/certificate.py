@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 
 class _Model(BaseModel):
@@ -50,8 +50,18 @@ class Total(_Model):
     accountant: Literal["gaussian", "tight"] = "tight"
 
 
+class LedgerHead(_Model):
+    """The ledger at the certificate's making: how many entries it had, of all data sets, and the last one's hash."""
+
+    entries: int
+    hash: str
+
+
 class Certificate(_Model):
-    """What is promised, to whom, and from which numbers it follows."""
+    """What is promised, to whom, and from which numbers it follows.
+
+    ``ledger``: None in certificates of versions before 0.3.0, which then leave it out.
+    """
 
     schema_version: Literal[1] = 1
     run: str
@@ -70,6 +80,12 @@ class Certificate(_Model):
     rho_spent: str
     stages: list[StageCost]
     dataset_total: Total
+    ledger: LedgerHead | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_what_earlier_versions_lack(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = serialize(self)
+        return {name: value for name, value in content.items() if value is not None}
 
 
 class ManifestFile(_Model):

@@ -130,6 +130,7 @@ API = Vocabulary(
         "draft_spec.dictionary": "dictionary",
         "draft_spec.dataset": "dataset",
         "ledger.dataset": "dataset",
+        "ledger.against": "against",
         "backup.file": "file",
         "deploy.file": "file",
         "settings.out": "out or PRIVSYN_OUT",

@@ -38,6 +38,7 @@ COMMAND_LINE = Vocabulary(
         "draft_spec.dictionary": "--dictionary",
         "draft_spec.dataset": "--dataset",
         "ledger.dataset": "DATASET",
+        "ledger.against": "--against",
         "backup.file": "FILE",
         "deploy.file": "--file",
     },

@@ -22,6 +22,17 @@ RECORD = "ledger"
 """The private record's name."""
 
 
+def noted_ledger(records: Records) -> LedgerRecord | None:
+    """What was noted; None where this private folder has charged nothing to the data set yet.
+
+    Raises PrivsynError where the note is missing beside records of steps, which are made after it.
+    """
+    noted = records.load_as(RECORD, LedgerRecord)
+    if noted is None and records.has_any("step-", "generation-", "certificate-"):
+        raise records.damaged(RECORD)
+    return noted
+
+
 def note_ledger(ledger: Ledger, records: Records, dataset: str) -> None:
     """Keep in the private zone which ledger the data set is charged to, and how far its history goes."""
     entries, periods, marks = ledger.entries(), ledger.periods(), ledger.marks()

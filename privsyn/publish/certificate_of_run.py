@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import groupby
+from pathlib import Path
 
-from privsyn.data_contracts.certificate import Certificate, QueryGroup, StageCost, Total
+from privsyn.data_contracts.certificate import Certificate, LedgerHead, QueryGroup, StageCost, Total
 from privsyn.data_contracts.receipts import SMOOTHING, Pricing, Query, rho_text, total_rho
 from privsyn.run.execute import Shell, StepRefs
 from privsyn.run.step import ReleaseStep
+from privsyn.storage.records import private_records
 from privsyn.tasks.noisy import receipts_from_table
 from privsyn.tasks.privacy.accountant import Accountant
 from privsyn.tasks.privacy.gaussian_dp import LEAKED
@@ -38,15 +40,15 @@ PRICE: dict[Pricing, str] = {
 
 
 def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
-    """The run's certificate; made once and kept, since the data set's total grows with later runs."""
-    record = f"certificate-v2-{shell.run}"
+    """The run's certificate; made once and kept, since the data set's total and the ledger grow with later runs."""
+    record = _record(shell.run)
     kept = shell.records.load_as(record, Certificate)
     if kept is not None:
         return kept
     spec = shell.request.spec
     stages = [_stage(shell, step, refs) for step in shell.release_steps]
     spent = sum((total_rho(queries) for _, queries in stages), start=total_rho([]))
-    summary = shell.ledger.summary(spec.dataset)[0]
+    summary, entries = shell.ledger.summary(spec.dataset)[0], shell.ledger.entries()
     certificate = Certificate(
         run=shell.run,
         dataset=spec.dataset,
@@ -68,9 +70,19 @@ def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
             epsilon_cap=summary.cap.epsilon,
             accountant=summary.accountant,
         ),
+        ledger=LedgerHead(entries=entries[-1].id, hash=entries[-1].hash),
     )
     shell.records.save(record, certificate.model_dump(mode="json"))
     return certificate
+
+
+def was_certified(private_root: Path, dataset: str, run: str) -> bool:
+    """Whether this private folder keeps a certificate of the run: it was published, or was about to be."""
+    return private_records(private_root, dataset).joinpath(f"{_record(run)}.json").is_file()
+
+
+def _record(run: str) -> str:
+    return f"certificate-v2-{run}"
 
 
 def _stage(shell: Shell, step: ReleaseStep, refs: Mapping[str, StepRefs]) -> tuple[StageCost, list[Query]]:

@@ -19,7 +19,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engines.chosen_engine import engine_of
 from privsyn.errors import PrivsynError, RequestError
 from privsyn.ledgers.ledger import Ledger
-from privsyn.ledgers.noted_history import RECORD, note_ledger
+from privsyn.ledgers.noted_history import note_ledger, noted_ledger
 from privsyn.ledgers.released_periods import PeriodRow
 from privsyn.run.earlier_runs import refuse_silent_redraw
 from privsyn.run.execute import ReportProgress, Shell
@@ -33,7 +33,7 @@ from privsyn.settings import Settings
 from privsyn.source.open_source import open_source
 from privsyn.source.private_table import Source, SupportsArrowStream
 from privsyn.storage.disk import in_words, remove_parts
-from privsyn.storage.record_kinds import DataRecord, LedgerRecord, RequestRecord
+from privsyn.storage.record_kinds import DataRecord, RequestRecord
 from privsyn.storage.records import Records, write_json
 from privsyn.storage.store import Store
 from privsyn.tasks.privacy.accountant import cap_accountant
@@ -172,7 +172,7 @@ def _agreed(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job) -> 
         store.remove_leftovers()
         records.remove_leftovers()
         _clear_stale_locks(settings.private_root / "prefect" / "locks" / spec.dataset)
-        ledger = Ledger(settings.ledger, create=records.load_as(RECORD, LedgerRecord) is None)
+        ledger = Ledger(settings.ledger, create=noted_ledger(records) is None)
         check_ledger(ledger, records, spec)
         refuse_released_period(ledger, spec.dataset, job.period, fresh=fresh)
         seen = records.load_as(request_name(spec, job), RequestRecord)
