@@ -108,6 +108,7 @@ API = Vocabulary(
         "release.spec": "spec",
         "release.fresh": "fresh",
         "release.period": "period",
+        "release.new_dataset": "new_dataset",
         "release.time_zone": "time_zone",
         "evaluate.release": "release",
         "evaluate.data": "data",

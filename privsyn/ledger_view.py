@@ -12,10 +12,12 @@ from typing import Any
 
 from privsyn.errors import API, LedgerMissingError, RequestError, Text, Vocabulary, mention
 from privsyn.ledgers.database import shown_address
+from privsyn.ledgers.known_tables import reason_for
 from privsyn.ledgers.ledger import DatasetSummary, Ledger
 from privsyn.notebook import html_table
 from privsyn.paths import expanded
 from privsyn.publish.ledger_comparison import compare_with_certificates
+from privsyn.run.names_of_tables import same_tables
 from privsyn.settings import Settings
 
 HEADINGS = ("data set", "epsilon used", "of cap", "room for epsilon", "at delta", "rho used", "entries")
@@ -135,7 +137,7 @@ class LedgerView:
         compared = compare_with_certificates(ledger, self.settings, dataset, places)
         problems = (*ledger.verify(), *compared.problems)
         counts = (len(ledger.summary(dataset)), len(ledger.entries(dataset)), compared.certificates)
-        notes = (*compared.notes, *_unfinished(ledger, dataset))
+        notes = (*compared.notes, *_second_names(ledger, self.settings), *_unfinished(ledger, dataset))
         return Verified(ledger.name, *counts, compared.charges_without_certificate, problems, notes)
 
     def summaries(self, dataset: str | None = None) -> Sequence[DatasetSummary]:
@@ -182,6 +184,19 @@ class LedgerView:
 
 def _unknown(dataset: str, known: str) -> RequestError:
     return RequestError(f"the ledger does not know {dataset!r}", f"Known data sets: {known}", "ledger.dataset")
+
+
+def _second_names(ledger: Ledger, settings: Settings) -> list[Text]:
+    """Data sets that hold one table, each with a budget of its own: what is promised of it is both caps' sum."""
+    marks, stated = ledger.marks(), [m for m in ledger.marks() if m.kind == "reason"]
+    pairs = {tuple(sorted((m.dataset, m.subject))) for m in stated} | set(
+        same_tables(settings.private_root, ledger.entries())
+    )
+    return [
+        f"{one!r} and {other!r} have released the same table, or a file of it, each under a cap of its own: "
+        + (f"{reason!r}" if (reason := reason_for(marks, one, other)) else "nobody stated a reason")
+        for one, other in sorted(pairs)
+    ]
 
 
 def _unfinished(ledger: Ledger, dataset: str | None) -> list[Text]:

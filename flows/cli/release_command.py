@@ -52,6 +52,10 @@ def release_command(
     period: Annotated[
         str | None, typer.Option(metavar="PERIOD", help="Release this period, such as 2026-11, unless it is released.")
     ] = None,
+    new_dataset: Annotated[
+        str | None,
+        typer.Option(metavar="WHY", help="Why a table that was released under another name gets a second budget."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
     prefect: Annotated[
         bool, typer.Option("--prefect", help="Run as a Prefect flow, with a temporary server where none is configured.")
@@ -78,9 +82,10 @@ def release_command(
         if folder is not None:
             make_folder(settings)
         warn_of_epsilon(request.privacy.epsilon)
-        job = release_job(request, period)
+        job = release_job(request, period, new_dataset)
         with _released_before(settings, as_json=as_json):
             check_request(request, settings, fresh=fresh, job=job)  # what is wrong is said before anything else is
+            _say_what_is_opened(request, settings)
             if prefect or server_is_configured():
                 summary = _run_flow(request, job, fresh=fresh)
             else:
@@ -96,6 +101,19 @@ def release_command(
                 f"{request.privacy.epsilon:g} is too small for a table of this size. What was spent stays spent.",
                 soft_wrap=True,
             )
+
+
+def _say_what_is_opened(request: ReleaseSpec, settings: Settings) -> None:
+    """Say that a name which the ledger does not know is a new data set, whose cap cannot be changed afterwards."""
+    from privsyn.ledgers.ledger import Ledger
+
+    if not Ledger(settings.ledger).summary(request.dataset):
+        cap = request.budget
+        people.print(
+            f"This opens the data set {request.dataset!r} and sets its lifetime cap for good: epsilon {cap.epsilon:g}, "
+            f"delta {cap.delta:g}.",
+            soft_wrap=True,
+        )
 
 
 @contextmanager
@@ -125,7 +143,9 @@ def _run_here(request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bool
 
     people.print("Running in this process: no Prefect server is configured (--prefect starts one).", style="dim")
     with progress_bars(job.steps, people) as report:
-        return release_in_process(request, settings, fresh=fresh, period=job.period, report=report)
+        return release_in_process(
+            request, settings, fresh=fresh, period=job.period, new_dataset=job.new_dataset, report=report
+        )
 
 
 def _run_flow(request: ReleaseSpec, job: Job, *, fresh: bool) -> ReleaseSummary:
@@ -143,8 +163,8 @@ def _run_flow(request: ReleaseSpec, job: Job, *, fresh: bool) -> ReleaseSummary:
         Thread(target=prepare, name="load-checks").start()  # seconds that pass anyway
     with server_loss_in_words(), progress_bars(job.steps, people) as report, reporting(report):
         if job.period is not None:
-            return scheduled_release(request, period=job.period)
-        return release(request, fresh=fresh)
+            return scheduled_release(request, period=job.period, new_dataset=job.new_dataset)
+        return release(request, fresh=fresh, new_dataset=job.new_dataset)
 
 
 def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float) -> None:

@@ -16,6 +16,7 @@ COMMAND_LINE = Vocabulary(
         "release.spec": "SPEC",
         "release.fresh": "--fresh",
         "release.period": "--period",
+        "release.new_dataset": "--new-dataset",
         "release.time_zone": "time_zone",
         "evaluate.release": "RELEASE",
         "evaluate.data": "--data",

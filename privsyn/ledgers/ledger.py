@@ -28,6 +28,7 @@ from privsyn.errors import LedgerError
 from privsyn.ledgers.audit import ChargeState, Dataset, Entry, audit, charge_states, spent_rho
 from privsyn.ledgers.charges import Event, Line, append_entry, as_text, fitting, now, unheld
 from privsyn.ledgers.database import Database
+from privsyn.ledgers.known_tables import KnownTable, mark_table, refuse_second_name
 from privsyn.ledgers.marks import Mark, audit_marks, claim_charge, entered_draw, mark_rows
 from privsyn.ledgers.refusals import another_cap
 from privsyn.ledgers.released_periods import PeriodRow, audit_periods, latest, period_rows, refuse_second_release
@@ -107,7 +108,13 @@ class Ledger:
                 raise another_cap(known, cap)
 
     def reserve(
-        self, dataset: str, run: str, lines: Sequence[Line], delta: float | None = None, period: str | None = None
+        self,
+        dataset: str,
+        run: str,
+        lines: Sequence[Line],
+        delta: float | None = None,
+        period: str | None = None,
+        table: KnownTable | None = None,
     ) -> None:
         """Charge all lines of a run, or none, before the first look at the data.
 
@@ -120,6 +127,9 @@ class Ledger:
         With ``period`` the run begins that period of the data set in the same transaction, and its charges name it.
         Raises PeriodReleasedError, having written nothing, where the period is released.  Raises RequestError if
         another run has begun it and holds charges for it.
+
+        With ``table`` new charges enter what the run's table is known by, in the same transaction.  Raises
+        RequestError, having written nothing, if it is known under another name and nobody has stated a reason.
         """
         with self._database.write() as connection:
             known, entries = self._trusted(connection, dataset)
@@ -128,8 +138,15 @@ class Ledger:
             else:
                 self._database.make(connection, "periods")
                 new = self._begin(connection, known, entries, run, lines, delta, period)
+            if new and table is not None:
+                self._database.make(connection, "marks")
+                mark_table(connection, dataset, run, table, now())
             for line in new:
                 append_entry(connection, known, run, line, "reserve")
+
+    def check_table(self, dataset: str, table: KnownTable) -> None:
+        """Raise what :meth:`reserve` would raise for new charges on this table now; write nothing."""
+        refuse_second_name(self.marks(), dataset, table)
 
     def _begin(
         self,

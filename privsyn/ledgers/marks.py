@@ -4,6 +4,8 @@ A mark is an HMAC under the key of a private root, so it tells nothing of the no
 can tell whether two are the same.  Marks are only ever added, and hashed in a chain of their own.
 
     draw    subject: the number of a charge's reservation; text: the HMAC of its noise.  One a charge.
+    table   subject: a run; text: the HMAC of its private table (privsyn/ledgers/known_tables.py).
+    reason  subject: another data set with the same table; text: why the two have a budget each.
 """
 
 from __future__ import annotations

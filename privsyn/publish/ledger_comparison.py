@@ -88,8 +88,8 @@ def compare_with_certificates(
     result.problems += [f"{run}: {p}" for run, copies in published_of.items() for p in _second_draws(copies)]
     if weaker:
         result.notes.append(
-            f"{weaker} of {result.certificates} certificates name no entry of the ledger, as those of versions before "
-            "0.3.0: they are compared with their charges only"
+            f"{weaker} of {result.certificates} certificates name no entry of the ledger, as those of earlier "
+            "versions: they are compared with their charges only"
         )
     _add_uncovered(result, entries, covered, settings)
     return result
