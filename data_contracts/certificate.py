@@ -57,10 +57,18 @@ class LedgerHead(_Model):
     hash: str
 
 
+class PublishedTheorems(_Model):
+    """What the same noise keeps by published theorems alone: (``epsilon``, ``delta``), epsilon rounded up, and why."""
+
+    epsilon: float
+    delta: float
+    reason: str
+
+
 class Certificate(_Model):
     """What is promised, to whom, and from which numbers it follows.
 
-    ``ledger``: None in certificates of versions before 0.3.0, which then leave it out.
+    ``ledger`` and ``by_published_theorems``: None in certificates of earlier versions, which leave them out.
     """
 
     schema_version: Literal[1] = 1
@@ -81,6 +89,7 @@ class Certificate(_Model):
     stages: list[StageCost]
     dataset_total: Total
     ledger: LedgerHead | None = None
+    by_published_theorems: PublishedTheorems | None = None
 
     @model_serializer(mode="wrap")
     def _without_what_earlier_versions_lack(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

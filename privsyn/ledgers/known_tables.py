@@ -7,7 +7,7 @@ it changed; who holds the key, and a fingerprint, can look for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.engine import Connection
@@ -22,22 +22,27 @@ class KnownTable:
     """The private table of a run, as the ledger may know it.
 
     ``fingerprints``: the whole table's, then those of its files; ``mark``: (data set, run, fingerprint) -> an HMAC;
-    ``elsewhere``: names under which the private folder knows it; ``reason``: why it gets another name, if that is
-    meant (empty: nobody said).
+    ``elsewhere``: names under which the private folder knows one of them that it does not know under the run's own;
+    ``own``: the fingerprints that it knows under that; ``reason``: why it gets another name, if that is meant (empty:
+    nobody said).
     """
 
     fingerprints: Sequence[str]
     mark: Callable[[str, str, str], str]
     elsewhere: frozenset[str] = frozenset()
+    own: frozenset[str] = frozenset()
     reason: str = ""
 
 
 def refuse_second_name(rows: Sequence[Mark], dataset: str, table: KnownTable) -> list[str]:
     """The other names of the table for which a reason is now stated; ``rows``: the whole ledger's marks.
 
-    Raises RequestError if the table is known under another name and nobody has stated a reason.
+    What the data set has released before is no new name for it.  Raises RequestError if the table is known under
+    another name and not under this one, and nobody has stated a reason.
     """
-    others = {row.dataset for row in rows if row.dataset != dataset and _is_of(row, table)} | table.elsewhere
+    new = set(table.fingerprints) - table.own
+    new -= {f for row in rows if row.dataset == dataset for f in _matches(row, table, new)}
+    others = {row.dataset for row in rows if _matches(row, table, new)} | table.elsewhere
     open_names = sorted(others - {dataset} - _reasoned(rows, dataset))
     if open_names and not table.reason:
         names = " and ".join(map(repr, open_names))
@@ -66,11 +71,11 @@ def reason_for(rows: Iterable[Mark], one: str, other: str) -> str | None:
     return next((row.text for row in rows if row.kind == "reason" and {row.dataset, row.subject} == pair), None)
 
 
-def _is_of(row: Mark, table: KnownTable) -> bool:
-    """Whether a mark is that of this table, or of one of its files."""
-    return row.kind == "table" and any(
-        table.mark(row.dataset, row.subject, fingerprint) == row.text for fingerprint in table.fingerprints
-    )
+def _matches(row: Mark, table: KnownTable, fingerprints: Collection[str]) -> list[str]:
+    """Those of the fingerprints that a mark is of."""
+    if row.kind != "table":
+        return []
+    return [f for f in fingerprints if table.mark(row.dataset, row.subject, f) == row.text]
 
 
 def _reasoned(rows: Sequence[Mark], dataset: str) -> set[str]:

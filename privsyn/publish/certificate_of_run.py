@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 
-from privsyn.data_contracts.certificate import Certificate, LedgerHead, QueryGroup, StageCost, Total
+from privsyn.data_contracts.certificate import Certificate, LedgerHead, PublishedTheorems, QueryGroup, StageCost, Total
 from privsyn.data_contracts.receipts import SMOOTHING, Pricing, Query, rho_text, total_rho
 from privsyn.run.execute import Shell, StepRefs
 from privsyn.run.step import ReleaseStep
 from privsyn.storage.records import private_records
 from privsyn.tasks.noisy import receipts_from_table
-from privsyn.tasks.privacy.accountant import Accountant
+from privsyn.tasks.privacy.accountant import Accountant, epsilon_for
 from privsyn.tasks.privacy.gaussian_dp import LEAKED
 
 LISTED_QUERIES = 5_000
@@ -29,6 +29,13 @@ COMPOSITION: dict[Accountant, str] = {
     "paper": f"{_ZCDP} to (epsilon, delta) by rho + 2 sqrt(rho ln(1/delta)) = epsilon (PrivSyn, Theorem 2)",
 }
 """Accountant -> how the prices become the promise."""
+
+PUBLISHED_THEOREMS = (
+    "rests on published theorems only: a query of this noise costs at most its price in zCDP (Canonne, Kamath and "
+    "Steinke 2020, Theorem 14), prices add up, also where later queries depend on earlier answers (Bun and Steinke "
+    "2016, Lemma 2.3), and rho_budget, fixed beforehand, is converted by Canonne, Kamath and Steinke 2020, Corollary 13"
+)
+"""Why :attr:`Certificate.by_published_theorems` holds, whatever the accountant."""
 
 PRICE: dict[Pricing, str] = {
     "gaussian": f"rho = sensitivity^2 / (2 (sigma^2 - {SMOOTHING})): but for a factor within exp(+-4e-26) a count, "
@@ -69,6 +76,11 @@ def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
             delta=summary.cap.delta,
             epsilon_cap=summary.cap.epsilon,
             accountant=summary.accountant,
+        ),
+        by_published_theorems=PublishedTheorems(
+            epsilon=epsilon_for(shell.request.total_rho, spec.privacy.delta, "tight"),
+            delta=spec.privacy.delta,
+            reason=PUBLISHED_THEOREMS,
         ),
         ledger=LedgerHead(entries=entries[-1].id, hash=entries[-1].hash),
     )

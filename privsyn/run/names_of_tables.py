@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,12 @@ def checked_reason(reason: str | None) -> str:
     return reason.strip()
 
 
-def names_of(private_root: Path, entries: Sequence[Entry], fingerprints: Sequence[str]) -> frozenset[str]:
+def names_of(known: Mapping[str, Collection[str]], fingerprints: Collection[str]) -> frozenset[str]:
     """The data sets of which a run here read a table with one of these fingerprints, whole or as one of its files.
 
-    ``entries``: the ledger's, which know the data set of a run whose note does not say.
+    ``known``: as :func:`fingerprints_by_name`.
     """
-    asked = set(fingerprints)
-    return frozenset(name for name, known in fingerprints_by_name(private_root, entries).items() if known & asked)
+    return frozenset(name for name, theirs in known.items() if not set(fingerprints).isdisjoint(theirs))
 
 
 def same_tables(private_root: Path, entries: Sequence[Entry]) -> list[tuple[str, str]]:
@@ -45,7 +44,10 @@ def same_tables(private_root: Path, entries: Sequence[Entry]) -> list[tuple[str,
 
 
 def fingerprints_by_name(private_root: Path, entries: Sequence[Entry]) -> dict[str, set[str]]:
-    """Data set -> the fingerprints of its tables and of their files."""
+    """Data set -> the fingerprints of its tables and of their files, by the notes of runs.
+
+    ``entries``: the ledger's, which know the data set of a run whose note does not say.
+    """
     found: dict[str, set[str]] = defaultdict(set)
     by_run = {entry.run: entry.dataset for entry in entries}
     for note in _notes(private_root):

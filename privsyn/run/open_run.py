@@ -29,7 +29,7 @@ from privsyn.run.inputs import PrivateAccess
 from privsyn.run.job import Job
 from privsyn.run.keys import lineage_keys
 from privsyn.run.ledger_checks import check_ledger, check_room, refuse_released_period
-from privsyn.run.names_of_tables import checked_reason, names_of
+from privsyn.run.names_of_tables import checked_reason, fingerprints_by_name, names_of
 from privsyn.run.request import Request
 from privsyn.settings import Settings
 from privsyn.source.open_source import open_source
@@ -214,9 +214,11 @@ def _released_order(source: Source, spec: ReleaseSpec) -> tuple[str, ...]:
 
 def _known_table(shell: Shell, settings: Settings, fingerprints: Sequence[str], job: Job) -> KnownTable:
     """The run's table as this private folder and the ledger may know it under another name."""
-    elsewhere = names_of(settings.private_root, shell.ledger.entries(), fingerprints) - {shell.dataset}
+    known = fingerprints_by_name(settings.private_root, shell.ledger.entries())
+    own = frozenset(known.get(shell.dataset, ()))
+    elsewhere = names_of(known, set(fingerprints) - own) - {shell.dataset}
     mark = partial(shell.store.mark, "table")
-    return KnownTable(fingerprints, mark, elsewhere, checked_reason(job.new_dataset))
+    return KnownTable(fingerprints, mark, elsewhere, own, checked_reason(job.new_dataset))
 
 
 def _write_private_note(opened: OpenRun, source: Source, fingerprints: Sequence[str], job: Job) -> None:

@@ -60,7 +60,7 @@ def test_23_a_new_name_for_the_same_table_is_refused(
 def test_23_mutant_names_that_are_not_compared(exhausted: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: what was before; the exhausted table is released again under a whole new cap."""
     monkeypatch.setattr(open_run, "names_of", lambda *arguments: frozenset())
-    monkeypatch.setattr(known_tables, "_is_of", lambda row, table: False)
+    monkeypatch.setattr(known_tables, "_matches", lambda *arguments: [])
     assert run(few(**exhausted, dataset="people_b")).drawn
 
 
@@ -85,7 +85,7 @@ def test_23_either_memory_is_enough(exhausted: dict[str, Any], monkeypatch: pyte
         for note in (Settings().private_root / "runs").glob("*/run.json"):
             note.unlink()
     else:
-        monkeypatch.setattr(known_tables, "_is_of", lambda row, table: False)
+        monkeypatch.setattr(known_tables, "_matches", lambda *arguments: [])
     refused_as_it_is(few(**exhausted, dataset="people_b"))
 
 
@@ -114,6 +114,19 @@ def test_23_the_same_name_needs_no_reason_and_what_costs_nothing_is_found(places
     run(spec, fresh=True)
     assert run(few(spec.data, synthesis={"seed": 1, "sweeps": 2})).drawn == ()
     assert first.drawn
+
+
+def test_23_a_name_that_holds_another_table_is_new_to_this_one(exhausted: dict[str, Any], places: Path) -> None:
+    """Opening the name with another file first, and putting both into a folder, changes nothing."""
+    folder = places / "folder"
+    folder.mkdir()
+    pq.write_table(people(50, seed=1), folder / "other.parquet")
+    roomy = {**exhausted, "budget": {"epsilon": 3.0, "delta": 1e-9}, "dataset": "people_b"}
+    run(few(**{**roomy, "data": str(folder / "other.parquet")}))
+    shutil.copy(exhausted["data"], folder / "people.parquet")
+    for data in (str(folder), exhausted["data"]):
+        with pytest.raises(RequestError, match=REFUSED):
+            run(few(**{**roomy, "data": data}))
 
 
 def test_23_marks_of_the_ledger_tell_no_two_tables_alike(places: Path, save: Any) -> None:
