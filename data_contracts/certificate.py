@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 
 class _Model(BaseModel):
@@ -50,8 +50,26 @@ class Total(_Model):
     accountant: Literal["gaussian", "tight"] = "tight"
 
 
+class LedgerHead(_Model):
+    """The ledger at the certificate's making: how many entries it had, of all data sets, and the last one's hash."""
+
+    entries: int
+    hash: str
+
+
+class PublishedTheorems(_Model):
+    """What the same noise keeps by published theorems alone: (``epsilon``, ``delta``), epsilon rounded up, and why."""
+
+    epsilon: float
+    delta: float
+    reason: str
+
+
 class Certificate(_Model):
-    """What is promised, to whom, and from which numbers it follows."""
+    """What is promised, to whom, and from which numbers it follows.
+
+    ``ledger`` and ``by_published_theorems``: None in certificates of earlier versions, which leave them out.
+    """
 
     schema_version: Literal[1] = 1
     run: str
@@ -70,6 +88,13 @@ class Certificate(_Model):
     rho_spent: str
     stages: list[StageCost]
     dataset_total: Total
+    ledger: LedgerHead | None = None
+    by_published_theorems: PublishedTheorems | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_what_earlier_versions_lack(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = serialize(self)
+        return {name: value for name, value in content.items() if value is not None}
 
 
 class ManifestFile(_Model):

@@ -22,6 +22,7 @@ FORM = Vocabulary(
         "release.data": _of_the_form("Spec", "Data"),
         "release.spec": _of_the_form("Spec"),
         "release.fresh": _of_the_form("Fresh"),
+        "release.new_dataset": _of_the_form("New Dataset"),
         "release.period": _of_the_form("Period"),
         "release.time_zone": _of_the_form("Time Zone"),
         "evaluate.release": _of_the_form("Release"),

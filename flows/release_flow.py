@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 from prefect import Task, flow
 from prefect.cache_policies import CacheKeyFnPolicy
 from prefect.locking.filesystem import FileSystemLockManager
 from prefect.transactions import IsolationLevel
+from pydantic import Field
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import BudgetRefusedError, ContractError, PeriodReleasedError
@@ -29,6 +30,8 @@ from privsyn.run.runner import run_steps
 from privsyn.run.step import Step, step_of
 from privsyn.settings import Settings
 
+NewDataset = Annotated[str, Field(description="Why a table that is known under another name gets a second budget.")]
+
 _current: ContextVar[Shell] = ContextVar("privsyn_shell")
 _reporter: ContextVar[ReportProgress | None] = ContextVar("privsyn_reporter", default=None)
 _progress: ContextVar[ReportProgress | None] = ContextVar("privsyn_progress", default=None)
@@ -40,12 +43,13 @@ _progress: ContextVar[ReportProgress | None] = ContextVar("privsyn_progress", de
     description="Private table in, differentially private synthetic table out.",
     persist_result=False,
 )
-def release(spec: ReleaseSpec, fresh: bool = False) -> ReleaseSummary:
+def release(spec: ReleaseSpec, fresh: bool = False, new_dataset: NewDataset | None = None) -> ReleaseSummary:
     """Run PrivSyn on the private table that ``spec`` names.
 
     Args:
         spec: The release spec; the same model as the YAML file.
         fresh: Draw new noise although a cached release exists; costs budget.
+        new_dataset: Why a table that was released under another name gets a second budget; kept in the ledger.
 
     Returns what was released and what it cost.  Privacy: the released files are (epsilon, delta)-differentially
     private for adding or removing one person (``spec.unit``), by the sum of the three release steps' prices; the
@@ -54,10 +58,12 @@ def release(spec: ReleaseSpec, fresh: bool = False) -> ReleaseSummary:
     A release that the ledger's cap refuses ends in a FAILED state named Refused, a broken data contract in one named
     ContractFailed (flows/states.py); who called the flow gets BudgetRefusedError or ContractError.
     """
-    return run_release(spec, fresh=fresh)
+    return run_release(spec, fresh=fresh, new_dataset=new_dataset)
 
 
-def run_release(spec: ReleaseSpec, *, fresh: bool = False, period: str | None = None) -> ReleaseSummary:
+def run_release(
+    spec: ReleaseSpec, *, fresh: bool = False, period: str | None = None, new_dataset: str | None = None
+) -> ReleaseSummary:
     """The body of this flow and of the scheduled one (flows/scheduled_release_flow.py), with the same results.
 
     ``period``: the period of the data set to release; one that is released already ends the flow run in a COMPLETED
@@ -65,7 +71,8 @@ def run_release(spec: ReleaseSpec, *, fresh: bool = False, period: str | None = 
     """
     try:
         with words_only("release"):
-            with open_run(spec, Settings(), fresh=fresh, report=_report, job=release_job(spec, period)) as run:
+            job = release_job(spec, period, new_dataset)
+            with open_run(spec, Settings(), fresh=fresh, report=_report, job=job) as run:
                 refs = run_steps(run.shell.steps, partial(_step, run))
                 published = publish(run, refs)
                 summary = summarize(run, published)

@@ -13,7 +13,7 @@ from pydantic import Field
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import PrivsynError, RequestError
 from privsyn.flows.private_errors import words_only
-from privsyn.flows.release_flow import run_release
+from privsyn.flows.release_flow import NewDataset, run_release
 from privsyn.ledgers.calendar_periods import Every, checked_period, period_of
 from privsyn.publish.folder import ReleaseSummary
 
@@ -38,7 +38,11 @@ def _name() -> str:
     persist_result=False,
 )
 def scheduled_release(
-    spec: ReleaseSpec, every: Every = "month", time_zone: Zone | None = None, period: Label | None = None
+    spec: ReleaseSpec,
+    every: Every = "month",
+    time_zone: Zone | None = None,
+    period: Label | None = None,
+    new_dataset: NewDataset | None = None,
 ) -> ReleaseSummary:
     """Release the data set's table once for the period in which this run was scheduled.
 
@@ -47,6 +51,7 @@ def scheduled_release(
         every: How long a period is.
         time_zone: The calendar that says in which period a moment lies; without it, the schedule's, else UTC.
         period: The period to release, to make up for one that was missed; without it, that of the scheduled start.
+        new_dataset: Why a table that was released under another name gets a second budget; kept in the ledger.
 
     A late run keeps the period that it was scheduled in.  A period that is released already ends the run in a COMPLETED
     state named AlreadyReleased; a refusal by the cap in a FAILED one named Refused, before the table is opened.
@@ -54,7 +59,7 @@ def scheduled_release(
     """
     with words_only("release"):
         label = _period(every, time_zone, period)
-    return run_release(spec, period=label)
+    return run_release(spec, period=label, new_dataset=new_dataset)
 
 
 def _period(every: Every, zone: str | None, period: str | None) -> str:

@@ -51,6 +51,7 @@ def release(
     out: str | Path | None = None,
     fresh: bool = False,
     period: str | None = None,
+    new_dataset: str | None = None,
     progress: bool | None = None,
 ) -> Release:
     """Make a differentially private synthetic table from a private one, in this process.
@@ -67,6 +68,8 @@ def release(
             file in the user's data folder, so that the data set's cap does not depend on ``out``).
         fresh: Draw new noise although this release exists; costs budget.
         period: The period of the data set to release, such as ``2026-11``, which is released once.
+        new_dataset: Why this table, which was released under another ``dataset``, gets a second lifetime budget; it is
+            kept in the ledger.  Without it such a release is refused.
         progress: Show progress; None: in a notebook only.
 
     Returns:
@@ -94,7 +97,9 @@ def release(
     shown = in_notebook() if progress is None else progress
     with shown_progress(release_job(asked, period).steps) if shown else nullcontext(_silent) as report:
         try:
-            summary = release_in_process(asked, settings, data=in_memory, fresh=fresh, period=period, report=report)
+            summary = release_in_process(
+                asked, settings, data=in_memory, fresh=fresh, period=period, new_dataset=new_dataset, report=report
+            )
         except PeriodReleasedError as done:
             return Release(settings.released_root / done.run)
     return Release(Path(summary.released), summary.drawn)
@@ -107,6 +112,7 @@ def release_in_process(
     data: SupportsArrowStream | None = None,
     fresh: bool = False,
     period: str | None = None,
+    new_dataset: str | None = None,
     noise: NoiseSource | None = None,
     report: ReportProgress = lambda step, done, total: None,
 ) -> ReleaseSummary:
@@ -116,7 +122,7 @@ def release_in_process(
     the run not private and keeps it private.  Guarantee and errors as :func:`release`; PeriodReleasedError for a
     period that has its release.
     """
-    job = release_job(spec, period)
+    job = release_job(spec, period, new_dataset)
     with open_run(spec, settings, fresh=fresh, report=report, noise=noise, job=job, data=data) as run:
         return summarize(run, publish(run, run_steps(run.shell.steps, run.shell.run_reported)))
 

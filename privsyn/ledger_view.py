@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from privsyn.errors import API, LedgerMissingError, RequestError, Text, Vocabulary, mention
 from privsyn.ledgers.database import shown_address
+from privsyn.ledgers.known_tables import reason_for
 from privsyn.ledgers.ledger import DatasetSummary, Ledger
 from privsyn.notebook import html_table
-from privsyn.publish.ledger_comparison import compare_with_disk
+from privsyn.paths import expanded
+from privsyn.publish.ledger_comparison import compare_with_certificates
+from privsyn.run.names_of_tables import same_tables
 from privsyn.settings import Settings
 
 HEADINGS = ("data set", "epsilon used", "of cap", "room for epsilon", "at delta", "rho used", "entries")
@@ -27,6 +31,7 @@ class Verified:
     datasets: int
     entries: int
     certificates: int
+    charges_without_certificate: int
     problems: tuple[str, ...]
     notes: tuple[Text, ...]
 
@@ -35,17 +40,28 @@ class Verified:
         """Whether no problem was found."""
         return not self.problems
 
+    @property
+    def counted(self) -> str:
+        """What was looked at, in words."""
+        counts = f"{self.datasets} data sets, {self.entries} entries, {self.certificates} certificates"
+        lacking = self.charges_without_certificate
+        return counts + (f"; {lacking} spent charges without a certificate" if lacking else "")
+
     def as_json(self, vocabulary: Vocabulary = API) -> dict[str, Any]:
         """The same, JSON-ready, in the words of ``vocabulary``."""
-        counts = {"datasets": self.datasets, "entries": self.entries, "certificates": self.certificates}
+        counts = {
+            "datasets": self.datasets,
+            "entries": self.entries,
+            "certificates": self.certificates,
+            "charges_without_certificate": self.charges_without_certificate,
+        }
         lists = {"problems": list(self.problems), "notes": [vocabulary.text(n) for n in self.notes]}
         return {"verified": self.verified, "ledger": self.ledger, **counts, **lists}
 
     def __repr__(self) -> str:
-        counts = f"{self.datasets} data sets, {self.entries} entries, {self.certificates} certificates"
         verdict = "verified" if self.verified else "NOT verified"
         lines = (*(f"PROBLEM: {p}" for p in self.problems), *(f"Note: {API.text(n)}" for n in self.notes))
-        return "\n".join((f"{verdict}: {self.ledger}, {counts}", *lines))
+        return "\n".join((f"{verdict}: {self.ledger}, {self.counted}", *lines))
 
 
 @dataclass(frozen=True)
@@ -106,17 +122,23 @@ class LedgerView:
         """
         return self.opened(dataset).export(dataset)
 
-    def verify(self, dataset: str | None = None) -> Verified:
-        """Recompute the ledger's chain, states and sums, and compare it with the certificates under the released root.
+    def verify(self, dataset: str | None = None, against: Sequence[str | Path] = ()) -> Verified:
+        """Recompute the ledger's chain, states and sums, and compare it with certificates.
 
-        Raises LedgerMissingError where there is no ledger, RequestError as :meth:`show`.
+        These are the ones under the released root, and those in ``against``: released folders, or folders of them,
+        wherever they were given to.  A ledger that has gone back behind any of them is found, also where ledger and
+        private folder were restored together.
+
+        Raises LedgerMissingError where there is no ledger, RequestError as :meth:`show` and for a folder of
+        ``against`` without a certificate.
         """
         ledger = self.opened(dataset)
-        entries, summaries = ledger.entries(dataset), ledger.summary(dataset)
-        compared = compare_with_disk(entries, summaries, self.settings, dataset)
+        places = [expanded(place, "ledger.against").absolute() for place in against]
+        compared = compare_with_certificates(ledger, self.settings, dataset, places)
         problems = (*ledger.verify(), *compared.problems)
-        counts = (len(summaries), len(entries), compared.certificates)
-        return Verified(ledger.name, *counts, problems, (*compared.notes, *_unfinished(ledger, dataset)))
+        counts = (len(ledger.summary(dataset)), len(ledger.entries(dataset)), compared.certificates)
+        notes = (*compared.notes, *_second_names(ledger, self.settings), *_unfinished(ledger, dataset))
+        return Verified(ledger.name, *counts, compared.charges_without_certificate, problems, notes)
 
     def summaries(self, dataset: str | None = None) -> Sequence[DatasetSummary]:
         """The exact figures of each data set, or of the named one; errors as :meth:`show`."""
@@ -162,6 +184,19 @@ class LedgerView:
 
 def _unknown(dataset: str, known: str) -> RequestError:
     return RequestError(f"the ledger does not know {dataset!r}", f"Known data sets: {known}", "ledger.dataset")
+
+
+def _second_names(ledger: Ledger, settings: Settings) -> list[Text]:
+    """Data sets that hold one table, each with a budget of its own: what is promised of it is both caps' sum."""
+    marks, stated = ledger.marks(), [m for m in ledger.marks() if m.kind == "reason"]
+    pairs = {tuple(sorted((m.dataset, m.subject))) for m in stated} | set(
+        same_tables(settings.private_root, ledger.entries())
+    )
+    return [
+        f"{one!r} and {other!r} have released the same table, or a file of it, each under a cap of its own: "
+        + (f"{reason!r}" if (reason := reason_for(marks, one, other)) else "nobody stated a reason")
+        for one, other in sorted(pairs)
+    ]
 
 
 def _unfinished(ledger: Ledger, dataset: str | None) -> list[Text]:

@@ -49,6 +49,10 @@ def show_command(
 def verify_command(
     dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="One data set; without it, all.")] = None,
     out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/ and private/.")] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FOLDER", help="Released folders, or a folder of them, that lie elsewhere; repeatable."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -62,9 +66,10 @@ def verify_command(
         from privsyn.settings import Settings
 
         folder = named_path(out, "--out")
+        places = [named_path(place, "--against") or Path() for place in against or ()]
         if folder is not None:
             os.environ["PRIVSYN_OUT"] = str(folder.absolute())
-        verified = LedgerView(Settings()).verify(dataset)
+        verified = LedgerView(Settings()).verify(dataset, places)
         if as_json:
             print(json.dumps(verified.as_json(COMMAND_LINE)))
         else:

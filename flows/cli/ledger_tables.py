@@ -22,8 +22,7 @@ def print_verified(verified: Verified, console: Console) -> None:
         console.print(f"Note: {COMMAND_LINE.text(note)}", style="yellow", markup=False, soft_wrap=True)
     if not verified.problems:
         console.print("[green]Verified:[/] every hash, state and sum, and every certificate against its charges.")
-    looked_at = f"{verified.datasets} data sets, {verified.entries} entries, {verified.certificates} certificates"
-    console.print(f"Ledger: {verified.ledger}; {looked_at}", style="dim", markup=False, soft_wrap=True)
+    console.print(f"Ledger: {verified.ledger}; {verified.counted}", style="dim", markup=False, soft_wrap=True)
 
 
 def print_ledger(view: LedgerView, dataset: str | None, console: Console) -> bool:

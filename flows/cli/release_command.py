@@ -50,6 +50,10 @@ def release_command(
     period: Annotated[
         str | None, typer.Option(metavar="PERIOD", help="Release this period, such as 2026-11, unless it is released.")
     ] = None,
+    new_dataset: Annotated[
+        str | None,
+        typer.Option(metavar="WHY", help="Why a table that was released under another name gets a second budget."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
     prefect: Annotated[
         bool, typer.Option("--prefect", help="Run as a Prefect flow, with a temporary server where none is configured.")
@@ -76,10 +80,12 @@ def release_command(
         if folder is not None:
             make_folder(settings)
         warn_of_epsilon(request.privacy.epsilon)
-        job = release_job(request, period)
+        job = release_job(request, period, new_dataset)
         with _released_before(settings, as_json=as_json):
             if prefect or server_is_configured():
                 check_request(request, settings, fresh=fresh, job=job)  # what is wrong is said before a server starts
+                for line in _what_is_opened(request, settings):
+                    people.print(line, soft_wrap=True, markup=False)
                 summary = _run_flow(request, job, fresh=fresh)
             else:
                 summary = _run_here(request, settings, job, fresh=fresh)
@@ -94,6 +100,24 @@ def release_command(
                 f"{request.privacy.epsilon:g} is too small for a table of this size. What was spent stays spent.",
                 soft_wrap=True,
             )
+
+
+def _what_is_opened(request: ReleaseSpec, settings: Settings) -> list[str]:
+    """What to say where the ledger does not know the name: it is a new data set, whose cap cannot be changed later."""
+    from privsyn.errors import LedgerMissingError
+    from privsyn.ledgers.ledger import Ledger
+
+    try:
+        known = bool(Ledger(settings.ledger, create=False).summary(request.dataset))
+    except LedgerMissingError:
+        known = False
+    if known:
+        return []
+    cap = request.budget
+    return [
+        f"This opens the data set {request.dataset!r} and sets its lifetime cap for good: epsilon {cap.epsilon:g}, "
+        f"delta {cap.delta:g}."
+    ]
 
 
 @contextmanager
@@ -122,14 +146,19 @@ def _run_here(request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bool
     from privsyn.progress import progress_bars
 
     with progress_bars(job.steps, people) as report:
-        how = ["Running in this process: no Prefect server is configured (--prefect starts one)."]
+        first = [
+            "Running in this process: no Prefect server is configured (--prefect starts one).",
+            *_what_is_opened(request, settings),
+        ]
 
         def told(step: str, done: int, total: int) -> None:
-            if how:
-                people.print(how.pop(), style="dim")
+            while first:
+                people.print(first.pop(0), soft_wrap=True, markup=False)
             report(step, done, total)
 
-        return release_in_process(request, settings, fresh=fresh, period=job.period, report=told)
+        return release_in_process(
+            request, settings, fresh=fresh, period=job.period, new_dataset=job.new_dataset, report=told
+        )
 
 
 def _run_flow(request: ReleaseSpec, job: Job, *, fresh: bool) -> ReleaseSummary:
@@ -147,8 +176,8 @@ def _run_flow(request: ReleaseSpec, job: Job, *, fresh: bool) -> ReleaseSummary:
         Thread(target=prepare, name="load-checks").start()  # seconds that pass anyway
     with server_loss_in_words(), progress_bars(job.steps, people) as report, reporting(report):
         if job.period is not None:
-            return scheduled_release(request, period=job.period)
-        return release(request, fresh=fresh)
+            return scheduled_release(request, period=job.period, new_dataset=job.new_dataset)
+        return release(request, fresh=fresh, new_dataset=job.new_dataset)
 
 
 def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float) -> None:

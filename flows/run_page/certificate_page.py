@@ -6,7 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from privsyn.data_contracts.certificate import Certificate, Manifest, ManifestFile, StageCost
-from privsyn.publish.release_note import Looks, cost, promise
+from privsyn.publish.release_note import Looks, cost, promise, rounded_up
 from privsyn.run.step import Look
 
 SHOWN_HASH = 16
@@ -24,8 +24,19 @@ def certificate_page(c: Certificate, looks: Looks) -> str:
         f"({c.epsilon:g}, {c.delta:g}) allows under the accountant `{c.accountant}`.\n"
         f"- A query's price: {c.price}.\n"
         f"- Together: {c.composition}.\n"
+        f"{_published_theorems(c)}"
         f"- One person has at most k = {c.records_per_person} of the records.\n"
         f"{reasons}\n"
+    )
+
+
+def _published_theorems(c: Certificate) -> str:
+    """The figure that rests on published theorems only; nothing in certificates of earlier versions."""
+    figure = c.by_published_theorems
+    return (
+        ""
+        if figure is None
+        else f"- The same noise keeps ({rounded_up(figure.epsilon)}, {figure.delta:g}), which {figure.reason}.\n"
     )
 
 

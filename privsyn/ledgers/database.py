@@ -1,9 +1,9 @@
-"""The ledger's database: tables, append-only triggers, transactions, and what went wrong in words."""
+"""The ledger's database: its address, transactions, what is made where it is missing, and what went wrong in words."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,97 +14,18 @@ from sqlalchemy.pool import NullPool
 
 from privsyn.errors import LedgerError, LedgerMissingError, RequestError
 from privsyn.ledgers.database_errors import problem_and_cure
+from privsyn.ledgers.schema import (
+    CHAINS,
+    EARLIEST,
+    GUARD_COUNT,
+    SCHEMA_VERSION,
+    ledger_table,
+    metadata,
+    postgres_guards,
+    sqlite_guards,
+)
 from privsyn.paths import expanded, refuse_undecodable
 
-SCHEMA_VERSION = 1
-
-metadata = sa.MetaData()
-
-ledger_table = sa.Table(
-    "ledger",
-    metadata,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("entries", sa.BigInteger, nullable=False),
-    sa.Column("head", sa.String(64), nullable=False),
-)
-"""One row: the schema's version, the number of entries and the last entry's hash; locked by every writer."""
-
-datasets_table = sa.Table(
-    "datasets",
-    metadata,
-    sa.Column("name", sa.String(100), primary_key=True),
-    sa.Column("epsilon", sa.Text, nullable=False),
-    sa.Column("delta", sa.Text, nullable=False),
-    sa.Column("rho", sa.Text, nullable=False),
-    sa.Column("created", sa.Text, nullable=False),
-)
-"""The lifetime cap of each data set; ``rho`` is exact, "numerator/denominator"."""
-
-entries_table = sa.Table(
-    "entries",
-    metadata,
-    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
-    sa.Column("dataset", sa.String(100), sa.ForeignKey("datasets.name"), nullable=False, index=True),
-    sa.Column("run", sa.Text, nullable=False),
-    sa.Column("step", sa.Text, nullable=False),
-    sa.Column("key", sa.Text, nullable=False),
-    sa.Column("event", sa.String(10), nullable=False),
-    sa.Column("rho", sa.Text, nullable=False),
-    sa.Column("detail", sa.Text, nullable=False),
-    sa.Column("created", sa.Text, nullable=False),
-    sa.Column("prev_hash", sa.String(64), nullable=False),
-    sa.Column("hash", sa.String(64), nullable=False),
-    sa.CheckConstraint("event IN ('reserve', 'spent', 'abandon', 'cancel')", name="known_event"),
-)
-"""The history, numbered 1, 2, 3 ..., each entry hashed together with the one before."""
-
-periods_table = sa.Table(
-    "periods",
-    metadata,
-    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
-    sa.Column("dataset", sa.String(100), sa.ForeignKey("datasets.name"), nullable=False),
-    sa.Column("period", sa.String(10), nullable=False),
-    sa.Column("run", sa.Text, nullable=False),
-    sa.Column("event", sa.String(10), nullable=False),
-    sa.Column("created", sa.Text, nullable=False),
-    sa.Column("prev_hash", sa.String(64), nullable=False),
-    sa.Column("hash", sa.String(64), nullable=False),
-    sa.CheckConstraint("event IN ('begin', 'release')", name="known_period_event"),
-    sa.Index(
-        "one_release_a_period",
-        "dataset",
-        "period",
-        unique=True,
-        sqlite_where=sa.text("event = 'release'"),
-        postgresql_where=sa.text("event = 'release'"),
-    ),
-)
-"""Which run began and which released each period of a data set, chained like the entries.
-
-Made when the first period is begun: ledgers of versions before have neither this table nor the next.
-"""
-
-period_chain_table = sa.Table(
-    "period_chain",
-    metadata,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("rows", sa.BigInteger, nullable=False),
-    sa.Column("head", sa.String(64), nullable=False),
-)
-"""One row: how many rows ``periods`` has, and the last one's hash."""
-
-_EARLIEST = [ledger_table, datasets_table, entries_table]
-_OF_PERIODS = [periods_table, period_chain_table]
-_GUARDED = ("datasets", "entries")
-_REFUSAL = "the ledger is append-only"
-
-_GUARD_COUNT = {
-    "sqlite": "SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND tbl_name = '{table}'",
-    "postgresql": "SELECT count(*) FROM pg_trigger WHERE tgname ~ '_no_(change|truncate)$' AND tgenabled <> 'D' "
-    "AND tgrelid = '{table}'::regclass",
-}
-"""How many triggers keep a table append-only; two do."""
 _SQLITE_ROOM = (
     "PRAGMA cache_size = 2",  # pages: what is inserted goes to the disk at once
     "SAVEPOINT room",
@@ -181,24 +102,24 @@ class Database:
 
     def guards_missing(self, connection: Connection) -> bool:
         """Whether a trigger that keeps the tables append-only has been taken away."""
-        guarded = (*_GUARDED, "periods") if self.has_periods(connection) else _GUARDED
-        count = _GUARD_COUNT[self.url.get_backend_name()]
+        guarded = (*EARLIEST, *(table for table in CHAINS if self.has(connection, table)))
+        count = GUARD_COUNT[self.url.get_backend_name()]
         return any(connection.exec_driver_sql(count.format(table=t)).scalar_one() < 2 for t in guarded)
 
-    def has_periods(self, connection: Connection) -> bool:
-        """Whether a period was ever begun here."""
-        return bool(sa.inspect(connection).has_table("periods"))
+    def has(self, connection: Connection, table: str) -> bool:
+        """Whether the ledger has this one of the later tables."""
+        return bool(sa.inspect(connection).has_table(table))
 
-    def make_periods(self, connection: Connection) -> None:
-        """Make the tables of periods where they are missing; in a writing transaction."""
-        if not self.has_periods(connection):
-            metadata.create_all(connection, _OF_PERIODS)
-            self._guard(connection, "periods")
-            connection.execute(period_chain_table.insert().values(id=1, rows=0, head="0" * 64))
+    def make(self, connection: Connection, table: str) -> None:
+        """Make this one of the later tables, with its chain, where it is missing; in a writing transaction."""
+        if not self.has(connection, table):
+            metadata.create_all(connection, [metadata.tables[table], CHAINS[table]])
+            self._guard(connection, table)
+            connection.execute(CHAINS[table].insert().values(id=1, rows=0, head="0" * 64))
 
     def _guard(self, connection: Connection, *names: str) -> None:
         """Let these tables only grow."""
-        for statement in (_sqlite_guards if self.sqlite else _postgres_guards)(names):
+        for statement in (sqlite_guards if self.sqlite else postgres_guards)(names):
             connection.exec_driver_sql(statement)
 
     def _connect_args(self) -> dict[str, Any]:
@@ -234,9 +155,11 @@ class Database:
     def _create_tables(self, connection: Connection) -> None:
         if sa.inspect(connection).has_table("ledger"):
             return  # another process was quicker
-        metadata.create_all(connection, _EARLIEST)
-        self._guard(connection, *_GUARDED)
+        metadata.create_all(connection, [ledger_table, *(metadata.tables[name] for name in EARLIEST)])
+        self._guard(connection, *EARLIEST)
         connection.execute(ledger_table.insert().values(id=1, version=SCHEMA_VERSION, entries=0, head="0" * 64))
+        for table in CHAINS:
+            self.make(connection, table)
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
@@ -245,28 +168,6 @@ class Database:
         except (sa.exc.SQLAlchemyError, OSError, ImportError, UnicodeDecodeError) as error:
             problem, cure = problem_and_cure(error)
             raise LedgerError(f"the ledger {self.name} {problem}", cure) from error
-
-
-def _sqlite_guards(names: Sequence[str]) -> list[str]:
-    return [
-        f"CREATE TRIGGER IF NOT EXISTS {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
-        f"BEGIN SELECT RAISE(ABORT, '{_REFUSAL}'); END"
-        for table in names
-        for verb in ("UPDATE", "DELETE")
-    ]
-
-
-def _postgres_guards(names: Sequence[str]) -> list[str]:
-    return [
-        "CREATE OR REPLACE FUNCTION privsyn_append_only() RETURNS trigger LANGUAGE plpgsql AS "
-        f"$$ BEGIN RAISE EXCEPTION '{_REFUSAL}'; END $$",
-        *(
-            f"CREATE OR REPLACE TRIGGER {table}_no_{name} BEFORE {verbs} ON {table} "
-            f"FOR EACH {level} EXECUTE FUNCTION privsyn_append_only()"
-            for table in names
-            for name, verbs, level in (("change", "UPDATE OR DELETE", "ROW"), ("truncate", "TRUNCATE", "STATEMENT"))
-        ),
-    ]
 
 
 def _url(address: str | Path) -> URL:

@@ -14,9 +14,8 @@ whole database can rewrite the chain.  Nothing here holds a private value.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
@@ -26,29 +25,18 @@ from sqlalchemy.engine import Connection
 
 from privsyn.data_contracts.release_spec import Guarantee
 from privsyn.errors import LedgerError
-from privsyn.ledgers.audit import ChargeState, Dataset, Entry, audit, canonical, charge_states, entry_hash, spent_rho
-from privsyn.ledgers.database import Database, datasets_table, entries_table, ledger_table
-from privsyn.ledgers.refusals import another_cap, no_price, over_budget
+from privsyn.ledgers.audit import ChargeState, Dataset, Entry, audit, charge_states, spent_rho
+from privsyn.ledgers.charges import Event, Line, append_entry, as_text, fitting, now, unheld
+from privsyn.ledgers.database import Database
+from privsyn.ledgers.known_tables import KnownTable, mark_table, refuse_second_name
+from privsyn.ledgers.marks import Mark, audit_marks, claim_charge, entered_draw, mark_rows
+from privsyn.ledgers.refusals import another_cap
 from privsyn.ledgers.released_periods import PeriodRow, audit_periods, latest, period_rows, refuse_second_release
 from privsyn.ledgers.released_periods import append as append_period
 from privsyn.ledgers.released_periods import close as close_period
 from privsyn.ledgers.rows import read_datasets, read_entries
+from privsyn.ledgers.schema import datasets_table, ledger_table
 from privsyn.tasks.privacy.accountant import CapAccountant, epsilon_for, rho_for
-
-Event = Literal["reserve", "spent", "abandon", "cancel"]
-
-
-@dataclass(frozen=True)
-class Line:
-    """One charge that a run asks for: a release step, its lineage key, its exact price.
-
-    ``detail["accountant"]`` says what the price is proved for; without it, zCDP.
-    """
-
-    step: str
-    key: str
-    rho: Fraction
-    detail: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -112,15 +100,21 @@ class Ledger:
                         name=dataset,
                         epsilon=repr(cap.epsilon),
                         delta=repr(cap.delta),
-                        rho=_text(rho_for(cap.epsilon, cap.delta, accountant)),
-                        created=_now(),
+                        rho=as_text(rho_for(cap.epsilon, cap.delta, accountant)),
+                        created=now(),
                     )
                 )
             elif known.cap != cap:
                 raise another_cap(known, cap)
 
     def reserve(
-        self, dataset: str, run: str, lines: Sequence[Line], delta: float | None = None, period: str | None = None
+        self,
+        dataset: str,
+        run: str,
+        lines: Sequence[Line],
+        delta: float | None = None,
+        period: str | None = None,
+        table: KnownTable | None = None,
     ) -> None:
         """Charge all lines of a run, or none, before the first look at the data.
 
@@ -133,16 +127,26 @@ class Ledger:
         With ``period`` the run begins that period of the data set in the same transaction, and its charges name it.
         Raises PeriodReleasedError, having written nothing, where the period is released.  Raises RequestError if
         another run has begun it and holds charges for it.
+
+        With ``table`` new charges enter what the run's table is known by, in the same transaction.  Raises
+        RequestError, having written nothing, if it is known under another name and nobody has stated a reason.
         """
         with self._database.write() as connection:
             known, entries = self._trusted(connection, dataset)
             if period is None:
-                new = _fitting(known, entries, lines, delta)
+                new = fitting(known, entries, lines, delta)
             else:
-                self._database.make_periods(connection)
+                self._database.make(connection, "periods")
                 new = self._begin(connection, known, entries, run, lines, delta, period)
+            if new and table is not None:
+                self._database.make(connection, "marks")
+                mark_table(connection, dataset, run, table, now())
             for line in new:
-                _append(connection, known, run, line, "reserve")
+                append_entry(connection, known, run, line, "reserve")
+
+    def check_table(self, dataset: str, table: KnownTable) -> None:
+        """Raise what :meth:`reserve` would raise for new charges on this table now; write nothing."""
+        refuse_second_name(self.marks(), dataset, table)
 
     def _begin(
         self,
@@ -155,12 +159,12 @@ class Ledger:
         period: str,
     ) -> list[Line]:
         """Begin the period where the run has not; the lines that are new charges, naming the period."""
-        charges = bool(_unheld(entries, lines))
+        charges = bool(unheld(entries, lines))
         rows = period_rows(connection, known.name)
         begins = refuse_second_release(rows, entries, known.name, period, run, charges=charges)
-        new = _fitting(known, entries, lines, delta)
+        new = fitting(known, entries, lines, delta)
         if begins:
-            append_period(connection, known.name, period, run, "begin", _now())
+            append_period(connection, known.name, period, run, "begin", now())
         return [replace(line, detail={**line.detail, "period": period}) for line in new]
 
     def period(self, dataset: str, period: str) -> PeriodRow | None:
@@ -170,26 +174,54 @@ class Ledger:
     def periods(self, dataset: str | None = None) -> list[PeriodRow]:
         """The history of periods, oldest first."""
         with self._database.read() as connection:
-            return period_rows(connection, dataset) if self._database.has_periods(connection) else []
+            return period_rows(connection, dataset) if self._database.has(connection, "periods") else []
 
     def release_period(self, dataset: str, period: str, run: str) -> None:
         """The release of this period is published: it is never released again.  Twice is once."""
         with self._database.write() as connection:
-            self._database.make_periods(connection)
-            close_period(connection, period_rows(connection, dataset), dataset, period, run, _now())
+            self._database.make(connection, "periods")
+            close_period(connection, period_rows(connection, dataset), dataset, period, run, now())
 
     def check_room(self, dataset: str, lines: Sequence[Line], delta: float | None = None) -> None:
         """Raise what :meth:`reserve` would raise for these lines now; write nothing."""
         with self._database.read() as connection:
             known, entries = self._trusted(connection, dataset)
-            _fitting(known, entries, lines, delta)
+            fitting(known, entries, lines, delta)
 
     def settle(self, dataset: str, key: str) -> None:
         """The noise of this charge was drawn and its table is kept: reserve -> spent.  Twice is once."""
         self._close(dataset, key, "spent")
 
+    def claim(self, dataset: str, key: str, draw: str) -> None:
+        """Enter the one draw of noise of a reserved charge, before any row is read for it; the same draw again is fine.
+
+        ``draw``: what that noise is known by, an HMAC of it.  Raises LedgerError for another draw than the one that
+        was entered, and for a charge that is not reserved.  Two copies of a private folder have one charge between
+        them, and so the one that is first looks and the other does not.
+        """
+        with self._database.write() as connection:
+            self._database.make(connection, "marks")
+            known = self._known(connection, dataset)
+            claim_charge(connection, known, read_entries(connection, dataset), key, draw, now())
+
+    def claimed(self, dataset: str, key: str) -> str | None:
+        """The draw that was entered for the latest charge of this key, here or from a copy of the private folder."""
+        with self._database.read() as connection:
+            return entered_draw(self._marks(connection, dataset), read_entries(connection, dataset), key)
+
+    def marks(self, dataset: str | None = None) -> list[Mark]:
+        """What draws and tables are known by, oldest first."""
+        with self._database.read() as connection:
+            return self._marks(connection, dataset)
+
+    def _marks(self, connection: Connection, dataset: str | None = None) -> list[Mark]:
+        return mark_rows(connection, dataset) if self._database.has(connection, "marks") else []
+
     def abandon(self, dataset: str, key: str, touched: bool) -> None:
-        """The step failed.  ``touched``: the data was looked at, so the charge stays; else it is given back."""
+        """The step failed.  ``touched``: the data was looked at, so the charge stays; else it is given back.
+
+        Raises LedgerError where a charge is to be given back whose noise was drawn (:meth:`claim`).
+        """
         self._close(dataset, key, "abandon" if touched else "cancel")
 
     def state(self, dataset: str, key: str) -> Literal["reserved", "spent", "abandoned", "cancelled"] | None:
@@ -211,7 +243,7 @@ class Ledger:
 
     def export(self, dataset: str | None = None) -> list[dict[str, Any]]:
         """The history as JSON-ready dictionaries; rho stays exact text."""
-        return [{**asdict(e), "rho": _text(e.rho)} for e in self.entries(dataset)]
+        return [{**asdict(e), "rho": as_text(e.rho)} for e in self.entries(dataset)]
 
     def check(self) -> None:
         """Raise LedgerError unless the whole history adds up and an entry could be written now."""
@@ -230,8 +262,10 @@ class Ledger:
         problems = audit(entries, datasets, int(count), str(head))
         if self._database.guards_missing(connection):
             problems.append("a trigger that keeps the tables append-only is missing or switched off")
-        present = self._database.has_periods(connection)
-        return problems + audit_periods(connection, present=present, entries=entries, datasets=datasets)
+        for table, audit_rows in (("periods", audit_periods), ("marks", audit_marks)):
+            present = self._database.has(connection, table)
+            problems += audit_rows(connection, present=present, entries=entries, datasets=datasets)
+        return problems
 
     def _trusted(self, connection: Connection, dataset: str) -> tuple[Dataset, list[Entry]]:
         """The data set and its entries, once the whole ledger has passed its audit."""
@@ -258,7 +292,8 @@ class Ledger:
     def _close(self, dataset: str, key: str, event: Event) -> None:
         with self._database.write() as connection:
             known = self._known(connection, dataset)  # no audit: reserve had one, and this adds no charge
-            charge = charge_states(read_entries(connection, dataset)).get(key)
+            entries = read_entries(connection, dataset)
+            charge = charge_states(entries).get(key)
             if charge is not None and charge.event == event:
                 return
             if charge is None or charge.event != "reserve":
@@ -267,60 +302,12 @@ class Ledger:
                     f"reserved one can become {ChargeState.NAMES[event]}",
                     "Report this: a step closed a charge it does not hold",
                 )
-            _append(connection, known, charge.run, Line(charge.step, key, charge.rho), event)
-
-
-def _fitting(dataset: Dataset, entries: Sequence[Entry], lines: Sequence[Line], delta: float | None) -> list[Line]:
-    """The lines that are new charges, once each; refuses when they would pass the cap."""
-    if any(line.rho <= 0 for line in lines):
-        raise ValueError("every line of a reservation has a positive rho")
-    for line in lines:
-        if not dataset.takes(_accountant(line)):
-            raise no_price(dataset, _accountant(line))
-    held = {key: state.rho for key, state in charge_states(entries).items() if state.holds}
-    new: dict[str, Line] = {}
-    for line in lines:
-        if line.key not in held:
-            new[line.key], held[line.key] = line, line.rho
-        elif held[line.key] != line.rho:
-            raise LedgerError(
-                f"the charge {line.key[:16]} of {dataset.name!r} is in the ledger at another price",
-                "The lineage key must cover the step's budget; report this",
-            )
-    asked, spent = sum((line.rho for line in new.values()), Fraction(0)), spent_rho(entries)
-    if spent + asked > dataset.rho:
-        raise over_budget(dataset, spent, asked, delta or dataset.cap.delta, _accountant(lines[0]))
-    return list(new.values())
-
-
-def _unheld(entries: Sequence[Entry], lines: Sequence[Line]) -> list[Line]:
-    """The lines whose keys are not paid for."""
-    held = {key for key, state in charge_states(entries).items() if state.holds}
-    return [line for line in lines if line.key not in held]
-
-
-def _accountant(line: Line) -> str:
-    return str(line.detail.get("accountant", "tight"))
-
-
-def _append(connection: Connection, dataset: Dataset, run: str, line: Line, event: Event) -> None:
-    """Add one entry to the end of the chain; the caller's transaction holds the ledger's lock."""
-    count, head = connection.execute(sa.select(ledger_table.c.entries, ledger_table.c.head)).one()
-    values: dict[str, Any] = {
-        "id": int(count) + 1,
-        "dataset": dataset.name,
-        "run": run,
-        "step": line.step,
-        "key": line.key,
-        "event": event,
-        "rho": _text(line.rho),
-        "detail": canonical(line.detail),
-        "created": _now(),
-        "prev_hash": str(head),
-    }
-    values["hash"] = entry_hash(values, dataset)
-    connection.execute(entries_table.insert().values(**values))
-    connection.execute(ledger_table.update().values(entries=values["id"], head=values["hash"]))
+            if event == "cancel" and entered_draw(self._marks(connection, dataset), entries, key):
+                raise LedgerError(
+                    f"the noise of the charge {key[:16]} of {dataset!r} was drawn, so it is not given back",
+                    "Run the release again: it goes on from that noise",
+                )
+            append_entry(connection, known, charge.run, Line(charge.step, key, charge.rho), event)
 
 
 def _summary(dataset: Dataset, entries: Iterable[Entry]) -> DatasetSummary:
@@ -329,11 +316,3 @@ def _summary(dataset: Dataset, entries: Iterable[Entry]) -> DatasetSummary:
     return DatasetSummary(
         dataset.name, dataset.cap, dataset.rho, spent, len(history), dataset.created, dataset.accountant
     )
-
-
-def _text(rho: Fraction) -> str:
-    return f"{rho.numerator}/{rho.denominator}"
-
-
-def _now() -> str:
-    return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")

@@ -13,8 +13,8 @@ from typing import Any
 
 from privsyn.errors import LedgerError, action
 from privsyn.ledgers.audit import Entry
+from privsyn.ledgers.chains import ChainedRow
 from privsyn.ledgers.ledger import Ledger
-from privsyn.ledgers.released_periods import PeriodRow
 from privsyn.storage.record_kinds import LedgerRecord
 from privsyn.storage.records import Records
 
@@ -22,15 +22,28 @@ RECORD = "ledger"
 """The private record's name."""
 
 
+def noted_ledger(records: Records) -> LedgerRecord | None:
+    """What was noted; None where this private folder has charged nothing to the data set yet.
+
+    Raises PrivsynError where the note is missing beside records of steps, which are made after it.
+    """
+    noted = records.load_as(RECORD, LedgerRecord)
+    if noted is None and records.has_any("step-", "generation-", "certificate-"):
+        raise records.damaged(RECORD)
+    return noted
+
+
 def note_ledger(ledger: Ledger, records: Records, dataset: str) -> None:
     """Keep in the private zone which ledger the data set is charged to, and how far its history goes."""
-    entries, periods = ledger.entries(), ledger.periods()
+    entries, periods, marks = ledger.entries(), ledger.periods(), ledger.marks()
     content: dict[str, Any] = {
         "created": ledger.summary(dataset)[0].created,
         "entries": len(entries),
         "periods": len(periods),
+        "marks": len(marks),
         "head": entries[-1].hash if entries else "",
         "periods_head": periods[-1].hash if periods else "",
+        "marks_head": marks[-1].hash if marks else "",
     }
     records.save(RECORD, content)
 
@@ -41,7 +54,8 @@ def refuse_older(ledger: Ledger, noted: LedgerRecord, dataset: str) -> None:
     ``noted``: the record; one of versions that kept no more than ``created`` says nothing here.
     """
     whole = _has(ledger.entries(), noted.entries, noted.head)
-    if whole and _has(ledger.periods(), noted.periods, noted.periods_head):
+    whole = whole and _has(ledger.periods(), noted.periods, noted.periods_head)
+    if whole and _has(ledger.marks(), noted.marks, noted.marks_head):
         return
     raise LedgerError(
         f"the ledger {ledger.name} is an older copy, or another history: the releases of {dataset!r} in this private "
@@ -50,6 +64,6 @@ def refuse_older(ledger: Ledger, noted: LedgerRecord, dataset: str) -> None:
     )
 
 
-def _has(rows: Sequence[Entry] | Sequence[PeriodRow], number: int, head: str | None) -> bool:
+def _has(rows: Sequence[Entry] | Sequence[ChainedRow], number: int, head: str | None) -> bool:
     """Whether a row of this number (from 1; 0 for none) has this hash."""
     return number == 0 or (len(rows) >= number and rows[number - 1].hash == head)

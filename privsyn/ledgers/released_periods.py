@@ -9,31 +9,25 @@ chain of their own; the charges of a period name it in their detail, and the aud
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from privsyn.errors import LedgerError, PeriodReleasedError, RequestError
-from privsyn.ledgers.audit import GENESIS, Dataset, Entry, broken_chain, canonical, charge_states
-from privsyn.ledgers.database import period_chain_table, periods_table
+from privsyn.ledgers.audit import Dataset, Entry, charge_states
+from privsyn.ledgers.chains import ChainedRow, append_row, audit_chain, chained_rows
+
+TABLE = "periods"
 
 
 @dataclass(frozen=True)
-class PeriodRow:
+class PeriodRow(ChainedRow):
     """One row: a run began or released a period, and its place in the chain."""
 
-    id: int
-    dataset: str
     period: str
     run: str
     event: str
-    created: str
-    prev_hash: str
-    hash: str
 
     @property
     def released(self) -> bool:
@@ -43,10 +37,7 @@ class PeriodRow:
 
 def period_rows(connection: Connection, dataset: str | None = None) -> list[PeriodRow]:
     """The rows, oldest first; the table must be there."""
-    query = sa.select(periods_table).order_by(periods_table.c.id)
-    if dataset is not None:
-        query = query.where(periods_table.c.dataset == dataset)
-    return [PeriodRow(**{**row, "id": int(row["id"])}) for row in connection.execute(query).mappings()]
+    return chained_rows(connection, TABLE, PeriodRow, dataset)
 
 
 def latest(rows: Sequence[PeriodRow], dataset: str, period: str) -> PeriodRow | None:
@@ -86,11 +77,7 @@ def _holds_charges(entries: Sequence[Entry], period: str) -> bool:
 
 def append(connection: Connection, dataset: str, period: str, run: str, event: str, now: str) -> None:
     """Add one row to the end of the chain; the caller's transaction holds the ledger's lock."""
-    count, head = connection.execute(sa.select(period_chain_table.c.rows, period_chain_table.c.head)).one()
-    row = PeriodRow(int(count) + 1, dataset, period, run, event, now, str(head), "")
-    values = {**asdict(row), "hash": row_hash(row)}
-    connection.execute(periods_table.insert().values(**values))
-    connection.execute(period_chain_table.update().values(rows=values["id"], head=values["hash"]))
+    append_row(connection, TABLE, PeriodRow(0, dataset, now, "", "", period, run, event))
 
 
 def close(connection: Connection, rows: Sequence[PeriodRow], dataset: str, period: str, run: str, now: str) -> None:
@@ -105,12 +92,6 @@ def close(connection: Connection, rows: Sequence[PeriodRow], dataset: str, perio
         append(connection, dataset, period, run, "release", now)
 
 
-def row_hash(row: PeriodRow) -> str:
-    """SHA-256 of a row but its own hash, as canonical JSON."""
-    told: dict[str, Any] = {name: value for name, value in asdict(row).items() if name != "hash"}
-    return hashlib.sha256(canonical(told).encode()).hexdigest()
-
-
 def audit_periods(
     connection: Connection, *, present: bool, entries: Sequence[Entry], datasets: Mapping[str, Dataset]
 ) -> list[str]:
@@ -118,10 +99,7 @@ def audit_periods(
     if not present:
         return _uncovered_charges([], entries)
     rows = period_rows(connection)
-    count, head = connection.execute(sa.select(period_chain_table.c.rows, period_chain_table.c.head)).one()
-    problems = broken_chain(rows, datasets, "row {} of the periods", row_hash)
-    if len(rows) != count or (rows[-1].hash if rows else GENESIS) != head:
-        problems.append(f"the ledger has {len(rows)} rows of periods where its own count and last hash tell of {count}")
+    problems = audit_chain(connection, TABLE, rows, datasets)
     return problems + _order(rows) + _uncovered_charges(rows, entries)
 
 

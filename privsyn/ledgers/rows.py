@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection
 
 from privsyn.errors import LedgerError
 from privsyn.ledgers.audit import Dataset, Entry
-from privsyn.ledgers.database import datasets_table, entries_table
+from privsyn.ledgers.schema import datasets_table, entries_table
 
 
 def read_entries(connection: Connection, dataset: str | None = None) -> list[Entry]:

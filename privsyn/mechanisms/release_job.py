@@ -13,13 +13,17 @@ NO_REDRAW = "release another period: one period is drawn once"
 """What a release of a period says where its noise is lost."""
 
 
-def release_job(spec: ReleaseSpec, period: str | None = None) -> Job:
-    """A release of ``spec``, for a period or for none.  Raises RequestError if ``period`` is not a period's label."""
+def release_job(spec: ReleaseSpec, period: str | None = None, new_dataset: str | None = None) -> Job:
+    """A release of ``spec``, for a period or for none; ``new_dataset`` is the job's.
+
+    Raises RequestError if ``period`` is not a period's label.
+    """
     steps = steps_of(Request(spec))
     if period is None:
-        return Job(steps)
+        return Job(steps, new_dataset=new_dataset)
     asks = {"period": checked_period(period)}
-    return Job(steps, asks=asks, name=f"{spec.dataset}-{period.lower()}", redraw=NO_REDRAW, period=period)
+    name = f"{spec.dataset}-{period.lower()}"
+    return Job(steps, asks=asks, name=name, redraw=NO_REDRAW, period=period, new_dataset=new_dataset)
 
 
 def plan_of(spec: ReleaseSpec, column_order: tuple[str, ...] = ()) -> Plan:

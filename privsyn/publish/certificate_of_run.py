@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import groupby
+from pathlib import Path
 
-from privsyn.data_contracts.certificate import Certificate, QueryGroup, StageCost, Total
+from privsyn.data_contracts.certificate import Certificate, LedgerHead, PublishedTheorems, QueryGroup, StageCost, Total
 from privsyn.data_contracts.receipts import SMOOTHING, Pricing, Query, rho_text, total_rho
 from privsyn.run.execute import Shell, StepRefs
 from privsyn.run.step import ReleaseStep
+from privsyn.storage.records import private_records
 from privsyn.tasks.noisy import receipts_from_table
-from privsyn.tasks.privacy.accountant import Accountant
+from privsyn.tasks.privacy.accountant import Accountant, epsilon_for
 from privsyn.tasks.privacy.gaussian_dp import LEAKED
 
 LISTED_QUERIES = 5_000
@@ -28,6 +30,13 @@ COMPOSITION: dict[Accountant, str] = {
 }
 """Accountant -> how the prices become the promise."""
 
+PUBLISHED_THEOREMS = (
+    "rests on published theorems only: a query of this noise costs at most its price in zCDP (Canonne, Kamath and "
+    "Steinke 2020, Theorem 14), prices add up, also where later queries depend on earlier answers (Bun and Steinke "
+    "2016, Lemma 2.3), and rho_budget, fixed beforehand, is converted by Canonne, Kamath and Steinke 2020, Corollary 13"
+)
+"""Why :attr:`Certificate.by_published_theorems` holds, whatever the accountant."""
+
 PRICE: dict[Pricing, str] = {
     "gaussian": f"rho = sensitivity^2 / (2 (sigma^2 - {SMOOTHING})): but for a factor within exp(+-4e-26) a count, "
     f"discrete Gaussian noise is continuous Gaussian noise of variance sigma^2 - {SMOOTHING}, rounded at random "
@@ -38,15 +47,15 @@ PRICE: dict[Pricing, str] = {
 
 
 def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
-    """The run's certificate; made once and kept, since the data set's total grows with later runs."""
-    record = f"certificate-v2-{shell.run}"
+    """The run's certificate; made once and kept, since the data set's total and the ledger grow with later runs."""
+    record = _record(shell.run)
     kept = shell.records.load_as(record, Certificate)
     if kept is not None:
         return kept
     spec = shell.request.spec
     stages = [_stage(shell, step, refs) for step in shell.release_steps]
     spent = sum((total_rho(queries) for _, queries in stages), start=total_rho([]))
-    summary = shell.ledger.summary(spec.dataset)[0]
+    summary, entries = shell.ledger.summary(spec.dataset)[0], shell.ledger.entries()
     certificate = Certificate(
         run=shell.run,
         dataset=spec.dataset,
@@ -68,9 +77,24 @@ def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
             epsilon_cap=summary.cap.epsilon,
             accountant=summary.accountant,
         ),
+        by_published_theorems=PublishedTheorems(
+            epsilon=epsilon_for(shell.request.total_rho, spec.privacy.delta, "tight"),
+            delta=spec.privacy.delta,
+            reason=PUBLISHED_THEOREMS,
+        ),
+        ledger=LedgerHead(entries=entries[-1].id, hash=entries[-1].hash),
     )
     shell.records.save(record, certificate.model_dump(mode="json"))
     return certificate
+
+
+def was_certified(private_root: Path, dataset: str, run: str) -> bool:
+    """Whether this private folder keeps a certificate of the run: it was published, or was about to be."""
+    return private_records(private_root, dataset).joinpath(f"{_record(run)}.json").is_file()
+
+
+def _record(run: str) -> str:
+    return f"certificate-v2-{run}"
 
 
 def _stage(shell: Shell, step: ReleaseStep, refs: Mapping[str, StepRefs]) -> tuple[StageCost, list[Query]]:

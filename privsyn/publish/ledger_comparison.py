@@ -7,7 +7,7 @@ A certificate names no lineage key, since nothing of the data may be in it; the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -17,15 +17,18 @@ import pyarrow.parquet as pq
 
 from privsyn.data_contracts.certificate import Certificate, StageCost
 from privsyn.data_contracts.receipts import rho_text, total_rho
-from privsyn.errors import RequestError
+from privsyn.errors import RequestError, Text, mention
 from privsyn.ledgers.audit import Entry, charge_states
-from privsyn.ledgers.ledger import DatasetSummary
+from privsyn.ledgers.ledger import DatasetSummary, Ledger
 from privsyn.mechanisms.release_job import plan_of
+from privsyn.publish.certificate_of_run import was_certified
 from privsyn.publish.folder import is_whole
-from privsyn.run.step import release_steps
+from privsyn.run.step import ReleaseStep, release_steps
 from privsyn.settings import Settings
 from privsyn.storage.released_files import manifest_if_readable, public_spec, read_certificate, synthetic_names
 from privsyn.tasks.noisy import receipts_from_table
+
+CERTIFICATE = "certificate.json"
 
 
 @dataclass(frozen=True)
@@ -39,23 +42,30 @@ class PublishedCertificate:
 
 @dataclass
 class Comparison:
-    """``problems``: what cannot both be true; ``notes``: what is only worth knowing; ``certificates``: how many."""
+    """``problems``: what cannot both be true, or was not compared; ``notes``: what is only worth knowing.
+
+    ``certificates``: how many were found; ``charges_without_certificate``: how many spent charges none rests on.
+    """
 
     certificates: int = 0
+    charges_without_certificate: int = 0
     problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[Text] = field(default_factory=list)
 
 
-def compare_with_disk(
-    entries: Sequence[Entry], summaries: Sequence[DatasetSummary], settings: Settings, dataset: str | None = None
+def compare_with_certificates(
+    ledger: Ledger, settings: Settings, dataset: str | None = None, against: Sequence[Path] = ()
 ) -> Comparison:
-    """Compare the ledger's history with every certificate under the released root; of one data set, if it is named.
+    """Compare the ledger's history with every certificate under the released root and in the folders ``against``.
 
-    ``entries`` and ``summaries`` are the whole ledger's, or those of the named data set.
+    ``dataset``: the certificates and charges of this data set only; ``against``: released folders, or folders of
+    them, wherever they were given to.  Raises RequestError for a folder of ``against`` that holds no certificate.
     """
     result, covered = Comparison(), set[str]()
-    known = {s.dataset: s for s in summaries}
-    for folder in _folders(settings.released_root):
+    everything, known = ledger.entries(), {s.dataset: s for s in ledger.summary()}
+    entries = [e for e in everything if dataset in (None, e.dataset)]
+    weaker, published_of = 0, dict[str, list[PublishedCertificate]]()
+    for folder in [*_folders(settings.released_root), *given_folders(against, settings.released_root)]:
         try:
             certificate = read_certificate(folder)
         except RequestError as error:
@@ -63,22 +73,74 @@ def compare_with_disk(
             continue
         if dataset is None or certificate.dataset == dataset:
             result.certificates += 1
+            weaker += certificate.ledger is None
             published = PublishedCertificate(folder, certificate, _keys(settings.private_root, certificate.run))
+            published_of.setdefault(certificate.run, []).append(published)
             of_dataset = [e for e in entries if e.dataset == certificate.dataset]
             try:
-                problems = _certificate_problems(published)
+                problems = _certificate_problems(published, renamed=folder.parent != settings.released_root)
                 problems += _ledger_problems(published, of_dataset, known.get(certificate.dataset))
+                problems += _head_problems(certificate, everything)
             except (ValueError, ZeroDivisionError):
                 problems = ["its certificate holds a text that is not a number"]
             result.problems += [f"{certificate.run}: {p}" for p in problems]
             covered |= {charge.key for charge in _charges(published, of_dataset).values()}
-    result.notes += _uncovered(entries, covered)
+    result.problems += [f"{run}: {p}" for run, copies in published_of.items() for p in _second_draws(copies)]
+    if weaker:
+        result.notes.append(
+            f"{weaker} of {result.certificates} certificates name no entry of the ledger, as those of earlier "
+            "versions: they are compared with their charges only"
+        )
+    _add_uncovered(result, entries, covered, settings)
     return result
+
+
+def given_folders(against: Sequence[Path], released_root: Path) -> list[Path]:
+    """The released folders in these: each one itself, or those directly in it; without those of the released root."""
+    found: dict[Path, None] = {}
+    for place in against:
+        inside = (
+            [place] if (place / CERTIFICATE).is_file() else [f.parent for f in sorted(place.glob(f"*/{CERTIFICATE}"))]
+        )
+        if not inside:
+            raise RequestError(
+                f"{place} is not a released folder and holds none",
+                "Name a folder with a certificate.json, or a folder of such folders",
+                "ledger.against",
+            )
+        found |= dict.fromkeys(folder.resolve() for folder in inside if not folder.name.startswith("."))
+    return [folder for folder in found if folder.parent != released_root.resolve()]
 
 
 def _folders(root: Path) -> Iterator[Path]:
     if root.is_dir():
         yield from (p for p in sorted(root.iterdir()) if p.is_dir() and not p.name.startswith("."))
+
+
+def _head_problems(certificate: Certificate, entries: Sequence[Entry]) -> list[str]:
+    """Whether the ledger has gone back behind the certificate; ``entries``: of all data sets."""
+    head = certificate.ledger
+    if head is None or (0 < head.entries <= len(entries) and entries[head.entries - 1].hash == head.hash):
+        return []
+    return [
+        f"the ledger had entry {head.entries} when it was published, which is not there as it was: the ledger is an "
+        "older copy, or another history"
+    ]
+
+
+def _second_draws(copies: Sequence[PublishedCertificate]) -> list[str]:
+    """Whether folders of one run hold different noisy tables: then one charge had two draws."""
+    draws = {_noisy_tables(published.folder) for published in copies} - {()}
+    if len(draws) < 2:
+        return []
+    return [f"{len(copies)} released folders of this run hold different noisy tables: a charge has covered two draws"]
+
+
+def _noisy_tables(folder: Path) -> tuple[tuple[str, str], ...]:
+    """File -> SHA-256 of each noisy table that the manifest lists; none where it is not a release."""
+    manifest = manifest_if_readable(folder)
+    names = [step.published["noisy"].name for step in _published_steps(folder)]
+    return tuple((n, manifest.files[n].sha256) for n in names if manifest is not None and n in manifest.files)
 
 
 def _keys(private_root: Path, run: str) -> Mapping[str, str] | None:
@@ -89,14 +151,16 @@ def _keys(private_root: Path, run: str) -> Mapping[str, str] | None:
         return None
 
 
-def _certificate_problems(published: PublishedCertificate) -> list[str]:
+def _certificate_problems(published: PublishedCertificate, *, renamed: bool) -> list[str]:
     """What is wrong within the folder: changed files, and sums that are not those of their parts.
+
+    ``renamed``: whether the folder may have another name than the run, as where it was given to.
 
     Raises ValueError or ZeroDivisionError for a text that is not a number.
     """
     certificate, problems = published.certificate, []
     receipts = _receipts(published.folder)
-    if published.folder.name != certificate.run:
+    if published.folder.name != certificate.run and not renamed:
         problems.append(f"its certificate lies in the folder {published.folder.name}")
     if not is_whole(published.folder):
         problems.append("its files are not those of its manifest")
@@ -111,13 +175,17 @@ def _certificate_problems(published: PublishedCertificate) -> list[str]:
     return problems
 
 
-def _receipts(folder: Path) -> dict[str, str]:
-    """Release step -> its released receipts, by the folder's own request; none where it is not a release."""
+def _published_steps(folder: Path) -> list[ReleaseStep]:
+    """The release steps whose tables the folder has, by its own request; none where it is not a release."""
     manifest = manifest_if_readable(folder)
     if manifest is None or not synthetic_names(manifest):
-        return {}
-    steps = release_steps(plan_of(public_spec(manifest)).steps)
-    return {step.name: step.published["receipts"].name for step in steps}
+        return []
+    return list(release_steps(plan_of(public_spec(manifest)).steps))
+
+
+def _receipts(folder: Path) -> dict[str, str]:
+    """Release step -> its released receipts."""
+    return {step.name: step.published["receipts"].name for step in _published_steps(folder)}
 
 
 def _receipt_problems(folder: Path, stage: StageCost, receipts: Mapping[str, str]) -> list[str]:
@@ -171,11 +239,24 @@ def _ledger_problems(
     return problems
 
 
-def _uncovered(entries: Sequence[Entry], covered: set[str]) -> list[str]:
-    """Spent charges that no certificate on this disk rests on; they stay spent, so nobody's privacy is at stake."""
+def _add_uncovered(result: Comparison, entries: Sequence[Entry], covered: Collection[str], settings: Settings) -> None:
+    """Enter the spent charges that no certificate here rests on, by runs.
+
+    A run that this private folder knows and has not published is only not finished.  Any other was published, or is
+    another folder's: its charges were compared with nothing.
+    """
     runs: dict[tuple[str, str], int] = {}
     for entry in entries:
         if entry.event == "spent" and entry.key not in covered:
             runs[entry.dataset, entry.run] = runs.get((entry.dataset, entry.run), 0) + 1
-    why = "the run was not finished, or its folder was moved"
-    return [f"{run}: {n} spent charges of {name!r} have no certificate here: {why}" for (name, run), n in runs.items()]
+    result.charges_without_certificate = sum(runs.values())
+    missing = False
+    for (dataset, run), count in runs.items():
+        words = f"{run}: {count} spent charges of {dataset!r} have no certificate here"
+        if _keys(settings.private_root, run) is not None and not was_certified(settings.private_root, dataset, run):
+            result.notes.append(f"{words}: the run was not finished")
+        else:
+            missing = True
+            result.problems.append(f"{words}, so nothing was compared with them")
+    if missing:
+        result.notes.append("Released folders that lie elsewhere are compared by " + mention("ledger.against"))

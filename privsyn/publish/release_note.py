@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,28 @@ def promise(c: Certificate) -> str:
         f"had not been in the private table: ({c.epsilon:g}, {c.delta:g})-differential privacy, where neighbouring "
         f"tables differ by adding or removing {c.unit_of_protection}. The promise holds for this release. All "
         f"releases of this data set, whatever comes, together keep its lifetime cap of ({total.epsilon_cap:g}, "
-        f"{total.delta:g}), of which ({total.epsilon:.4g}, {total.delta:g}) is used so far.{other}"
+        f"{total.delta:g}), of which ({total.epsilon:.4g}, {total.delta:g}) is used so far, other releases "
+        f"included.{other}"
+        f"{_published_theorems(c)}"
     )
+
+
+def _published_theorems(c: Certificate) -> str:
+    """The second figure, where the first one rests on an argument of this project's own."""
+    figure = c.by_published_theorems
+    if figure is None or c.accountant != "gaussian":
+        return ""
+    return (
+        "\n\nThat figure rests on a proof of this project's own, which nobody outside it has reviewed. The same noise "
+        f"keeps ({rounded_up(figure.epsilon)}, {figure.delta:g})-differential privacy by published theorems alone "
+        "(zero-concentrated differential privacy and its optimal conversion)."
+    )
+
+
+def rounded_up(epsilon: float) -> str:
+    """Four significant digits, never less than ``epsilon``."""
+    exact = Decimal(epsilon)
+    return format(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 3), rounding=ROUND_CEILING).normalize(), "f")
 
 
 def _schema(request: Request) -> str:

@@ -31,7 +31,7 @@ def refuse_silent_redraw(shell: Shell, settings: Settings, fingerprint: str, ask
     spec = shell.request.spec
     periods = {row.run: row.period for row in shell.ledger.periods(shell.dataset)}
     for note in sorted((settings.private_root / "runs").glob("*/run.json")):
-        run = _read(note)
+        run = read_note(note)
         if run.get("fingerprint") != fingerprint or run.get("run") == shell.run:
             continue
         if _asks(run, periods) != asks:
@@ -55,7 +55,8 @@ def refuse_silent_redraw(shell: Shell, settings: Settings, fingerprint: str, ask
             )
 
 
-def _read(note: Path) -> dict[str, Any]:
+def read_note(note: Path) -> dict[str, Any]:
+    """A run's private note; empty where it cannot be read."""
     try:
         content = json.loads(note.read_text(encoding="utf-8"))
     except (OSError, ValueError):

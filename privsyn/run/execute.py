@@ -6,7 +6,8 @@ contract of the outputs -> atomic write -> record -> (release only) settle the l
 **One draw for one charge, through any crash.**  A release step draws its noise *before* it looks at the
 data and keeps it in the private zone until the noisy table is written and the charge settled.  Killed
 before that file is whole, the data has not been touched; killed after, the re-run adds the same noise to
-the same counts.  So a charge never covers two draws, and a draw is never charged twice.
+the same counts.  So a charge never covers two draws, and a draw is never charged twice.  The ledger enters
+each draw before its look and takes one a charge, which copies of a private folder share.
 """
 
 from __future__ import annotations
@@ -203,6 +204,7 @@ class Shell:
         noise = self._noise(step, key, queries)
         answers = []
         if queries:
+            self.ledger.claim(self.dataset, key, self._kept_draw(key))
             rows = step.read_rows(self.request, tables_in)
             total = len(queries)
             for i, (counts, draw) in enumerate(
@@ -253,13 +255,28 @@ class Shell:
     def give_back(self) -> None:
         """Cancel the reservations of a failed run whose noise was not drawn.
 
-        A reservation with kept noise stays, and the re-run draws on it.
+        A reservation with kept noise stays, and the re-run draws on it.  All stay where a copy of this private folder
+        has drawn for the run: they are what it goes on with.
         """
+        if any(self._is_drawn_elsewhere(step) for step in self.release_steps):
+            return
         for step in self.release_steps:
             key = self.keys[step.name]
             undrawn = not self.records.has_noise(key) and not self.is_whole(step)
             if undrawn and self.ledger.state(self.dataset, key) == "reserved":
                 self.ledger.abandon(self.dataset, key, touched=False)
+
+    def _is_drawn_elsewhere(self, step: ReleaseStep) -> bool:
+        """Whether the ledger has another draw for the step's charge than the one that is kept or used here."""
+        key = self.keys[step.name]
+        entered = self.ledger.claimed(self.dataset, key)
+        if entered is None or self.is_whole(step):
+            return False
+        return not self.records.has_noise(key) or self._kept_draw(key) != entered
+
+    def _kept_draw(self, key: str) -> str:
+        """What the noise that is kept for this charge is known by in the ledger; it tells nothing of the noise."""
+        return self.store.mark("draw", key, self.records.noise_digest(key))
 
     def _inputs(self, step: Step, inputs: Mapping[str, StepRefs], *, released_only: bool = False) -> Inputs:
         """The step's input tables; a plan and post-processing get released tables only, and no access to rows."""

@@ -20,7 +20,8 @@ class Job:
     ``steps``: in order, their shares summing to the budget; ``asks``: the request beyond the spec, public and
     JSON-ready; ``order``: the columns' order (None: the source's); ``name``: how the run's name begins (empty: the data
     set's name); ``figures``: quality figures are released, not a table; ``redraw``: how new noise is asked for;
-    ``period``: the period of the data set that the run releases, which the ledger lets one run do (None: no period).
+    ``period``: the period of the data set that the run releases, which the ledger lets one run do (None: no period);
+    ``new_dataset``: why a table that is known under another name gets a second one (None: nobody said).
     """
 
     steps: Sequence[Step]
@@ -30,6 +31,7 @@ class Job:
     figures: bool = False
     redraw: Text = REDRAW
     period: str | None = None
+    new_dataset: str | None = None
 
     def plan(self, request: Request) -> Plan:
         """The public plan of ``request``.  Raises RequestError if its promise cannot be accounted."""

@@ -7,9 +7,8 @@ import secrets
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, RequestError, mention
 from privsyn.ledgers.ledger import Ledger, Line
-from privsyn.ledgers.noted_history import RECORD, refuse_older
+from privsyn.ledgers.noted_history import noted_ledger, refuse_older
 from privsyn.run.request import Request
-from privsyn.storage.record_kinds import LedgerRecord
 from privsyn.storage.records import Records
 from privsyn.tasks.privacy.accountant import cap_accountant, rho_for
 
@@ -36,7 +35,7 @@ def check_ledger(ledger: Ledger, records: Records, spec: ReleaseSpec) -> None:
     """
     ledger.check()
     known = ledger.summary(spec.dataset)
-    before = records.load_as(RECORD, LedgerRecord)
+    before = noted_ledger(records)
     if before is not None and (not known or known[0].created != before.created):
         raise LedgerError(
             f"the releases of {spec.dataset!r} in this private folder were charged to another ledger, not to "

@@ -2,13 +2,13 @@
 
 Order: policy -> lock -> the right ledger, whole, writable and with this cap -> (a period) is it released? -> (a request
 never seen before) is there room? -> structure of the data -> fingerprint -> keys -> (rows that are not encoded yet) can
-every row be read? -> reserve what is not yet drawn and begin the period, in one transaction -> steps -> (a period) it
-is released.
+every row be read? -> is the table known under another name? -> reserve what is not yet drawn and begin the period, in
+one transaction -> steps -> (a period) it is released.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,8 +18,9 @@ from pathlib import Path
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engines.chosen_engine import engine_of
 from privsyn.errors import PrivsynError, RequestError
+from privsyn.ledgers.known_tables import KnownTable
 from privsyn.ledgers.ledger import Ledger
-from privsyn.ledgers.noted_history import RECORD, note_ledger
+from privsyn.ledgers.noted_history import note_ledger, noted_ledger
 from privsyn.ledgers.released_periods import PeriodRow
 from privsyn.run.earlier_runs import refuse_silent_redraw
 from privsyn.run.execute import ReportProgress, Shell
@@ -28,13 +29,14 @@ from privsyn.run.inputs import PrivateAccess
 from privsyn.run.job import Job
 from privsyn.run.keys import lineage_keys
 from privsyn.run.ledger_checks import check_ledger, check_room, refuse_released_period
+from privsyn.run.names_of_tables import checked_reason, fingerprints_by_name, names_of
 from privsyn.run.policy_checks import check_policy
 from privsyn.run.request import Request
 from privsyn.settings import Settings
 from privsyn.source.open_source import open_source
 from privsyn.source.private_table import Source, SupportsArrowStream
 from privsyn.storage.disk import in_words, remove_parts
-from privsyn.storage.record_kinds import DataRecord, LedgerRecord, RequestRecord
+from privsyn.storage.record_kinds import DataRecord, RequestRecord
 from privsyn.storage.records import Records, write_json
 from privsyn.storage.store import Store
 from privsyn.tasks.privacy.accountant import cap_accountant
@@ -79,12 +81,13 @@ def open_run(
     result.  The operating system holds it, so a killed process leaves none behind; Prefect's own lock files can
     then only be left-overs of a killed run, and are removed.
     """
+    checked_reason(job.new_dataset)
     spec = spec if data is None else spec.model_copy(update={"data": ""})
     agreed = _agreed(spec, settings, fresh=fresh, job=job)
     with agreed as (store, records, ledger), engine_of(spec.engine, settings) as engine:
         request_record = request_name(spec, job)
         source = open_source(spec.data if data is None else data, spec)
-        fingerprint = source.fingerprint(store)
+        fingerprint, *file_fingerprints = source.fingerprints(store)
         plan = job.plan(Request(spec, job.order or _released_order(source, spec), settings.threads))
         private = PrivateAccess(source.batches, lambda: source.fingerprint(store) == fingerprint, engine)
         source_of_noise = noise or OpenDPNoise()
@@ -127,9 +130,12 @@ def open_run(
             records.save(f"data-of-{shell.run}", {"fingerprint": fingerprint})
         try:
             lines = shell.missing_budget()
+            table = _known_table(shell, settings, (fingerprint, *file_fingerprints), job) if lines else None
+            if table is not None:
+                ledger.check_table(spec.dataset, table)  # before its name is entered
             ledger.register(spec.dataset, spec.budget, cap_accountant(spec.accountant))
             note_ledger(ledger, records, spec.dataset)
-            ledger.reserve(spec.dataset, shell.run, lines, spec.privacy.delta, job.period)
+            ledger.reserve(spec.dataset, shell.run, lines, spec.privacy.delta, job.period, table)
         except PrivsynError:
             records.save(request_record, {"dataset": spec.dataset, "finished": True})
             raise
@@ -137,7 +143,7 @@ def open_run(
         note(finished=generation.finished)
         opened = OpenRun(shell, settings.private_root, settings.released_root)
         try:
-            _write_private_note(opened, source, fingerprint, job)
+            _write_private_note(opened, source, (fingerprint, *file_fingerprints), job)
             yield opened
         except BaseException:
             shell.give_back()
@@ -157,6 +163,7 @@ def check_request(
     For a command that starts a server for its run: what is wrong is said before that.  The rows of a request that was
     seen before are left to :func:`open_run`, which knows whether they are encoded already.
     """
+    checked_reason(job.new_dataset)
     with _agreed(spec, settings, fresh=fresh, job=job) as (_, records, _):
         source = open_source(spec.data if data is None else data, spec)
         if records.load_as(request_name(spec, job), RequestRecord) is None:
@@ -174,7 +181,7 @@ def _agreed(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job) -> 
         store.remove_leftovers()
         records.remove_leftovers()
         _clear_stale_locks(settings.private_root / "prefect" / "locks" / spec.dataset)
-        ledger = Ledger(settings.ledger, create=records.load_as(RECORD, LedgerRecord) is None)
+        ledger = Ledger(settings.ledger, create=noted_ledger(records) is None)
         check_ledger(ledger, records, spec)
         refuse_released_period(ledger, spec.dataset, job.period, fresh=fresh)
         seen = records.load_as(request_name(spec, job), RequestRecord)
@@ -207,7 +214,16 @@ def _released_order(source: Source, spec: ReleaseSpec) -> tuple[str, ...]:
     return tuple(name for name in source.columns if name in released)
 
 
-def _write_private_note(opened: OpenRun, source: Source, fingerprint: str, job: Job) -> None:
+def _known_table(shell: Shell, settings: Settings, fingerprints: Sequence[str], job: Job) -> KnownTable:
+    """The run's table as this private folder and the ledger may know it under another name."""
+    known = fingerprints_by_name(settings.private_root, shell.ledger.entries())
+    own = frozenset(known.get(shell.dataset, ()))
+    elsewhere = names_of(known, set(fingerprints) - own) - {shell.dataset}
+    mark = partial(shell.store.mark, "table")
+    return KnownTable(fingerprints, mark, elsewhere, own, checked_reason(job.new_dataset))
+
+
+def _write_private_note(opened: OpenRun, source: Source, fingerprints: Sequence[str], job: Job) -> None:
     """The run's private folder: where the data came from and which stored tables belong to the run."""
     folder = opened.private_folder
     with in_words(folder):
@@ -216,7 +232,8 @@ def _write_private_note(opened: OpenRun, source: Source, fingerprint: str, job: 
     note = {
         "run": opened.shell.run,
         "data": opened.shell.request.spec.data,
-        "fingerprint": fingerprint,
+        "fingerprint": fingerprints[0],
+        "file_fingerprints": list(fingerprints[1:]),
         "files": list(source.names),
         "keys": dict(opened.shell.keys),
         "version": version("privsyn-flows"),

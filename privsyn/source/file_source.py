@@ -76,6 +76,12 @@ class FileSource(Source):
         """HMAC (hex) of the files' bytes, by the private root's key."""
         return store.fingerprint(self.files)
 
+    def fingerprints(self, store: Store) -> tuple[str, ...]:
+        """The table's fingerprint, and those of its files, each as a table of its own, where it has several."""
+        macs = [store.mac(file) for file in self.files]
+        single = [store.fingerprint_of_macs([mac]) for mac in macs] if len(macs) > 1 else []
+        return (store.fingerprint_of_macs(macs), *single)
+
     def check_rows(self) -> None:
         """Read every row once and keep none; RequestError as of :meth:`batches`.
 

@@ -53,6 +53,10 @@ class Source(ABC):
     def fingerprint(self, store: Store) -> str:
         """HMAC (hex) of the table's content by the private root's key; reads the whole table anew at every call."""
 
+    def fingerprints(self, store: Store) -> tuple[str, ...]:
+        """The table's fingerprint, and those of its files, each as a table of its own, where it has several."""
+        return (self.fingerprint(store),)
+
     @abstractmethod
     def check_rows(self) -> None:
         """Read every row once and keep none; RequestError as of :meth:`batches`.

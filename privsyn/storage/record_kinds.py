@@ -56,8 +56,10 @@ class LedgerRecord(_Record):
     created: str
     entries: Count = 0
     periods: Count = 0
+    marks: Count = 0
     head: str | None = None
     periods_head: str | None = None
+    marks_head: str | None = None
 
 
 class FormatsRecord(_Record):

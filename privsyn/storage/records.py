@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +24,7 @@ class Records:
 
     def __init__(self, private_root: Path, dataset: str) -> None:
         """Creates its folders, mode 0700.  Raises PrivsynError if the disk refuses."""
-        self._folder = Path(private_root).absolute() / "records" / safe_name(dataset, "dataset")
+        self._folder = private_records(private_root, dataset)
         self._noise = Path(private_root).absolute() / "noise" / safe_name(dataset, "dataset")
         for folder in (self._folder, self._noise):
             with in_words(folder):
@@ -59,9 +60,15 @@ class Records:
         except ValidationError as error:
             raise self.damaged(name) from error
 
+    def has_any(self, *beginnings: str) -> bool:
+        """Whether there is a record whose name begins with one of these."""
+        return any(path.name.startswith(beginnings) for path in self._folder.glob("*.json"))
+
     def damaged(self, name: str) -> PrivsynError:
-        """The error for a record that does not fit its kind."""
-        return PrivsynError(f"the private record {self._path(name)} cannot be read", "Restore it from a backup")
+        """The error for a record that is missing beside others, or does not fit its kind."""
+        path = self._path(name)
+        what = "cannot be read" if path.exists() else "is missing beside those that are made after it"
+        return PrivsynError(f"the private record {path} {what}", "Restore it from a backup")
 
     def keep_noise(self, key: str, noise: pa.Table) -> None:
         """Keep the noise of a charge (contract NOISY), with its metadata, until it is settled.
@@ -85,6 +92,12 @@ class Records:
         """Whether noise was kept for this charge, readable or not."""
         return self._noise_path(key).exists()
 
+    def noise_digest(self, key: str) -> str:
+        """SHA-256 (hex) of the noise kept for this charge, as it lies on the disk.  As private as the noise."""
+        path = self._noise_path(key)
+        with in_words(path):
+            return hashlib.sha256(path.read_bytes()).hexdigest()
+
     def noise_is_damaged(self, key: str) -> bool:
         """Whether the noise kept for this charge cannot be read: the draw is lost, the charge stands."""
         try:
@@ -103,6 +116,11 @@ class Records:
 
     def _noise_path(self, key: str) -> Path:
         return self._noise / f"{safe_name(key)}.parquet"
+
+
+def private_records(private_root: Path, dataset: str) -> Path:
+    """The folder of a data set's records, which may not be there."""
+    return Path(private_root).absolute() / "records" / safe_name(dataset, "dataset")
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

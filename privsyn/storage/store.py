@@ -72,7 +72,11 @@ class Store:
 
         So moving or renaming the data changes nothing, and does not cost a new release.
         """
-        contents = sorted(self.mac(Path(p)) for p in paths)
+        return self.fingerprint_of_macs([self.mac(Path(p)) for p in paths])
+
+    def fingerprint_of_macs(self, macs: Iterable[str]) -> str:
+        """The same, from each file's :meth:`mac`."""
+        contents = sorted(macs)
         return hmac.new(self._key, "\0".join(("fingerprint", *contents)).encode(), hashlib.sha256).hexdigest()
 
     def fingerprint_of_table(self, content: Iterable[bytes]) -> str:
@@ -91,6 +95,10 @@ class Store:
         with in_words(path):
             _feed(digest, path)
         return digest.hexdigest()
+
+    def mark(self, *parts: str) -> str:
+        """HMAC-SHA256 (hex) of some texts: what may be told of them outside the private root, where the key stays."""
+        return hmac.new(self._key, "\0".join(("mark", *parts)).encode(), hashlib.sha256).hexdigest()
 
     # tables
 

@@ -41,6 +41,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_certificate_of_before_is_weaker_and_verify_says_so(release: Path) -> None:
+    rewrite(release, lambda c: c.pop("ledger"))
+    assert found() == []
+    answer = json.loads(privsyn("ledger", "verify", "--json").stdout)
+    assert "1 of 1 certificates name no entry of the ledger" in answer["notes"][0]
+
+
 @pytest.fixture
 def release(made: Path, places: Path) -> Path:
     """A copy of that release to damage: its published folder."""
@@ -155,13 +162,37 @@ def test_a_certificate_that_is_not_readable_is_found(release: Path) -> None:
     found("no readable certificate")
 
 
-def test_entries_without_a_certificate_are_noted(release: Path) -> None:
-    shutil.rmtree(release)
-    result = privsyn("ledger", "verify")
-    assert result.exit_code == 0
-    assert f"Note: {release.name}: 3 spent charges of 'people' have no certificate here" in " ".join(
-        result.stdout.split()
-    )
+def test_charges_without_a_certificate_are_not_verified(release: Path, places: Path) -> None:
+    """Outside its folder a verification compares nothing; where the release was moved to, it is compared again."""
+    words = f"{release.name}: 3 spent charges of 'people' have no certificate here, so nothing was compared with them"
+    result = privsyn("ledger", "verify", "--out", places / "elsewhere")
+    assert result.exit_code == 1
+    text = " ".join(result.stdout.split())
+    assert f"PROBLEM: {words}" in text and "compared by --against" in text
+    assert "0 certificates; 3 spent charges without a certificate" in text
+    assert "Verified" not in text
+    given = release.rename(places / "given-away")
+    found(words)
+    for folder in (given, places):
+        assert privsyn("ledger", "verify", "--against", folder).exit_code == 0
+    assert privsyn("ledger", "verify", "--out", places / "elsewhere", "--against", given).exit_code == 0
+    for wrong in (places / "out", places / "nothing-here"):
+        refused = privsyn("ledger", "verify", "--against", wrong)
+        assert refused.exit_code == 2 and "--against" in refused.stderr
+
+
+def test_a_run_that_was_not_finished_is_noted(
+    places: Path, save: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = {name: COLUMNS[name] for name in ("age", "region")}
+    spec = make_spec(columns, data=save(people(200).select(["age", "region"])), synthesis={"sweeps": 1})
+    with monkeypatch.context() as once:
+        once.setattr("privsyn.api.publish", lambda *arguments: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            release_in_process(spec, Settings())
+    answer = json.loads(privsyn("ledger", "verify", "--json").stdout)
+    assert (answer["verified"], answer["problems"], answer["charges_without_certificate"]) == (True, [], 3)
+    assert "the run was not finished" in answer["notes"][0]
 
 
 @pytest.mark.parametrize("private", [True, False])
@@ -183,14 +214,96 @@ def test_without_a_ledger_nothing_is_verified(release: Path) -> None:
     assert not Path(Settings().ledger).exists()
 
 
+def cut_marks(kept: int) -> None:
+    """Cut off all but the first ``kept`` marks, with their count and last hash."""
+    rows = Ledger(Settings().ledger).marks()
+    head = rows[kept - 1].hash if kept else GENESIS
+    tamper(url(), f"DELETE FROM marks WHERE id > {kept}")  # noqa: S608
+    tamper(url(), f"UPDATE mark_chain SET rows = {kept}, head = '{head}'")  # noqa: S608
+
+
 def test_a_tail_that_was_cut_off_with_its_count_is_found_by_the_certificate(release: Path) -> None:
     """Whoever rewrites the ledger's own row as well leaves a chain that is whole: the certificate knows more."""
     entries = Ledger(Settings().ledger).entries()
     tamper(url(), "DELETE FROM entries WHERE id > 2")
     found("tell of 6")
     tamper(url(), f"UPDATE ledger SET entries = 2, head = '{entries[1].hash}'")  # noqa: S608
+    found("is a draw of no charge")
+    cut_marks(2)
     assert Ledger(Settings().ledger).verify() == []
-    found("has no charge for its measure_marginals", "entries are missing")
+    found("has no charge for its measure_marginals", "entries are missing", "the ledger had entry 6 when")
+
+
+def snapshot(places: Path, name: str) -> None:
+    """Keep the ledger and both zones as they are."""
+    shutil.copytree(places / "out", places / name / "out")
+    shutil.copy(Settings().ledger, places / name)
+
+
+def roll_back(places: Path, name: str) -> None:
+    """Put the ledger and both zones back together, at their own place."""
+    shutil.rmtree(places / "out")
+    shutil.copytree(places / name / "out", places / "out")
+    shutil.copy(places / name / "ledger.sqlite", Settings().ledger)
+
+
+def other_seed(places: Path, epsilon: float) -> Path:
+    """Another release of the data set; its folder."""
+    columns = {name: COLUMNS[name] for name in ("age", "region")}
+    pq.write_table(people(200).select(["age", "region"]), places / "people.parquet")
+    privacy = {"epsilon": epsilon, "delta": 1e-9}
+    spec = make_spec(columns, data=str(places / "people.parquet"), privacy=privacy, synthesis={"sweeps": 1})
+    return Path(release_in_process(spec, Settings()).released)
+
+
+def test_a_ledger_rolled_back_with_its_folders_is_found_by_what_was_given_away(places: Path) -> None:
+    """One snapshot of ledger and both zones agrees with itself; a certificate elsewhere remembers what came later."""
+    first = other_seed(places, 1.0)
+    snapshot(places, "before")
+    second = other_seed(places, 0.5)
+    shutil.copytree(first, places / "given" / first.name)
+    given = shutil.copytree(second, places / "given" / second.name)
+    assert privsyn("ledger", "verify", "--against", places / "given").exit_code == 0
+    roll_back(places, "before")
+    assert found() == [], "nothing here remembers"
+    result = privsyn("ledger", "verify", "--against", places / "given", "--json")
+    problems = json.loads(result.stdout)["problems"]
+    assert result.exit_code == 1
+    assert any(p.startswith(f"{given.name}: the ledger had entry 12 when it was published") for p in problems)
+    assert not any(first.name in p for p in problems)
+    other_seed(places, 0.25)  # grown again to as many entries: another history
+    assert len(Ledger(Settings().ledger).entries()) == 12
+    again = privsyn("ledger", "verify", "--against", given, "--json")
+    assert again.exit_code == 1 and "another history" in again.stdout
+
+
+def test_mutant_a_head_that_is_not_looked_for(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: only counts are compared; the check above, of a ledger that has grown again, fails on it."""
+    monkeypatch.setattr(
+        "privsyn.publish.ledger_comparison._head_problems",
+        lambda certificate, entries: [] if len(entries) >= certificate.ledger.entries else ["another history"],
+    )
+    other_seed(places, 1.0)
+    snapshot(places, "before")
+    given = shutil.copytree(other_seed(places, 0.5), places / "given")
+    roll_back(places, "before")
+    other_seed(places, 0.25)
+    assert "another history" not in privsyn("ledger", "verify", "--against", given, "--json").stdout
+
+
+def test_folders_of_one_run_with_different_noise_are_found(release: Path, places: Path) -> None:
+    """What two copies of a private folder and of a ledger, restored together, draw for one charge each."""
+    copy = shutil.copytree(release, places / "given")
+    assert privsyn("ledger", "verify", "--against", copy).exit_code == 0
+    table = pq.read_table(copy / "marginals" / "one_way.parquet")
+    pq.write_table(table.slice(1), copy / "marginals" / "one_way.parquet")
+    manifest = json.loads((copy / "manifest.json").read_text())
+    path = copy / "marginals" / "one_way.parquet"
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    manifest["files"]["marginals/one_way.parquet"] = {"sha256": digest, "bytes": path.stat().st_size}
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    result = privsyn("ledger", "verify", "--against", copy)
+    assert result.exit_code == 1 and "a charge has covered two draws" in " ".join(result.stdout.split())
 
 
 @pytest.mark.parametrize(

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
 from privsyn.api import release_in_process
+from privsyn.publish.release_note import rounded_up
 from privsyn.settings import Settings
+from privsyn.tasks.privacy.accountant import epsilon_for
 from tests.support.specs import make_spec, people
 
 Save = Callable[..., str]
 
 
 def released(save: Save, **changes: Any) -> Path:
+    reason = changes.pop("new_dataset", None)
     spec = make_spec(**{"data": save(people(200)), "synthesis": {"iterations": 2}, **changes})
-    return Path(release_in_process(spec, Settings()).released)
+    return Path(release_in_process(spec, Settings(), new_dataset=reason).released)
 
 
 def test_the_note_follows_the_request(places: Path, save: Save) -> None:
@@ -29,6 +37,7 @@ def test_the_note_follows_the_request(places: Path, save: Save) -> None:
     folder = released(
         save,
         dataset="other",
+        new_dataset="a test of the note",
         synthesis={"rows": 50, "iterations": 2},
         compression={"enabled": False},
         budget={"epsilon": 10.0, "delta": 1e-9},
@@ -49,3 +58,35 @@ def test_the_certificate_holds_the_argument(places: Path, save: Save) -> None:
     assert certificate["dataset_total"]["accountant"] == "gaussian"
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["differentially_private"] is True
+
+
+def zcdp_epsilon(rho: Fraction, delta: float) -> float:
+    """Corollary 13 of Canonne, Kamath and Steinke 2020 by a search over its alpha: an upper bound, near the least."""
+    orders = 1 + np.exp(np.linspace(math.log(1e-3), math.log(1e5), 400_000))
+    bounds = float(rho) * orders + np.log((orders - 1) / orders) - (np.log(delta) + np.log(orders)) / (orders - 1)
+    return float(bounds.min())
+
+
+def test_certificate_and_note_have_the_figure_of_published_theorems(places: Path, save: Save) -> None:
+    """At epsilon 1 and delta 1e-9 zCDP alone proves 1.054 for the same noise."""
+    folder = released(save)
+    content = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
+    figure = content["by_published_theorems"]
+    expected = zcdp_epsilon(Fraction(content["rho_budget"]), 1e-9)
+    assert figure["epsilon"] == pytest.approx(expected, rel=1e-6)
+    assert figure["epsilon"] == epsilon_for(Fraction(content["rho_budget"]), 1e-9, "tight"), "fixed beforehand"
+    assert (figure["delta"], round(figure["epsilon"], 3)) == (1e-9, 1.054)
+    assert figure["reason"].startswith("rests on published theorems only")
+    note = (folder / "README.md").read_text(encoding="utf-8")
+    assert "keeps (1.054, 1e-09)-differential privacy by published theorems alone" in note
+    assert "is used so far, other releases included" in note
+    tight = (released(save, accountant="tight", dataset="tight", new_dataset="a test") / "README.md").read_text(
+        encoding="utf-8"
+    )
+    assert "published theorems" not in tight, "its promise rests on nothing else"
+
+
+@pytest.mark.parametrize(("epsilon", "shown"), [(1.0520001, "1.053"), (1.0, "1"), (0.05, "0.05001"), (12.0, "12")])
+def test_a_figure_is_never_shown_smaller_than_it_is(epsilon: float, shown: str) -> None:
+    assert rounded_up(epsilon) == shown
+    assert float(rounded_up(epsilon)) >= epsilon

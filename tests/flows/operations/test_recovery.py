@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from privsyn.api import release_in_process
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import BudgetRefusedError, LedgerError
+from privsyn.errors import BudgetRefusedError, LedgerError, PrivsynError
 from privsyn.ledger_view import LedgerView
 from privsyn.ledgers.backup import back_up
 from privsyn.ledgers.ledger import Ledger, Line
@@ -127,6 +127,21 @@ def test_forgotten_periods_are_missed_and_a_record_of_before_is_taken_as_it_is(
         run(spec)
     store.save("ledger", {"created": noted["created"]})
     assert run(spec).drawn == ()
+
+
+def test_a_note_that_is_missing_beside_other_records_is_damage(places: Path, save: Callable[..., str]) -> None:
+    """Without the note, a ledger begun anew would be believed."""
+    spec, ledger = few(save(people(200))), places / "ledger.sqlite"
+    run(spec)
+    (Settings().private_root / "records" / "people" / "ledger.json").unlink()
+    for begin_anew in (False, True):
+        if begin_anew:
+            ledger.unlink()
+        with watched(Path(spec.data)) as events:
+            with pytest.raises(PrivsynError, match=r"ledger\.json is missing beside"):
+                run(spec)
+            assert events() == 0
+        assert ledger.exists() is not begin_anew
 
 
 def test_the_history_is_noted_before_any_noise_is_drawn(places: Path, save: Callable[..., str]) -> None:

@@ -1,0 +1,65 @@
+"""Chains of rows beside the entries: each row is numbered and carries the hash of itself and of the one before."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from privsyn.ledgers.audit import GENESIS, Dataset, broken_chain, canonical
+from privsyn.ledgers.schema import CHAINS, metadata
+
+
+@dataclass(frozen=True)
+class ChainedRow:
+    """A row of a chain; a kind of rows adds its own columns."""
+
+    id: int
+    dataset: str
+    created: str
+    prev_hash: str
+    hash: str
+
+
+Row = TypeVar("Row", bound=ChainedRow)
+
+
+def row_hash(row: ChainedRow) -> str:
+    """SHA-256 of a row but its own hash, as canonical JSON."""
+    told: dict[str, Any] = {name: value for name, value in asdict(row).items() if name != "hash"}
+    return hashlib.sha256(canonical(told).encode()).hexdigest()
+
+
+def chained_rows(connection: Connection, table: str, kind: type[Row], dataset: str | None = None) -> list[Row]:
+    """The rows of a chain, or those of one data set, oldest first; the table must be there."""
+    columns = metadata.tables[table].c
+    query = sa.select(metadata.tables[table]).order_by(columns.id)
+    if dataset is not None:
+        query = query.where(columns.dataset == dataset)
+    return [kind(**{**row, "id": int(row["id"])}) for row in connection.execute(query).mappings()]
+
+
+def append_row(connection: Connection, table: str, row: ChainedRow) -> None:
+    """Add a row to the end of its chain, with its number and hashes; the transaction holds the ledger's lock."""
+    chain = CHAINS[table]
+    count, head = connection.execute(sa.select(chain.c.rows, chain.c.head)).one()
+    row = replace(row, id=int(count) + 1, prev_hash=str(head))
+    values = {**asdict(row), "hash": row_hash(row)}
+    connection.execute(metadata.tables[table].insert().values(**values))
+    connection.execute(chain.update().values(rows=values["id"], head=values["hash"]))
+
+
+def audit_chain(
+    connection: Connection, table: str, rows: Sequence[ChainedRow], datasets: Mapping[str, Dataset]
+) -> list[str]:
+    """What is wrong with the numbers, hashes and length of a chain, in sentences."""
+    chain = CHAINS[table]
+    count, head = connection.execute(sa.select(chain.c.rows, chain.c.head)).one()
+    problems = broken_chain(rows, datasets, f"row {{}} of the {table}", row_hash)
+    if len(rows) != count or (rows[-1].hash if rows else GENESIS) != head:
+        problems.append(f"the ledger has {len(rows)} rows of {table} where its own count and last hash tell of {count}")
+    return problems

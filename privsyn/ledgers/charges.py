@@ -1,0 +1,95 @@
+"""Charges that a run asks for: which of them are new, whether they fit under the cap, and their entries."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from privsyn.errors import LedgerError
+from privsyn.ledgers.audit import Dataset, Entry, canonical, charge_states, entry_hash, spent_rho
+from privsyn.ledgers.refusals import no_price, over_budget
+from privsyn.ledgers.schema import entries_table, ledger_table
+
+Event = Literal["reserve", "spent", "abandon", "cancel"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One charge that a run asks for: a release step, its lineage key, its exact price.
+
+    ``detail["accountant"]`` says what the price is proved for; without it, zCDP.
+    """
+
+    step: str
+    key: str
+    rho: Fraction
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+def fitting(dataset: Dataset, entries: Sequence[Entry], lines: Sequence[Line], delta: float | None) -> list[Line]:
+    """The lines that are new charges, once each; refuses when they would pass the cap."""
+    if any(line.rho <= 0 for line in lines):
+        raise ValueError("every line of a reservation has a positive rho")
+    for line in lines:
+        if not dataset.takes(_accountant(line)):
+            raise no_price(dataset, _accountant(line))
+    held = {key: state.rho for key, state in charge_states(entries).items() if state.holds}
+    new: dict[str, Line] = {}
+    for line in lines:
+        if line.key not in held:
+            new[line.key], held[line.key] = line, line.rho
+        elif held[line.key] != line.rho:
+            raise LedgerError(
+                f"the charge {line.key[:16]} of {dataset.name!r} is in the ledger at another price",
+                "The lineage key must cover the step's budget; report this",
+            )
+    asked, spent = sum((line.rho for line in new.values()), Fraction(0)), spent_rho(entries)
+    if spent + asked > dataset.rho:
+        raise over_budget(dataset, spent, asked, delta or dataset.cap.delta, _accountant(lines[0]))
+    return list(new.values())
+
+
+def unheld(entries: Sequence[Entry], lines: Sequence[Line]) -> list[Line]:
+    """The lines whose keys are not paid for."""
+    held = {key for key, state in charge_states(entries).items() if state.holds}
+    return [line for line in lines if line.key not in held]
+
+
+def _accountant(line: Line) -> str:
+    return str(line.detail.get("accountant", "tight"))
+
+
+def append_entry(connection: Connection, dataset: Dataset, run: str, line: Line, event: Event) -> None:
+    """Add one entry to the end of the chain; the caller's transaction holds the ledger's lock."""
+    count, head = connection.execute(sa.select(ledger_table.c.entries, ledger_table.c.head)).one()
+    values: dict[str, Any] = {
+        "id": int(count) + 1,
+        "dataset": dataset.name,
+        "run": run,
+        "step": line.step,
+        "key": line.key,
+        "event": event,
+        "rho": as_text(line.rho),
+        "detail": canonical(line.detail),
+        "created": now(),
+        "prev_hash": str(head),
+    }
+    values["hash"] = entry_hash(values, dataset)
+    connection.execute(entries_table.insert().values(**values))
+    connection.execute(ledger_table.update().values(entries=values["id"], head=values["hash"]))
+
+
+def as_text(rho: Fraction) -> str:
+    """An exact rho as the ledger keeps it, "numerator/denominator"."""
+    return f"{rho.numerator}/{rho.denominator}"
+
+
+def now() -> str:
+    """This moment in UTC, as the ledger keeps it."""
+    return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")

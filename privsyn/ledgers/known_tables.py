@@ -1,0 +1,83 @@
+"""One table under two names: a second name is a second budget for the same people, so it needs a stated reason.
+
+A table is known by HMACs under a private root's key.  The ledger's mark of a run's table covers the data set's and the
+run's names too, so that no two marks are alike and a reader of the ledger learns nothing of the table, not even whether
+it changed; who holds the key, and a fingerprint, can look for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.engine import Connection
+
+from privsyn.errors import RequestError, mention
+from privsyn.ledgers.chains import append_row
+from privsyn.ledgers.marks import TABLE, Mark, mark_rows
+
+
+@dataclass(frozen=True)
+class KnownTable:
+    """The private table of a run, as the ledger may know it.
+
+    ``fingerprints``: the whole table's, then those of its files; ``mark``: (data set, run, fingerprint) -> an HMAC;
+    ``elsewhere``: names under which the private folder knows one of them that it does not know under the run's own;
+    ``own``: the fingerprints that it knows under that; ``reason``: why it gets another name, if that is meant (empty:
+    nobody said).
+    """
+
+    fingerprints: Sequence[str]
+    mark: Callable[[str, str, str], str]
+    elsewhere: frozenset[str] = frozenset()
+    own: frozenset[str] = frozenset()
+    reason: str = ""
+
+
+def refuse_second_name(rows: Sequence[Mark], dataset: str, table: KnownTable) -> list[str]:
+    """The other names of the table for which a reason is now stated; ``rows``: the whole ledger's marks.
+
+    What the data set has released before is no new name for it.  Raises RequestError if the table is known under
+    another name and not under this one, and nobody has stated a reason.
+    """
+    new = set(table.fingerprints) - table.own
+    new -= {f for row in rows if row.dataset == dataset for f in _matches(row, table, new)}
+    others = {row.dataset for row in rows if _matches(row, table, new)} | table.elsewhere
+    open_names = sorted(others - {dataset} - _reasoned(rows, dataset))
+    if open_names and not table.reason:
+        names = " and ".join(map(repr, open_names))
+        raise RequestError(
+            f"the private table, or a file of it, was released as {names}, and {dataset!r} would be a second lifetime "
+            "budget for the same people; nothing was spent",
+            f"Write dataset: {open_names[0]}, or say in " + mention("release.new_dataset") + " why it is to be another",
+            "dataset",
+        )
+    return open_names
+
+
+def mark_table(connection: Connection, dataset: str, run: str, table: KnownTable, now: str) -> None:
+    """Enter the run's table, once, and the reason for its second name; refusals as :func:`refuse_second_name`."""
+    rows = mark_rows(connection)
+    for other in refuse_second_name(rows, dataset, table):
+        append_row(connection, TABLE, Mark(0, dataset, now, "", "", "reason", other, table.reason))
+    if not any((row.kind, row.dataset, row.subject) == ("table", dataset, run) for row in rows):
+        text = table.mark(dataset, run, table.fingerprints[0])
+        append_row(connection, TABLE, Mark(0, dataset, now, "", "", "table", run, text))
+
+
+def reason_for(rows: Iterable[Mark], one: str, other: str) -> str | None:
+    """The stated reason why two data sets hold one table; None if nobody stated one."""
+    pair = {one, other}
+    return next((row.text for row in rows if row.kind == "reason" and {row.dataset, row.subject} == pair), None)
+
+
+def _matches(row: Mark, table: KnownTable, fingerprints: Collection[str]) -> list[str]:
+    """Those of the fingerprints that a mark is of."""
+    if row.kind != "table":
+        return []
+    return [f for f in fingerprints if table.mark(row.dataset, row.subject, f) == row.text]
+
+
+def _reasoned(rows: Sequence[Mark], dataset: str) -> set[str]:
+    pairs = [{row.dataset, row.subject} for row in rows if row.kind == "reason"]
+    return {name for pair in pairs if dataset in pair for name in pair}

@@ -1,0 +1,115 @@
+"""Marks in the ledger: what a charge's one draw of noise and a data set's tables are known by, and stated reasons.
+
+A mark is an HMAC under the key of a private root, so it tells nothing of the noise or the table; who holds that root
+can tell whether two are the same.  Marks are only ever added, and hashed in a chain of their own.
+
+    draw    subject: the number of a charge's reservation; text: the HMAC of its noise.  One a charge.
+    table   subject: a run; text: the HMAC of its private table (privsyn/ledgers/known_tables.py).
+    reason  subject: another data set with the same table; text: why the two have a budget each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.engine import Connection
+
+from privsyn.errors import LedgerError
+from privsyn.ledgers.audit import Dataset, Entry
+from privsyn.ledgers.chains import ChainedRow, append_row, audit_chain, chained_rows
+
+TABLE = "marks"
+
+
+@dataclass(frozen=True)
+class Mark(ChainedRow):
+    """One mark, and its place in the chain."""
+
+    kind: str
+    subject: str
+    text: str
+
+
+def mark_rows(connection: Connection, dataset: str | None = None) -> list[Mark]:
+    """The marks, or those of one data set, oldest first; the table must be there."""
+    return chained_rows(connection, TABLE, Mark, dataset)
+
+
+def claim_charge(
+    connection: Connection, dataset: Dataset, entries: Sequence[Entry], key: str, draw: str, now: str
+) -> None:
+    """Enter the one draw of a reserved charge; the same again is once.
+
+    ``entries``: the data set's.  Raises LedgerError for another draw, and for a charge that is not reserved.
+    """
+    charge, last = _charge(entries, key)
+    entered = _draw_of(mark_rows(connection, dataset.name), charge) if charge is not None else None
+    if charge is not None and entered is not None and entered.text != draw:
+        raise LedgerError(
+            f"the noise of the step {charge.step!r} of {charge.run} was drawn already, in another copy of this private "
+            "folder; nothing was read here",
+            "Go on in the folder that has drawn it, and keep one private folder a data set",
+        )
+    if charge is None or last != "reserve":
+        raise LedgerError(
+            f"the charge {key[:16]} of {dataset.name!r} is not reserved, so no noise may be drawn for it",
+            "Nothing was read; run the release from its start",
+        )
+    if entered is None:
+        append_row(connection, TABLE, Mark(0, dataset.name, now, "", "", "draw", str(charge.id), draw))
+
+
+def entered_draw(marks: Sequence[Mark], entries: Sequence[Entry], key: str) -> str | None:
+    """The draw that was entered for the latest charge of this key, if one was; both arguments of one data set."""
+    charge, _ = _charge(entries, key)
+    entered = _draw_of(marks, charge) if charge is not None else None
+    return None if entered is None else entered.text
+
+
+def audit_marks(
+    connection: Connection, *, present: bool, entries: Sequence[Entry], datasets: Mapping[str, Dataset]
+) -> list[str]:
+    """Everything that is wrong with the marks, in sentences; ``present``: whether their table is there."""
+    if not present:
+        return []
+    rows = mark_rows(connection)
+    return audit_chain(connection, TABLE, rows, datasets) + _unfitting_draws(rows, entries)
+
+
+def _charge(entries: Sequence[Entry], key: str) -> tuple[Entry | None, str]:
+    """The latest reservation of a key, and what happened to it last."""
+    own = [e for e in entries if e.key == key]
+    return next((e for e in reversed(own) if e.event == "reserve"), None), own[-1].event if own else ""
+
+
+def _draw_of(marks: Sequence[Mark], charge: Entry) -> Mark | None:
+    return next((m for m in marks if m.kind == "draw" and m.subject == str(charge.id)), None)
+
+
+def _unfitting_draws(rows: Sequence[Mark], entries: Sequence[Entry]) -> list[str]:
+    """Draws of no charge, second draws of one, and charges that were given back although their noise was drawn."""
+    problems: list[str] = []
+    charges = {str(e.id): e for e in entries if e.event == "reserve"}
+    drawn: set[tuple[str, str]] = set()
+    seen: set[str] = set()
+    for row in (r for r in rows if r.kind == "draw"):
+        charge = charges.get(row.subject)
+        if charge is None or charge.dataset != row.dataset or row.subject in seen:
+            problems.append(f"row {row.id} of the marks is a draw of no charge, or the second one of a charge")
+        else:
+            drawn.add((charge.dataset, row.subject))
+        seen.add(row.subject)
+    return problems + _given_back(entries, drawn)
+
+
+def _given_back(entries: Sequence[Entry], drawn: set[tuple[str, str]]) -> list[str]:
+    reserved: dict[tuple[str, str], Entry] = {}
+    problems = []
+    for entry in entries:
+        if entry.event == "reserve":
+            reserved[entry.dataset, entry.key] = entry
+        charge = reserved.get((entry.dataset, entry.key))
+        if entry.event == "cancel" and charge is not None and (entry.dataset, str(charge.id)) in drawn:
+            problems.append(f"entry {entry.id} gives back a charge whose noise was drawn")
+    return problems

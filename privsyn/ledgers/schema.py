@@ -1,0 +1,156 @@
+"""The ledger's tables, and the triggers that let them only grow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+SCHEMA_VERSION = 1
+
+metadata = sa.MetaData()
+
+ledger_table = sa.Table(
+    "ledger",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("entries", sa.BigInteger, nullable=False),
+    sa.Column("head", sa.String(64), nullable=False),
+)
+"""One row: the schema's version, the number of entries and the last entry's hash; locked by every writer."""
+
+datasets_table = sa.Table(
+    "datasets",
+    metadata,
+    sa.Column("name", sa.String(100), primary_key=True),
+    sa.Column("epsilon", sa.Text, nullable=False),
+    sa.Column("delta", sa.Text, nullable=False),
+    sa.Column("rho", sa.Text, nullable=False),
+    sa.Column("created", sa.Text, nullable=False),
+)
+"""The lifetime cap of each data set; ``rho`` is exact, "numerator/denominator"."""
+
+entries_table = sa.Table(
+    "entries",
+    metadata,
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
+    sa.Column("dataset", sa.String(100), sa.ForeignKey("datasets.name"), nullable=False, index=True),
+    sa.Column("run", sa.Text, nullable=False),
+    sa.Column("step", sa.Text, nullable=False),
+    sa.Column("key", sa.Text, nullable=False),
+    sa.Column("event", sa.String(10), nullable=False),
+    sa.Column("rho", sa.Text, nullable=False),
+    sa.Column("detail", sa.Text, nullable=False),
+    sa.Column("created", sa.Text, nullable=False),
+    sa.Column("prev_hash", sa.String(64), nullable=False),
+    sa.Column("hash", sa.String(64), nullable=False),
+    sa.CheckConstraint("event IN ('reserve', 'spent', 'abandon', 'cancel')", name="known_event"),
+)
+"""The history, numbered 1, 2, 3 ..., each entry hashed together with the one before."""
+
+periods_table = sa.Table(
+    "periods",
+    metadata,
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
+    sa.Column("dataset", sa.String(100), sa.ForeignKey("datasets.name"), nullable=False),
+    sa.Column("period", sa.String(10), nullable=False),
+    sa.Column("run", sa.Text, nullable=False),
+    sa.Column("event", sa.String(10), nullable=False),
+    sa.Column("created", sa.Text, nullable=False),
+    sa.Column("prev_hash", sa.String(64), nullable=False),
+    sa.Column("hash", sa.String(64), nullable=False),
+    sa.CheckConstraint("event IN ('begin', 'release')", name="known_period_event"),
+    sa.Index(
+        "one_release_a_period",
+        "dataset",
+        "period",
+        unique=True,
+        sqlite_where=sa.text("event = 'release'"),
+        postgresql_where=sa.text("event = 'release'"),
+    ),
+)
+"""Which run began and which released each period of a data set, chained like the entries.
+
+Made when the first period is begun: ledgers of versions before have neither this table nor the next.
+"""
+
+period_chain_table = sa.Table(
+    "period_chain",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("head", sa.String(64), nullable=False),
+)
+"""One row: how many rows ``periods`` has, and the last one's hash."""
+
+marks_table = sa.Table(
+    "marks",
+    metadata,
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
+    sa.Column("dataset", sa.String(100), sa.ForeignKey("datasets.name"), nullable=False),
+    sa.Column("kind", sa.String(10), nullable=False),
+    sa.Column("subject", sa.Text, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("created", sa.Text, nullable=False),
+    sa.Column("prev_hash", sa.String(64), nullable=False),
+    sa.Column("hash", sa.String(64), nullable=False),
+    sa.CheckConstraint("kind IN ('draw', 'table', 'reason')", name="known_mark"),
+    sa.Index(
+        "one_draw_a_charge",
+        "subject",
+        unique=True,
+        sqlite_where=sa.text("kind = 'draw'"),
+        postgresql_where=sa.text("kind = 'draw'"),
+    ),
+)
+"""What draws and tables are known by (privsyn/ledgers/marks.py), chained like the entries.
+
+Ledgers of versions before get this table and the next with their first mark.
+"""
+
+mark_chain_table = sa.Table(
+    "mark_chain",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("head", sa.String(64), nullable=False),
+)
+"""One row: how many rows ``marks`` has, and the last one's hash."""
+
+EARLIEST = ("datasets", "entries")
+"""The append-only tables that every ledger has."""
+CHAINS = {"periods": period_chain_table, "marks": mark_chain_table}
+"""Later append-only table -> the table of its number of rows and last hash."""
+REFUSAL = "the ledger is append-only"
+
+GUARD_COUNT = {
+    "sqlite": "SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND tbl_name = '{table}'",
+    "postgresql": "SELECT count(*) FROM pg_trigger WHERE tgname ~ '_no_(change|truncate)$' AND tgenabled <> 'D' "
+    "AND tgrelid = '{table}'::regclass",
+}
+"""How many triggers keep a table append-only; two do."""
+
+
+def sqlite_guards(names: Sequence[str]) -> list[str]:
+    """The statements that let these tables only grow, in SQLite."""
+    return [
+        f"CREATE TRIGGER IF NOT EXISTS {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
+        f"BEGIN SELECT RAISE(ABORT, '{REFUSAL}'); END"
+        for table in names
+        for verb in ("UPDATE", "DELETE")
+    ]
+
+
+def postgres_guards(names: Sequence[str]) -> list[str]:
+    """The statements that let these tables only grow, in PostgreSQL."""
+    return [
+        "CREATE OR REPLACE FUNCTION privsyn_append_only() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN RAISE EXCEPTION '{REFUSAL}'; END $$",
+        *(
+            f"CREATE OR REPLACE TRIGGER {table}_no_{name} BEFORE {verbs} ON {table} "
+            f"FOR EACH {level} EXECUTE FUNCTION privsyn_append_only()"
+            for table in names
+            for name, verbs, level in (("change", "UPDATE OR DELETE", "ROW"), ("truncate", "TRUNCATE", "STATEMENT"))
+        ),
+    ]
