@@ -23,6 +23,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary, is_whole
 from privsyn.settings import Settings
 from privsyn.source.private_table import Source
+from privsyn.tasks.encode import Repairs
 from privsyn.tasks.noisy import receipts_from_table
 from privsyn.tasks.privacy.accountant import rho_for
 from privsyn.tasks.privacy.noise import NoNoise
@@ -329,8 +330,8 @@ def test_data_that_changes_while_it_is_read_is_refused_and_kept_nowhere(
 ) -> None:
     batches = Source.batches
 
-    def changing(source: Source) -> Iterator[pa.RecordBatch]:
-        yield from batches(source)
+    def changing(source: Source, *repairs: Repairs) -> Iterator[pa.RecordBatch]:
+        yield from batches(source, *repairs)
         save(people(2_001, seed=1))
 
     monkeypatch.setattr(Source, "batches", changing)
