@@ -68,7 +68,9 @@ class Release:
         steps = steps_of(self.request)
         shares = self.shares({look: step_of(release_steps(steps), look).share(self.request) for look in LOOKS})
         self.steps = tuple(_with_share(step, shares) for step in steps if step.name in UP_TO_THE_LAST_LOOK)
-        self.encoded = [_made(ENCODE, self.request, Inputs({}, PrivateAccess(t.to_batches))) for t in pair]
+        self.encoded = [
+            _made(ENCODE, self.request, Inputs({}, PrivateAccess(lambda _=None, t=t: t.to_batches()))) for t in pair
+        ]
         self.after_the_first_look: dict[str, list[Questions]] = {}
 
     def shares(self, declared: Mapping[str, Fraction]) -> Mapping[str, Fraction]:

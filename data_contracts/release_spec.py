@@ -72,6 +72,17 @@ class Unit(FrozenModel):
         return f"one person with {many} ({how})"
 
 
+class CsvOptions(FrozenModel):
+    """How CSV files are read."""
+
+    line_breaks: bool = Field(
+        default=False,
+        description="Whether a value in quotation marks may hold line breaks. Without it a record is a line, read by "
+        "itself. With it the promise rests on every quotation mark of the file being closed: an open one changes how "
+        "all later lines are read.",
+    )
+
+
 class Guarantee(FrozenModel):
     """An (epsilon, delta) differential-privacy promise for adding or removing one person."""
 
@@ -120,6 +131,7 @@ class ReleaseSpec(FrozenModel):
         '"values": ["north", "south"]}, "caseid": {"kind": "drop"}}`'
     )
     null_values: tuple[str, ...] = Field(default=("",), description="CSV only: texts that mean null.")
+    csv: CsvOptions = Field(default=CsvOptions(), description="How CSV files are read.")
     preset: Literal["default", "paper"] = Field(
         default="default",
         description="Where the fields below that the spec does not give come from: this project's defaults, or the "
@@ -213,5 +225,9 @@ class ReleaseSpec(FrozenModel):
         return self.model_copy(update={"mechanism": self.mechanism.model_copy(update={"synthesis": rows})})
 
     def public(self) -> dict[str, Any]:
-        """The spec as JSON without paths and machines: what a manifest may show."""
-        return self.model_dump(mode="json", exclude={"data", "engine"})
+        """The spec as JSON without paths and machines: what a manifest may show.
+
+        ``csv`` is in it only where it was chosen: manifests of before know no such field.
+        """
+        unchosen = {"csv"} if self.csv == CsvOptions() else set()
+        return self.model_dump(mode="json", exclude={"data", "engine", *unchosen})

@@ -233,7 +233,7 @@ def _shell(manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int, repo
     return Shell(plan, PrivateAccess(_no_rows), keys, manifest.run, store, records, ledger, _RefusingNoise(), report)
 
 
-def _no_rows() -> Iterator[pa.RecordBatch]:
+def _no_rows(repairs: object = None) -> Iterator[pa.RecordBatch]:
     raise TypeError("a reproduction has no private rows")
 
 

@@ -22,9 +22,10 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.mechanisms.release_job import plan_of
 from privsyn.notebook import html_table
 from privsyn.run.plan import Plan, accounted
-from privsyn.source.private_table import Source
+from privsyn.source.private_table import LEFT_OUT, Source
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.parsing import to_keys
+from privsyn.tasks.encode import Repairs
 from privsyn.tasks.privacy.accountant import cap_accountant
 
 MANY_CODES = 10_000
@@ -74,11 +75,16 @@ class ColumnFit:
 
 @dataclass
 class Fit:
-    """PRIVATE: the whole table.  ``cut`` are rows left out by unit.person_id and unit.max_records."""
+    """PRIVATE: the whole table.
+
+    ``cut`` are rows left out by unit.person_id and unit.max_records; ``unread`` records that cannot be read, which are
+    not among ``rows``.
+    """
 
     rows: int
     columns: list[ColumnFit]
     cut: int | None = None
+    unread: int = 0
 
     def __repr__(self) -> str:
         return "<Fit: PRIVATE>"
@@ -142,6 +148,8 @@ def _warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
         found.append(f"unit: every count gets {unit.records} times the noise of one record a person.")
     if unit.records_per_person == 1:
         found.append("unit.records_per_person is 1: the promise holds only if nobody has two rows.")
+    if spec.csv.line_breaks:
+        found.append("csv.line_breaks is true: the promise holds only if every quotation mark of a CSV file is closed.")
     if isinstance(spec.mechanism.synthesis.rows, int):
         found.append("synthesis.rows is a number: it must not be the table's row count, which is private.")
     found.extend(
@@ -175,15 +183,18 @@ def _fit(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Fit:
         for name in codec.sources
     }
     people: Counter[Any] = Counter()
-    rows = 0
-    for batch in source.batches():
+    rows, reading = 0, Repairs()
+    for batch in source.batches(reading):
         rows += batch.num_rows
         data = dict(zip(batch.schema.names, batch.columns, strict=True))
         if spec.unit.person_id is not None:
             people.update(_counts(data[spec.unit.person_id]))
         for codec in codecs:
             _add(fits[codec.sources[0]], codec, data)
-    return Fit(rows, list(fits.values()), _cut(people, spec))
+    for (column, repair), many in reading.counts.items():
+        if column in fits:
+            fits[column].repairs[repair] += many
+    return Fit(rows, list(fits.values()), _cut(people, spec), reading.counts["", LEFT_OUT])
 
 
 def _add(fit: ColumnFit, codec: Codec, data: Mapping[str, pa.Array]) -> None:
@@ -247,6 +258,8 @@ def render(report: CheckReport, console: Console) -> None:
 
 def _render_fit(fit: Fit, console: Console) -> None:
     cut = "" if fit.cut is None else f" {fit.cut:,} of them are left out by the unit of protection."
+    if fit.unread:
+        cut += f" {fit.unread:,} more records cannot be read and are left out (fields, quotation marks, length)."
     console.print(
         Panel(
             Text(f"The table below is computed from the private rows ({fit.rows:,} rows).{cut}"),

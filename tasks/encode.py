@@ -6,8 +6,9 @@ Paper: the binning of DPSyn, sections 5.3 and 5.4; Algorithm 3 starts from codes
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +20,6 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.kernels.streams import GAMMA
 from privsyn.tasks.kernels.text_hash import text_hashes
-
-Batches = Callable[[], Iterable[pa.RecordBatch]]
-"""Starts a fresh pass over the private rows."""
 
 PERSON_ROWS = 1 << 22
 """Rows whose persons are held at once, about, while the records of persons are bounded; more rows take more passes."""
@@ -44,6 +42,13 @@ class Repairs:
         return pa.Table.from_pylist(rows, schema=REPAIRS.schema)
 
 
+class Batches(Protocol):
+    """Starts a fresh pass over the private rows."""
+
+    def __call__(self, repairs: Repairs | None = None, /) -> Iterable[pa.RecordBatch]:
+        """The rows in batches; what reading them repairs is added to ``repairs``."""
+
+
 def encode(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -> Iterator[pa.RecordBatch]:
     """Code batches of the kept rows (contract ENCODED_ROWS); adds to ``repairs`` while batches are read.
 
@@ -54,7 +59,7 @@ def encode(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -
     """
     keep = _kept_rows(batches, plan, unit) if unit.person_id is not None else None
     start = 0
-    for batch in batches():
+    for batch in batches(repairs):
         kept = batch
         if keep is not None:
             mask = keep[start : start + batch.num_rows]

@@ -131,13 +131,14 @@ def _show_overview(run: OpenRun, refs: Mapping[str, StepRefs], what: str) -> str
         overview,
         overview_note,
     )
-    from privsyn.report.overview_chart import data_uri, overview_png
+    from privsyn.report.drawing_process import picture_apart
+    from privsyn.report.overview_chart import data_uri
 
     found = overview(ReleasedInputs.of_run(run.shell, refs), run.shell.request.threads)
     about = f"Noise and synthesis by column, from released tables only: {what}"
     create_table_artifact(table=found.column_rows(), key="columns", description=about)
     with _or_left_out("picture"):
-        picture = data_uri(overview_png(found.one_ways, found.marginals, title=f"Release {what}"))
+        picture = data_uri(picture_apart(found.one_ways, found.marginals, title=f"Release {what}"))
         about = f"Noise and synthesis in one picture, from released tables only: {what}"
         create_image_artifact(image_url=picture, key="overview", description=about)
     return "\n" + overview_note(found)

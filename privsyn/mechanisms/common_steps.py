@@ -94,6 +94,7 @@ ENCODE = Step(
         "unit": r.spec.unit.model_dump(),
         "null_values": r.spec.null_values,
         "order": r.column_order,
+        **({"csv": r.spec.csv.model_dump()} if r.spec.csv.line_breaks else {}),  # keys of before know no such field
     },
     _encode,
     version=2,

@@ -15,7 +15,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.engines.engine import Engine
 from privsyn.engines.local_engine import LocalEngine
 from privsyn.storage.table_files import StoredTable
-from privsyn.tasks import compress_domain, noisy
+from privsyn.tasks import compress_domain, encode, noisy
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 
@@ -30,7 +30,7 @@ class PrivateAccess:
     opened; ``engine`` counts stored rows.
     """
 
-    rows: Callable[[], Batches]
+    rows: encode.Batches
     unchanged: Callable[[], bool] = lambda: True
     engine: Engine = field(default_factory=LocalEngine)
 

@@ -1,14 +1,16 @@
 """A private table in files: CSV or Parquet, one file or a folder of them, streamed.
 
 CSV columns are always text, because a type guessed from private values would depend on them; fields
-equal to one of the spec's ``null_values`` are null; wholly empty lines are left out.  Parquet columns
-keep their stored types, which may differ from file to file; a moment with a time zone is its UTC clock
-time once it is encoded (tasks/codecs/parsing.py).
+equal to one of the spec's ``null_values`` are null; wholly empty lines are left out.  A record is a line
+(csv_lines.py), unless ``csv.line_breaks`` says otherwise.  Parquet columns keep their stored types, which
+may differ from file to file; a moment with a time zone is its UTC clock time once it is encoded
+(tasks/codecs/parsing.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,10 +20,12 @@ import pyarrow.csv as pacsv
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
-from privsyn.source.private_table import Source, check_types, columns_to_read, without_views
+from privsyn.source.csv_lines import LineReader, text_options
+from privsyn.source.private_table import LEFT_OUT, Note, Source, check_types, columns_to_read, with_valid_text
 from privsyn.storage.table_files import (
     Layout,
     Place,
+    csv_header,
     delimiter,
     open_parquet,
     open_stream,
@@ -32,8 +36,8 @@ from privsyn.storage.table_files import (
 if TYPE_CHECKING:
     from privsyn.storage.store import Store
 
-_CSV_BLOCK = 1 << 23
-"""Bytes of CSV parsed at a time; also the most that one row may have."""
+_RECORDS_BLOCK = 1 << 23
+"""Bytes of CSV parsed at a time where records may take several lines; also the most that one may have."""
 
 _BROKEN = (OSError, EOFError, ValueError, KeyError, pa.ArrowException)
 """What pyarrow raises on a file that is not what its name says."""
@@ -48,6 +52,7 @@ class FileSource(Source):
 
     layout: Layout
     null_values: tuple[str, ...]
+    line_breaks: bool
 
     @classmethod
     def open(cls, path: Place, spec: ReleaseSpec) -> FileSource:
@@ -60,7 +65,8 @@ class FileSource(Source):
         layout = read_layout(path, spec.columns)
         read = columns_to_read(layout.columns, spec, layout.files[0].name)
         _check_types(layout, read)
-        return cls(layout.columns, read, {name: layout.type_of(name) for name in read}, layout, spec.null_values)
+        types = {name: layout.type_of(name) for name in read}
+        return cls(layout.columns, read, types, layout, spec.null_values, spec.csv.line_breaks)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -88,44 +94,60 @@ class FileSource(Source):
         Files that were read whole are not read again in this process unless one was written since.
         """
         stamps = tuple((str(f), (s := f.stat()).st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for f in self.files)
-        key = (stamps, self.read, self.null_values)
+        key = (stamps, self.read, self.null_values, self.line_breaks)
         if key not in _WHOLE:
             for _ in self.batches():
                 pass
             _WHOLE.add(key)
 
-    def _stream(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         for file in self.files:
-            yield from self._csv(file) if self.layout.format == "csv" else self._parquet(file, batch_rows)
+            if self.layout.format == "csv":
+                yield from self._csv(file, note)
+            else:
+                yield from self._parquet(file, batch_rows, note)
 
-    def _csv(self, file: Path) -> Iterator[pa.RecordBatch]:
-        convert = pacsv.ConvertOptions(
-            column_types=dict.fromkeys(self.columns, pa.string()),
-            include_columns=list(self.read),
-            null_values=list(self.null_values),
-            strings_can_be_null=True,
-            check_utf8=True,
-        )
-        parse = pacsv.ParseOptions(delimiter=delimiter(file) or ",", newlines_in_values=True)
-        failure: RequestError | None = None
+    def _csv(self, file: Path, note: Note) -> Iterator[pa.RecordBatch]:
+        header, mark = csv_header(file), delimiter(file) or ","
+        failure = None
         try:
             with open_stream(file) as stream:
-                options = pacsv.ReadOptions(block_size=_CSV_BLOCK)
-                yield from pacsv.open_csv(stream, read_options=options, parse_options=parse, convert_options=convert)
+                _skip(stream, header.size)
+                if self.line_breaks:
+                    yield from self._records(header.names, mark, stream, note)
+                else:
+                    yield from LineReader(header.names, self.read, mark, self.null_values).batches(stream, note)
         except _BROKEN as error:
-            if "Empty CSV file" not in str(error)[:60]:  # that is a header line without an end: no rows
-                failure = _csv_error(file, str(error), len(self.columns))
+            failure = _csv_error(file, str(error))
         if failure is not None:  # raised here, so that the parser's error is not even its context
             raise failure
 
-    def _parquet(self, file: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    def _records(self, names: Sequence[str], mark: str, stream: Any, note: Note) -> Iterator[pa.RecordBatch]:
+        """Records that may take several lines; those with more or fewer fields than names are left out.
+
+        Where one ends depends on every quotation mark before it.
+        """
+
+        def left_out(row: pacsv.InvalidRow) -> str:
+            note("", Counter({LEFT_OUT: 1}))
+            return "skip"
+
+        options = pacsv.ReadOptions(column_names=list(names), block_size=_RECORDS_BLOCK)
+        parse = pacsv.ParseOptions(delimiter=mark, newlines_in_values=True, invalid_row_handler=left_out)
+        convert = text_options(self.read, self.null_values, check_utf8=False)
+        try:
+            for batch in pacsv.open_csv(stream, options, parse, convert):
+                yield with_valid_text(batch, note)
+        except pa.ArrowInvalid as error:
+            if "Empty CSV file" not in str(error)[:60]:  # that is a header line without records
+                raise
+
+    def _parquet(self, file: Path, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         whole = False
         try:
             with open_parquet(file) as table:
                 for batch in table.iter_batches(batch_size=batch_rows, columns=list(self.read)):
-                    batch.validate(full=True)  # text that is not UTF-8 would stop a step later on
-                    arrays = [without_views(batch.column(name)) for name in self.read]
-                    yield pa.RecordBatch.from_arrays(arrays, names=list(self.read))
+                    yield with_valid_text(batch.select(self.read), note)
             whole = True
         except _BROKEN:
             pass
@@ -133,21 +155,18 @@ class FileSource(Source):
             raise RequestError(f"{file} breaks off or is damaged", "Write or copy the Parquet file again", "data")
 
 
-def _csv_error(file: Path, words: str, fields: int) -> RequestError:
+def _skip(stream: Any, size: int) -> None:
+    while size and (skipped := stream.read(size)):
+        size -= len(skipped)
+
+
+def _csv_error(file: Path, words: str) -> RequestError:
     """Which of the known failures the parser's words mean; the words themselves may hold a row."""
-    if "columns, got" in words[:60]:
-        return RequestError(
-            f"{file} has a row with more or fewer fields than the {fields} of its header",
-            "Put quotation marks around fields with commas or line breaks, and mend other rows",
-            "data",
-        )
-    if words.endswith("invalid UTF8 data"):
-        return RequestError(f"{file} is not UTF-8 text", "Save it as UTF-8", "data")
     if words.startswith("straddling"):
         return RequestError(
-            f"{file} has a row longer than {_CSV_BLOCK >> 20} MiB, or an open quotation mark",
-            "Close every quotation mark",
-            "data",
+            f"{file} has a record longer than {_RECORDS_BLOCK >> 20} MiB, or an open quotation mark",
+            "Close every quotation mark, or leave `line_breaks` out",
+            "csv.line_breaks",
         )
     return RequestError(f"{file} breaks off or is not a whole CSV file", "Write or copy it again", "data")
 

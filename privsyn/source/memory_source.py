@@ -19,7 +19,15 @@ import pyarrow as pa
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
 from privsyn.source.canonical_bytes import canonical_bytes
-from privsyn.source.private_table import Source, SupportsArrowStream, check_types, columns_to_read, without_views
+from privsyn.source.private_table import (
+    Note,
+    Source,
+    SupportsArrowStream,
+    check_types,
+    columns_to_read,
+    forget,
+    valid_text,
+)
 from privsyn.storage.table_files import refuse_repeats
 
 if TYPE_CHECKING:
@@ -74,18 +82,18 @@ class MemorySource(Source):
 
         Equal values of equal types have the same fingerprint however they are held in memory; no file has it.
         """
-        return store.fingerprint_of_table(canonical_bytes(self.table.schema, self._stream(FINGERPRINT_ROWS)))
+        return store.fingerprint_of_table(canonical_bytes(self.table.schema, self._stream(FINGERPRINT_ROWS, forget)))
 
     def check_rows(self) -> None:
         """Read every row once and keep none; RequestError as of :meth:`batches`."""
         for _ in self.batches():
             pass
 
-    def _stream(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         """Batches of ``batch_rows`` rows (the last: what is left), checked, without dictionaries and views."""
         for start in range(0, self.table.num_rows, batch_rows):
             rows = self.table.slice(start, batch_rows)
-            arrays = [_one_array(name, rows.column(name)) for name in self.read]
+            arrays = [_one_array(name, rows.column(name), note) for name in self.read]
             yield pa.RecordBatch.from_arrays(arrays, names=list(self.read))
 
 
@@ -198,18 +206,15 @@ def _declared_type(column: pd.Series) -> pa.DataType | None:
         return None
 
 
-def _one_array(name: str, column: pa.ChunkedArray) -> pa.Array:
-    """The column as one valid array without a dictionary or views.
+def _one_array(name: str, column: pa.ChunkedArray, note: Note) -> pa.Array:
+    """The column as one valid array without a dictionary or views, null where text is not UTF-8.
 
     Raises RequestError if its buffers are not valid.
     """
     with suppress(pa.ArrowException, IndexError, ValueError):
         chunks = []
         for chunk in column.chunks:
-            chunk.validate(full=True)  # text that is not UTF-8 would stop a step later on
-            dense = without_views(chunk)
+            dense = valid_text(name, chunk, note)
             chunks.append(dense.dictionary_decode() if pa.types.is_dictionary(dense.type) else dense)
         return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
-    raise RequestError(
-        f"its cells in {WHERE} are damaged, or hold text that is not UTF-8", "Make the table again", f"columns.{name}"
-    )
+    raise RequestError(f"its cells in {WHERE} are damaged", "Make the table again", f"columns.{name}")

@@ -7,11 +7,13 @@ from a row: a parser's or converter's own words can contain one, so they are nev
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from privsyn.data_contracts.columns import DropColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -20,8 +22,20 @@ from privsyn.storage.table_files import name_list
 
 if TYPE_CHECKING:
     from privsyn.storage.store import Store
+    from privsyn.tasks.encode import Repairs
 
 BATCH_ROWS = 131_072
+
+Note = Callable[[str, Counter[str]], None]
+"""Takes a column's name, empty for whole records, and how many rows each repair touched."""
+
+LEFT_OUT = "record left out"
+NOT_UTF8 = "not UTF-8"
+"""The repairs of reading."""
+
+
+def forget(column: str, repairs: Counter[str]) -> None:
+    """A note that nobody keeps."""
 
 
 class SupportsArrowStream(Protocol):
@@ -64,21 +78,24 @@ class Source(ABC):
         So a table that cannot be read to its end is refused before its release reserves anything.
         """
 
-    def batches(self, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    def batches(self, repairs: Repairs | None = None, *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """The rows as batches of at most ``batch_rows`` rows with the columns ``read``, in their order.
+
+        A record is read by itself: it becomes one row or none, whatever the others hold.  How many are left out, and
+        how many cells of a column are null because they are not UTF-8 text, is added to ``repairs`` (private).
 
         Streams: memory depends on the width of the table, not on its length.  Raises RequestError that names the file
         or column that cannot be read.
         """
         if batch_rows < 1:
             raise ValueError(f"batch_rows must be at least 1, not {batch_rows}")
-        for batch in self._stream(batch_rows):
+        for batch in self._stream(batch_rows, forget if repairs is None else repairs.add):
             for start in range(0, batch.num_rows, batch_rows):
                 yield batch.slice(start, batch_rows)
 
     @abstractmethod
-    def _stream(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """The rows in batches of any size near ``batch_rows``."""
+    def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
+        """The rows in batches of any size near ``batch_rows``; ``note`` is told what was repaired."""
 
 
 def columns_to_read(columns: Sequence[str], spec: ReleaseSpec, where: str) -> tuple[str, ...]:
@@ -147,3 +164,59 @@ def without_views(array: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(array.type) and pa.types.is_string_view(array.type.value_type):
         return pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.large_string()))
     return array
+
+
+def with_valid_text(batch: pa.RecordBatch, note: Note) -> pa.RecordBatch:
+    """The batch with each column as :func:`valid_text` has it."""
+    names = batch.schema.names
+    return pa.RecordBatch.from_arrays([valid_text(name, batch.column(name), note) for name in names], names=names)
+
+
+def valid_text(name: str, array: pa.Array, note: Note) -> pa.Array:
+    """The column's array without views, null where its text is not UTF-8; ``note`` is told in how many rows.
+
+    Each row is looked at by itself, and only text is.  Raises pyarrow.ArrowException or IndexError if the array's own
+    structure is broken.
+    """
+    values = array.dictionary if pa.types.is_dictionary(array.type) else array
+    if not _is_text(values.type):
+        array.validate()
+        return array
+    try:
+        array.validate(full=True)
+        return without_views(array)
+    except pa.ArrowInvalid:
+        text, bad = _without_bad_text(array)
+        note(name, Counter({NOT_UTF8: bad}))
+        return text
+
+
+def _without_bad_text(array: pa.Array) -> tuple[pa.Array, int]:
+    """The same for an array that is not valid, one row after the other; a dictionary is resolved."""
+    type_, cells = array.type, array
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+        cells = pa.DictionaryArray.from_arrays(array.indices, _as_bytes(array.dictionary)).dictionary_decode()
+    cells = _as_bytes(cells)
+    bad = [cell is not None and not _is_utf8(cell) for cell in cells.to_pylist()]
+    text = pc.if_else(pa.array(bad, pa.bool_()), pa.scalar(None, cells.type), cells).view(pa.large_string())
+    return text.cast(pa.string()) if pa.types.is_string(type_) else text, sum(bad)
+
+
+def _as_bytes(array: pa.Array) -> pa.Array:
+    """Text as its bytes.  Raises pyarrow.ArrowInvalid unless they can be read."""
+    array = array.cast(pa.large_binary())
+    array.validate(full=True)
+    return array
+
+
+def _is_utf8(cell: bytes) -> bool:
+    try:
+        cell.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return any(test(type_) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))

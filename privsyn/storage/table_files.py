@@ -6,7 +6,8 @@ Errors name files and columns, never anything read from a row.
 from __future__ import annotations
 
 import csv
-import io
+import re
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ Place: TypeAlias = str | Path | tuple[Path, ...]
 """Where a table lies: a file, a folder of files, or files (one or more) of one table."""
 
 _CSV_CURE = "Save the table as CSV in UTF-8 with one header line, or as Parquet"
+_LINE = re.compile(rb"[^\r\n]*+(?:\r\n|[\r\n]|\Z)")
 _NAMES_SHOWN = 5
 _LONGEST_NAME = 1 << 17
 """Characters; the csv module's own limit is this one unless another package in the process has changed it."""
@@ -81,7 +83,7 @@ def read_layout(path: Place, known: Collection[str]) -> Layout:
         raise RequestError(f"{path} mixes CSV and Parquet files", "Keep one format in the folder", "data")
     first: Layout | None = None
     for file in files:
-        columns, types = parquet_columns(file) if parquet == {True} else (csv_header(file), None)
+        columns, types = parquet_columns(file) if parquet == {True} else (csv_header(file).names, None)
         refuse_repeats(columns, str(file), known)
         if first is None:
             first = Layout(files, "parquet" if types is not None else "csv", columns, types)
@@ -122,8 +124,16 @@ def name_list(names: Sequence[str]) -> str:
     return shown + (f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else "")
 
 
-def csv_header(file: Path) -> tuple[str, ...]:
-    """Column names of a CSV file's first line; raises RequestError."""
+@dataclass(frozen=True)
+class CsvHeader:
+    """The column names of a CSV file, and how many of its bytes, decompressed, come before its first record."""
+
+    names: tuple[str, ...]
+    size: int
+
+
+def csv_header(file: Path) -> CsvHeader:
+    """The header of a CSV file: its first line that is not empty.  Raises RequestError."""
     separator = delimiter(file) or ","
     try:
         with open_stream(file) as stream:
@@ -131,9 +141,16 @@ def csv_header(file: Path) -> tuple[str, ...]:
     except (OSError, EOFError, pa.ArrowException):
         cure = "Check its permissions, and that it was copied whole"
         raise RequestError(f"{file} cannot be read", cure, "data") from None
-    text = io.StringIO(head.decode("utf-8-sig", errors="replace"), newline="")
+    size = len(BOM_UTF8) if head.startswith(BOM_UTF8) else 0
+
+    def lines() -> Iterator[str]:
+        nonlocal size
+        for line in _LINE.finditer(head, size):
+            size = line.end()
+            yield line.group().decode(errors="replace")
+
     try:
-        names = next((tuple(row) for row in csv.reader(text, delimiter=separator) if row), ())
+        names = next((tuple(row) for row in csv.reader(lines(), delimiter=separator) if row), ())
         if any(len(name) > _LONGEST_NAME for name in names):
             raise csv.Error("a name is too long")
     except csv.Error:
@@ -145,7 +162,7 @@ def csv_header(file: Path) -> tuple[str, ...]:
     if len(names) == 1 and any(mark in names[0] for mark in (";", "\t", ",", "|")):
         kind = "tabs" if separator == "\t" else "commas"
         raise RequestError(f"{file}: the fields of the header line are not separated by {kind}", _CSV_CURE, "data")
-    return names
+    return CsvHeader(names, size)
 
 
 def parquet_columns(file: Path) -> tuple[tuple[str, ...], dict[str, pa.DataType]]:

@@ -181,7 +181,7 @@ def test_a_csv_with_a_byte_order_mark_mixed_line_ends_and_quoted_breaks(places: 
         "note": {"kind": "categorical", "values": ["a\nb", "a\r\nb", 'say "x", y'], "nullable": True},
         "age": {"kind": "integer", "min": 0, "max": 40, "nullable": True},
     }
-    how = {"null_values": ["", "NA"], "compression": {"enabled": False}, **QUICK}
+    how = {"null_values": ["", "NA"], "csv": {"line_breaks": True}, "compression": {"enabled": False}, **QUICK}
     spec = make_spec(columns, data=str(places / "t.csv"), **how)
     table = valid(spec, noise=NoNoise())
     assert sorted(table["sex"].to_pylist()) == ["f", "f", "f", "m"]
@@ -295,7 +295,20 @@ def test_text_where_numbers_belong_never_fails(places: Path) -> None:
     assert repairs(spec)["age", "unparseable"] >= 21
 
 
-@pytest.mark.parametrize("body", ["", "\n", "sex\n1,2\n", "sex,sex\nf,m\n", "sex;age\nf;1\n"])
+def test_records_that_cannot_be_read_fail_nothing_and_change_no_other(places: Path) -> None:
+    """Each is left out and counted in the private zone, with an open quotation mark, too; a bad cell is null."""
+    whole = [b"f,20", b"m,30", b"f,40"]
+    broken = [b'm,"30', b"f", b"f,20,m", b'"f,20', b"\xff", b"\xff,20"]
+    (places / "t.csv").write_bytes(b"\n".join([b"sex,age", *broken[:3], *whole, *broken[3:]]))
+    columns = {"sex": {**SEX, "unlisted": "null"}, "age": {"kind": "integer", "min": 0, "max": 40}}
+    spec = make_spec(columns, data=str(places / "t.csv"), compression={"enabled": False}, **QUICK)
+    table = valid(spec, noise=NoNoise())
+    assert sorted(map(str, table["sex"].to_pylist())) == ["None", "f", "f", "m"]
+    found = repairs(spec)
+    assert (found["", "record left out"], found["sex", "not UTF-8"]) == (5, 1)
+
+
+@pytest.mark.parametrize("body", ["", "\n", "sex,sex\nf,m\n", "sex;age\nf;1\n"])
 def test_broken_structure_is_refused_in_words(places: Path, body: str) -> None:
     (places / "t.csv").write_text(body, encoding="utf-8")
     with pytest.raises(RequestError) as error:

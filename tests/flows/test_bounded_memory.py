@@ -19,7 +19,7 @@ RELEASE = """
 import json, sys
 from pathlib import Path
 import privsyn.source.private_table, privsyn.tasks.decode, privsyn.tasks.kernels.blocks
-privsyn.source.private_table.Source.batches.__defaults__ = (8_192,)
+privsyn.source.private_table.Source.batches.__kwdefaults__ = {"batch_rows": 8_192}
 privsyn.tasks.kernels.blocks.BLOCK_BYTES = 1 << 18
 privsyn.tasks.decode.BATCH_ROWS = 8_192
 from benchmarks.memory import memory_mb

@@ -274,7 +274,8 @@ def test_a_failing_step_is_1(direct: None, spec: Path, monkeypatch: pytest.Monke
     assert refusal.startswith("privsyn: ")
     assert "select_pairs" in refusal and "ValueError" in refusal
     assert progress[0].startswith("Running in this process")
-    assert progress[1:] == [step.label for step in STEPS[:6]]
+    assert progress[1].startswith("This opens the data set")
+    assert progress[2:] == [step.label for step in STEPS[:6]]
     assert "CANARY" not in result.output
     assert "Traceback" not in result.output
     monkeypatch.undo()

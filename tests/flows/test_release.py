@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary, is_whole
 from privsyn.settings import Settings
 from privsyn.source.private_table import Source
+from privsyn.tasks.encode import Repairs
 from privsyn.tasks.noisy import receipts_from_table
 from privsyn.tasks.privacy.accountant import rho_for
 from privsyn.tasks.privacy.noise import NoNoise
@@ -291,12 +293,12 @@ def test_schedules_stop_at_the_cap_and_the_refused_run_leaves_nothing(spec: Rele
     assert len(list(Settings().released_root.iterdir())) == 1
 
 
-def test_a_row_that_breaks_the_table_is_found_before_anything_is_reserved(places: Path) -> None:
-    """A ragged CSV row shows only while reading: the rows are read once before the ledger is asked for room."""
-    (places / "ragged.csv").write_text("a,b\n1,2\n3\n")
+def test_a_table_that_breaks_off_is_found_before_anything_is_reserved(places: Path) -> None:
+    """That shows only while reading: the rows are read once before the ledger is asked for room."""
+    (places / "cut.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 999)[:-12])
     columns = {"a": {"kind": "integer", "min": 0, "max": 9}, "b": {"kind": "integer", "min": 0, "max": 9}}
     with pytest.raises(RequestError):
-        run(make_spec(columns, data=str(places / "ragged.csv")))
+        run(make_spec(columns, data=str(places / "cut.csv.gz")))
     assert Ledger(Settings().ledger).entries() == []
 
 
@@ -328,8 +330,8 @@ def test_data_that_changes_while_it_is_read_is_refused_and_kept_nowhere(
 ) -> None:
     batches = Source.batches
 
-    def changing(source: Source) -> Iterator[pa.RecordBatch]:
-        yield from batches(source)
+    def changing(source: Source, *repairs: Repairs) -> Iterator[pa.RecordBatch]:
+        yield from batches(source, *repairs)
         save(people(2_001, seed=1))
 
     monkeypatch.setattr(Source, "batches", changing)

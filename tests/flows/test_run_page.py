@@ -31,6 +31,7 @@ from privsyn.publish import noise_overview as overviews
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.publish.noise_overview import Overview, ReleasedInputs, overview, overview_note
 from privsyn.publish.release_note import looks_of
+from privsyn.report import drawing_process
 from privsyn.report import overview_chart as pictures
 from privsyn.settings import Settings
 from privsyn.storage.released_files import read_certificate, read_manifest
@@ -270,7 +271,9 @@ def test_the_link_says_where_the_private_report_lies(spec: ReleaseSpec, first: F
     assert "It is there." in again
 
 
-@pytest.mark.parametrize("place", [(pictures, "overview_png"), (overviews, "overview")], ids=["picture", "figures"])
+@pytest.mark.parametrize(
+    "place", [(drawing_process, "picture_apart"), (overviews, "overview")], ids=["picture", "figures"]
+)
 def test_an_error_in_the_overview_fails_nothing_and_is_told_by_its_type(
     spec: ReleaseSpec, first: First, monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str]
 ) -> None:
@@ -294,7 +297,7 @@ def test_an_error_in_the_overview_fails_nothing_and_is_told_by_its_type(
 
 
 def test_nothing_is_drawn_outside_a_flow_run(spec: ReleaseSpec, first: First, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "overview_png", lambda *a, **k: pytest.fail("drawn"))
+    monkeypatch.setattr(drawing_process, "picture_apart", lambda *a, **k: pytest.fail("drawn"))
     monkeypatch.setattr(overviews, "overview", lambda *a, **k: pytest.fail("computed"))
     assert release.fn(spec).rows > 0
 

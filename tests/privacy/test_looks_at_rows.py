@@ -313,7 +313,7 @@ def test_07_mutant_a_plan_that_reads_rows_in_memory(plan: Any, error: type[Excep
     spec = few("in-memory")
     request = Request(spec, tuple(spec.released_columns))
     steps = tuple(replace(s, plan=plan) if s.name == "indif_scores" else s for s in steps_of(request))
-    access = PrivateAccess(people(300).to_batches)
+    access = PrivateAccess(lambda _=None: people(300).to_batches())
     with pytest.raises(error):
         MemoryRun(request, steps, lambda step, queries: [np.zeros(q.cells, np.int64) for q in queries], access).run()
 

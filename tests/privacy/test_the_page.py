@@ -1,4 +1,4 @@
-"""docs/privacy.md lists all twenty bug classes, each with tests and planted mutants that exist."""
+"""docs/privacy.md lists all bug classes, each with tests and planted mutants that exist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.places import ROOT
 
 HERE = Path(__file__).parent
 PAGE = ROOT / "docs" / "privacy.md"
-CLASSES = (*range(1, 21), 23, 24)
+CLASSES = (*range(1, 22), 23, 24)
 
 
 def functions_of(folder: Path) -> dict[str, str]:

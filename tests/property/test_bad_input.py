@@ -149,7 +149,7 @@ SPEC = ReleaseSpec.model_validate({**VALID, "columns": {"a": {"kind": "boolean"}
 
 def reads(path: Path, canary: str = "") -> None:
     try:
-        for batch in open_source(path, SPEC).batches(7):
+        for batch in open_source(path, SPEC).batches(batch_rows=7):
             assert batch.schema.names in (["a", "b"], ["b", "a"]) and batch.num_rows <= 7
     except RequestError as error:
         says_something(error)

@@ -47,7 +47,7 @@ def no_rows() -> Iterator[pa.RecordBatch]:
 def outputs(step: Step, tables: dict[str, pa.Table], spec: ReleaseSpec, rows: Any = no_rows) -> dict[str, pa.Table]:
     """What a step makes of these tables, streams as tables; post-processing has no access to the private ``rows``."""
     assert step.run is not None
-    access = None if step.kind is Kind.POSTPROCESS else PrivateAccess(rows)
+    access = None if step.kind is Kind.POSTPROCESS else PrivateAccess(lambda repairs=None: rows())
     inputs = Inputs({n: (lambda n=n: tables[n]) for n in tables}, access)
     made = step.run(Request(spec, tuple(spec.released_columns)), inputs, lambda done, total: None)
     found = {}

@@ -123,6 +123,7 @@ def test_every_look_of_every_mechanism_has_a_line() -> None:
         ({"unit": {"records_per_person": 5}}, "5 times the noise"),
         ({"unit": {"records_per_person": 1}}, "two rows"),
         ({"synthesis": {"rows": 1000}}, "row count"),
+        ({"csv": {"line_breaks": True}}, "quotation mark"),
         (
             {"columns": {**COLUMNS, "zip": {"kind": "categorical", "values": [str(i) for i in range(20_000)]}}},
             "20,001 codes",
@@ -210,3 +211,12 @@ def test_no_rows(tmp_path: Path) -> None:
     spec = spec_of()
     report = check(spec, open_source(path, spec))
     assert report.fit is not None and report.fit.rows == 0 and "none" in shown(report)
+
+
+def test_records_that_cannot_be_read_are_counted_in_private(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(ROWS.encode() + b'1,"ny\n1,2\n5,\xff,2001-01-01,yes,9\n')
+    report = check(spec_of(), open_source(tmp_path / "t.csv", spec_of()))
+    assert report.fit is not None and (report.fit.rows, report.fit.unread) == (5, 2)
+    assert report.fit.columns[1].repairs["not UTF-8"] == 1
+    assert "2 more records cannot be read" in shown(report)
+    assert "not UTF-8: 1 (20.0%)" in shown(report)

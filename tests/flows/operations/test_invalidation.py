@@ -97,6 +97,7 @@ VALUES: dict[str, Any] = {
     "budget.epsilon": 11.0,
     "budget.delta": 1e-7,
     "null_values": ["", "NA"],
+    "csv.line_breaks": True,
     "preset": "paper",
     "accountant": "tight",
     "mechanism.split.one_way": {"mechanism.split.one_way": 0.2, "mechanism.split.measurement": 0.7},

@@ -188,11 +188,11 @@ def test_the_index_is_not_part_of_the_table() -> None:
 def test_batches_are_bounded_whatever_the_chunks(rows: int) -> None:
     table = pa.concat_tables([pa.table({"a": pa.array([True] * n, pa.bool_())}) for n in (3, 0, 250, 1, 46)])
     source = open_source(table, booleans("a"))
-    sizes = [batch.num_rows for batch in source.batches(rows)]
+    sizes = [batch.num_rows for batch in source.batches(batch_rows=rows)]
     assert sum(sizes) == 300 and set(sizes[:-1]) <= {rows} and sizes[-1] <= rows
     assert list(open_source(table.slice(0, 0), booleans("a")).batches()) == []
     with pytest.raises(ValueError, match="batch_rows"):
-        next(source.batches(0))
+        next(source.batches(batch_rows=0))
 
 
 # a column of objects: no row changes how another is read
@@ -258,9 +258,18 @@ def bad_index() -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array([0, 7]), pa.array(["a", CANARY]), safe=False)
 
 
-@pytest.mark.parametrize("array", [not_utf8(), bad_index()], ids=["not UTF-8", "bad index"])
-def test_damaged_buffers(array: pa.Array, tmp_path: Path) -> None:
-    table, spec = pa.table({"a": array}), booleans("a")
+@pytest.mark.parametrize("chunks", [[not_utf8()], [pa.array(["x"]), not_utf8()], [not_utf8().dictionary_encode()]])
+def test_text_that_is_not_utf8_is_null_and_counted(chunks: list[pa.Array], tmp_path: Path) -> None:
+    repairs = Repairs()
+    source = open_source(pa.table({"a": pa.chunked_array(chunks)}), booleans("a"))
+    source.check_rows()
+    assert source.fingerprint(store(tmp_path))
+    rows = [value for batch in source.batches(repairs) for value in batch["a"].to_pylist()]
+    assert rows[-2:] == ["fine", None] and repairs.counts == {("a", "not UTF-8"): 1}
+
+
+def test_damaged_buffers(tmp_path: Path) -> None:
+    table, spec = pa.table({"a": bad_index()}), booleans("a")
     assert refused(table, spec).field == "columns.a"
     source = open_source(table, spec)
     for look in (source.check_rows, lambda: source.fingerprint(store(tmp_path))):

@@ -25,7 +25,7 @@ from tests.support.specs import make_spec, people
 
 
 def passes(table: pa.Table, batch_rows: int = 7) -> Callable[[], list[pa.RecordBatch]]:
-    return lambda: table.to_batches(max_chunksize=batch_rows)
+    return lambda repairs=None: table.to_batches(max_chunksize=batch_rows)
 
 
 def test_encode_streams_batches_and_counts_repairs() -> None:
@@ -70,7 +70,7 @@ def test_how_many_rows_of_persons_are_held_at_once_changes_nothing(held: int, mo
     pid = [None if p == 0 else f"person {'é' * (p % 3)}{p}" for p in rng.integers(0, 40, 300)]
     table, started = pa.table({"x": np.arange(300), "pid": pid}), list[int]()
 
-    def batches() -> list[pa.RecordBatch]:
+    def batches(repairs: Repairs | None = None) -> list[pa.RecordBatch]:
         started.append(1)
         return table.to_batches(max_chunksize=17)
 
