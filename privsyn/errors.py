@@ -143,6 +143,7 @@ API = Vocabulary(
         "settings.dask_ca": "PRIVSYN_DASK_CA",
         "settings.dask_certificate": "PRIVSYN_DASK_CERTIFICATE",
         "settings.dask_key": "PRIVSYN_DASK_KEY",
+        "settings.login_file": "PRIVSYN_LOGIN_FILE",
         "settings.threads": "PRIVSYN_THREADS",
     },
     actions={

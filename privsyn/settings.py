@@ -52,6 +52,11 @@ class Settings(BaseSettings):
     dask_ca: Path | None = Field(default=None, description="File with the cluster's authority (PEM).")
     dask_certificate: Path | None = Field(default=None, description="File with our certificate for the cluster (PEM).")
     dask_key: Path | None = Field(default=None, description="File with our certificate's key (PEM).")
+    login_file: Path | None = Field(
+        default=None,
+        description="File with the login of Prefect's server, one line.  Default: login in PREFECT_HOME, which the "
+        "server makes.",
+    )
     threads: int = Field(default=0, ge=0, le=1024, description="Threads for counting and synthesis; 0: all cores.")
 
     def __init__(self, **values: Any) -> None:

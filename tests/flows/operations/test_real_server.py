@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -47,10 +48,16 @@ class Site:
     process: subprocess.Popen[bytes] | None = None
     told: list[str] = field(default_factory=list)
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of a request with the server's login."""
+        login = (self.folder / ".local" / "share" / "privsyn" / "prefect" / "login").read_bytes().strip()
+        return {"Content-Type": "application/json", "Authorization": "Basic " + b64encode(login).decode("ascii")}
+
     def ask(self, path: str, content: Any = None) -> Any:
         """One request to the server's REST API."""
         data = None if content is None else json.dumps(content).encode()
-        request = Request(self.api + path, data, {"Content-Type": "application/json"})  # noqa: S310
+        request = Request(self.api + path, data, self.headers)  # noqa: S310
         with urlopen(request, timeout=60) as answer:  # noqa: S310 - this computer's
             return json.load(answer)
 
@@ -183,11 +190,11 @@ def everything(url: str) -> str:
 
 def test_every_deployment_is_registered_with_a_run_form(site: Site) -> None:
     for flow, name, parameter in (
-        ("release", "on-demand", "spec"),
-        ("release", "gss", "spec"),
-        ("evaluate", "on-demand", "release"),
-        ("compare", "on-demand", "methods"),
-        ("budget-report", "all", "dataset"),
+        ("release", "any-table", "spec"),
+        ("release", "gss-weekly", "spec"),
+        ("evaluate", "private-report", "release"),
+        ("compare", "methods-on-a-table", "methods"),
+        ("budget-report", "all-data-sets", "dataset"),
     ):
         assert parameter in site.deployment(flow, name)["parameter_openapi_schema"]["properties"]
     assert urlopen(site.api.removesuffix("/api"), timeout=60).status == 200  # noqa: S310 - the page
@@ -197,26 +204,29 @@ def test_a_second_deploy_makes_no_doubles_and_keeps_what_people_set(site: Site) 
     automations = site.ask("/automations/filter", {})
     assert sorted(a["name"] for a in automations) == ["privsyn: contract failed", "privsyn: refused by the budget"]
     assert {a["actions"][0]["type"] for a in automations} == {"send-notification"}
-    before = site.deployment("release", "gss")
+    before = site.deployment("release", "gss-weekly")
     (schedule,) = before["schedules"]
     assert schedule["active"] is False
     request = Request(  # noqa: S310
         f"{site.api}/deployments/{before['id']}/schedules/{schedule['id']}",
         json.dumps({"active": True}).encode(),
-        {"Content-Type": "application/json"},
+        site.headers,
         method="PATCH",
     )
     urlopen(request, timeout=60).close()  # noqa: S310 - somebody switches it on on the page
     said = site.deploy()
     assert said.count("as it was") == 2
     assert site.ask("/automations/filter", {}) == automations
-    after = site.deployment("release", "gss")
+    after = site.deployment("release", "gss-weekly")
     assert after["id"] == before["id"]
     assert [s["active"] for s in after["schedules"]] == [True]
+    (again,) = after["schedules"]
+    line = f"schedule 0 3 * * 1: on; `prefect deployment schedule pause release/gss-weekly {again['id']}`"
+    assert line in " ".join(said.split())
 
 
 def test_a_release_is_charged_to_the_ledger_in_the_same_database(site: Site, spec: ReleaseSpec) -> None:
-    ended = site.run("release", "on-demand", spec=content(spec))
+    ended = site.run("release", "any-table", spec=content(spec))
     assert ended["state_name"] == "Completed"
     summary = Ledger(site.url, create=False).summary("people")[0]
     assert summary.entries == 6  # three release steps: reserved, spent
@@ -230,7 +240,7 @@ def test_a_release_is_charged_to_the_ledger_in_the_same_database(site: Site, spe
 
 def test_a_refused_release_is_told_with_the_ledger_s_figures(site: Site, spec: ReleaseSpec) -> None:
     asked = content(spec, dataset="poor", privacy={"epsilon": 20.0, "delta": 1e-9})
-    ended = site.run("release", "on-demand", spec=asked)
+    ended = site.run("release", "any-table", spec=asked)
     assert (ended["state_type"], ended["state_name"]) == ("FAILED", "Refused")
     text = site.eventually(lambda: next((t for t in site.told if "poor" in t), None))
     assert "refused by the budget" in text
@@ -239,7 +249,7 @@ def test_a_refused_release_is_told_with_the_ledger_s_figures(site: Site, spec: R
 
 
 def test_a_failed_contract_is_told_too(site: Site) -> None:
-    flow = site.deployment("release", "on-demand")["flow_id"]
+    flow = site.deployment("release", "any-table")["flow_id"]
     made = site.ask("/flow_runs/", {"flow_id": flow, "name": "cracked"})
     state = {"type": "FAILED", "name": "ContractFailed", "message": "the table pairs broke its contract"}
     site.ask(f"/flow_runs/{made['id']}/set_state", {"state": state, "force": True})
@@ -254,7 +264,7 @@ def test_the_webhook_s_address_is_kept_as_a_secret(site: Site) -> None:
 
 
 def test_the_budget_report_shows_the_ledger(site: Site, spec: ReleaseSpec) -> None:
-    assert site.run("budget-report", "all")["state_name"] == "Completed"
+    assert site.run("budget-report", "all-data-sets")["state_name"] == "Completed"
     (row,) = [r for r in json.loads(site.artifact("budgets")) if r["data set"] == "people"]
     summary = Ledger(site.url).summary("people")[0]
     assert float(row["spent"]) == pytest.approx(summary.epsilon, rel=1e-3)
@@ -264,7 +274,7 @@ def test_the_budget_report_shows_the_ledger(site: Site, spec: ReleaseSpec) -> No
 def test_a_comparison_shows_no_figure(site: Site, spec: ReleaseSpec) -> None:
     quick = {"range_queries": 20, "nist_schemas": 5, "nist_queries": 5, "attack_rows": 20}
     asked = {"spec": content(spec), "methods": ["independent"], "epsilons": [1.0], "seeds": 1, "settings": quick}
-    assert site.run("compare", "on-demand", **asked)["state_name"] == "Completed"
+    assert site.run("compare", "methods-on-a-table", **asked)["state_name"] == "Completed"
     (results,) = (site.folder / "out" / "private" / "compare").glob("*/results.json")
     figures = [m["value"] for r in json.loads(results.read_text())["runs"] for m in r["metrics"]]
     shown = [repr(f)[:8] for f in figures if isinstance(f, float) and len(repr(f)) > 8]
@@ -278,7 +288,7 @@ def test_a_comparison_shows_no_figure(site: Site, spec: ReleaseSpec) -> None:
 def test_an_interrupt_stops_both_and_nothing_is_lost(site: Site, spec: ReleaseSpec) -> None:
     """Last: it stops the server, and starts it again.  A run that is cut short says so."""
     asked = {"spec": content(spec), "methods": ["independent"], "epsilons": [1.0], "seeds": 1_000}
-    deployment = site.deployment("compare", "on-demand")["id"]
+    deployment = site.deployment("compare", "methods-on-a-table")["id"]
     made = site.ask(f"/deployments/{deployment}/create_flow_run", {"parameters": asked})
     site.eventually(lambda: site.ask(f"/flow_runs/{made['id']}")["state_name"] == "Running")
     count = site.ask("/flow_runs/count", {})
