@@ -7,9 +7,9 @@ from typing import Any
 from prefect.context import FlowRunContext
 from prefect.states import State, StateType
 
-from privsyn.errors import BudgetRefusedError, ContractError, PeriodReleasedError
+from privsyn.errors import BudgetRefusedError, ContractError, PeriodReleasedError, PrivsynError
 from privsyn.flows.form_vocabulary import FORM
-from privsyn.publish.folder import summary_on_disk
+from privsyn.publish.folder import ReleaseSummary, summary_on_disk
 from privsyn.settings import Settings
 
 REFUSED = "Refused"
@@ -22,17 +22,35 @@ ALREADY_RELEASED = "AlreadyReleased"
 """The period of a scheduled release has its release: there was nothing to do."""
 
 
-def failed(error: BudgetRefusedError | ContractError) -> State[Any]:
+def failed(error: PrivsynError) -> State[Any]:
     """The FAILED state of a flow run that ``error`` ends, for the flow to return in its result's place.
 
+    An error that is raised would be logged with sixty lines of where it came from; a state is one line.
     Its message is the error's paragraph: of a refusal, the ledger's figures (spent, asked, cap, left), which are
     public; of a contract, names of tables and expectations.  It holds nothing read from rows.  The caller of the
     flow receives ``error`` as an exception.  Outside a flow run, raises ``error``.
     """
     if FlowRunContext.get() is None:
         raise error from None
-    name = REFUSED if isinstance(error, BudgetRefusedError) else CONTRACT_FAILED
+    names = {BudgetRefusedError: REFUSED, ContractError: CONTRACT_FAILED}
+    name = next((name for kind, name in names.items() if isinstance(error, kind)), None)
     return State(type=StateType.FAILED, name=name, message=error.paragraph(FORM), data=error)
+
+
+def released(summary: ReleaseSummary) -> Any:
+    """The COMPLETED state of a release; its message has rows, promise, cost, place, and what was drawn.
+
+    The caller of the flow receives ``summary``.  Outside a flow run, returns it.
+    """
+    if FlowRunContext.get() is None:
+        return summary
+    drawn = ", ".join(step.replace("_", " ") for step in summary.drawn)
+    how = f"drew {drawn}" if drawn else "drew nothing and cost nothing: all noise was cached"
+    message = (
+        f"{summary.rows:,} rows at epsilon {summary.epsilon:g}, delta {summary.delta:g}, for rho {summary.rho:.4g} at "
+        f"most; {how}; {summary.released}"
+    )
+    return State(type=StateType.COMPLETED, message=message, data=summary)
 
 
 def already_released(error: PeriodReleasedError, settings: Settings) -> Any:
