@@ -14,7 +14,9 @@ from prefect.context import FlowRunContext
 from pydantic import BaseModel, ConfigDict, Field
 
 from privsyn.errors import LedgerError, LedgerMissingError, PrivsynError
+from privsyn.flows.metrics import note_verification
 from privsyn.flows.private_errors import words_only
+from privsyn.flows.run_page.show import or_left_out
 from privsyn.flows.states import failed
 from privsyn.ledger_view import LedgerView
 from privsyn.ledgers.ledger import DatasetSummary
@@ -57,6 +59,8 @@ def budget_report(dataset: str | None = None) -> BudgetReport:
                 )
                 if report.rows:
                     create_table_artifact(table=report.rows, key="budgets", description="Epsilons at each cap's delta")
+                with or_left_out("gauge"):
+                    note_verification(report.problems, Settings())
             if report.problems:
                 raise LedgerError(
                     f"the ledger {report.ledger} does not add up: {report.problems[0]}", "See docs/operations.md"

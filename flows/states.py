@@ -1,14 +1,17 @@
-"""The states in which a release's flow run ends, by name: Refused, ContractFailed, AlreadyReleased."""
+"""The states in which flow runs end, by name, and the event of a budget that is low."""
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 from prefect.context import FlowRunContext
+from prefect.events import emit_event
 from prefect.states import State, StateType
 
-from privsyn.errors import BudgetRefusedError, ContractError, PeriodReleasedError, PrivsynError
+from privsyn.errors import BudgetRefusedError, ContractError, LedgerError, PeriodReleasedError, PrivsynError
 from privsyn.flows.form_vocabulary import FORM
+from privsyn.ledgers.ledger import DatasetSummary
 from privsyn.publish.folder import ReleaseSummary, summary_on_disk
 from privsyn.settings import Settings
 
@@ -18,8 +21,33 @@ REFUSED = "Refused"
 CONTRACT_FAILED = "ContractFailed"
 """A table broke its data contract: nothing was released from it."""
 
+LEDGER_FAILED = "LedgerFailed"
+"""The ledger does not verify, or it cannot be reached: nothing was looked at."""
+
 ALREADY_RELEASED = "AlreadyReleased"
 """The period of a scheduled release has its release: there was nothing to do."""
+
+
+BUDGET_LOW = "privsyn.budget.low"
+"""The event of a release after which the budget is for fewer than FEW_RELEASES more."""
+
+FEW_RELEASES = 3
+
+
+def tell_of_low_budget(budget: DatasetSummary, asked: Fraction) -> None:
+    """Emit the event BUDGET_LOW if fewer than FEW_RELEASES releases of the price ``asked`` (rho, above 0) are left.
+
+    Both are public: they stand in the ledger and in the certificate.
+    """
+    left = budget.remaining_rho
+    more = int(left / asked)
+    if more < FEW_RELEASES:
+        message = (
+            f"{budget.dataset}: what is left (rho {float(left):.4g} of {float(budget.cap_rho):.4g}) is for {more} more "
+            f"releases like the last one (rho {float(asked):.4g})."
+        )
+        resource = {"prefect.resource.id": f"privsyn.dataset.{budget.dataset}", "prefect.resource.name": budget.dataset}
+        emit_event(BUDGET_LOW, resource=resource, payload={"releases": more, "message": message})
 
 
 def failed(error: PrivsynError) -> State[Any]:
@@ -32,7 +60,7 @@ def failed(error: PrivsynError) -> State[Any]:
     """
     if FlowRunContext.get() is None:
         raise error from None
-    names = {BudgetRefusedError: REFUSED, ContractError: CONTRACT_FAILED}
+    names = {BudgetRefusedError: REFUSED, ContractError: CONTRACT_FAILED, LedgerError: LEDGER_FAILED}
     name = next((name for kind, name in names.items() if isinstance(error, kind)), None)
     return State(type=StateType.FAILED, name=name, message=error.paragraph(FORM), data=error)
 

@@ -144,6 +144,7 @@ API = Vocabulary(
         "settings.dask_certificate": "PRIVSYN_DASK_CERTIFICATE",
         "settings.dask_key": "PRIVSYN_DASK_KEY",
         "settings.login_file": "PRIVSYN_LOGIN_FILE",
+        "settings.metrics": "PRIVSYN_METRICS",
         "settings.threads": "PRIVSYN_THREADS",
     },
     actions={

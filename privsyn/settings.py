@@ -57,6 +57,10 @@ class Settings(BaseSettings):
         description="File with the login of Prefect's server, one line.  Default: login in PREFECT_HOME, which the "
         "server makes.",
     )
+    metrics: Path | None = Field(
+        default=None,
+        description="Folder of the node exporter's textfile collector, for the gauges of a server's runs.",
+    )
     threads: int = Field(default=0, ge=0, le=1024, description="Threads for counting and synthesis; 0: all cores.")
 
     def __init__(self, **values: Any) -> None:

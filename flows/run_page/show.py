@@ -21,8 +21,10 @@ from prefect.context import FlowRunContext
 
 from privsyn.errors import BudgetRefusedError, ContractError
 from privsyn.flows.form_vocabulary import FORM
+from privsyn.flows.metrics import note_success
 from privsyn.flows.run_page.budget import budget_page, read_budget
 from privsyn.flows.run_page.certificate_page import certificate_page, files_page
+from privsyn.flows.states import tell_of_low_budget
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.certificate_of_run import certificate_of
 from privsyn.publish.folder import Published
@@ -46,7 +48,7 @@ def name_run(name: str) -> None:
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
         return
-    with _or_left_out("name"), get_client(sync_client=True) as client:
+    with or_left_out("name"), get_client(sync_client=True) as client:
         client.update_flow_run(context.flow_run.id, name=name)
 
 
@@ -55,24 +57,28 @@ def show_release(run: OpenRun, refs: Mapping[str, StepRefs], published: Publishe
     if FlowRunContext.get() is None:
         return
     shell, what = run.shell, f"{run.shell.run} of {run.shell.dataset}"
-    with _or_left_out("certificate"):
+    with or_left_out("certificate"):
         page = certificate_page(certificate_of(shell, refs), looks_of(shell.steps))
         create_markdown_artifact(
             page,
             key=artifact_key("certificate", shell.dataset),
             description=f"What is promised, and why it holds: {what}",
         )
-    with _or_left_out("budget"):
+    with or_left_out("budget"):
         _show_budget(shell.ledger, shell.dataset, _charges(shell), _paid(shell))
-    with _or_left_out("list of files"):
+        if shell.drawn:
+            tell_of_low_budget(shell.ledger.summary(shell.dataset)[0], shell.request.total_rho)
+    with or_left_out("gauge"):
+        note_success(shell.ledger.summary(shell.dataset)[0], Settings())
+    with or_left_out("list of files"):
         page = _files(run, published)
         about = f"What to give away, what to keep: {what}"
         create_markdown_artifact(page, key=artifact_key("files", shell.dataset), description=about)
         _link_report(run)
     words = ""
-    with _or_left_out("overview"):
+    with or_left_out("overview"):
         words = _show_overview(run, refs, what)
-    with _or_left_out("note"):
+    with or_left_out("note"):
         note = published.note + words
         create_markdown_artifact(
             note, key=artifact_key("release-note", shell.dataset), description=f"The release in plain words: {what}"
@@ -87,7 +93,7 @@ def show_refusal(dataset: str, error: BudgetRefusedError) -> None:
     """
     if FlowRunContext.get() is None:
         return
-    with _or_left_out("budget"):
+    with or_left_out("budget"):
         _show_budget(Ledger(Settings().ledger, create=False), dataset, (), f"\n\n**Refused.** {error.paragraph(FORM)}")
 
 
@@ -98,13 +104,13 @@ def show_broken_contract(dataset: str, error: ContractError) -> None:
     """
     if FlowRunContext.get() is None:
         return
-    with _or_left_out("broken contract"):
+    with or_left_out("broken contract"):
         key = artifact_key("contract-failures", dataset)
         create_table_artifact(table=error.failures, key=key, description=error.paragraph(FORM))
 
 
 @contextmanager
-def _or_left_out(what: str) -> Iterator[None]:
+def or_left_out(what: str) -> Iterator[None]:
     """Leave out of the page what cannot be shown, and log the error's type: the page never fails a release."""
     try:
         yield
@@ -164,7 +170,7 @@ def _show_overview(run: OpenRun, refs: Mapping[str, StepRefs], what: str) -> str
     found = overview(ReleasedInputs.of_run(run.shell, refs), run.shell.request.threads)
     about = f"Noise and synthesis by column, from released tables only: {what}"
     create_table_artifact(table=found.column_rows(), key=artifact_key("columns", run.shell.dataset), description=about)
-    with _or_left_out("picture"):
+    with or_left_out("picture"):
         picture = data_uri(overview_png(found.one_ways, found.marginals, title=f"Release {what}"))
         about = f"Noise and synthesis in one picture, from released tables only: {what}"
         create_image_artifact(image_url=picture, key=artifact_key("overview", run.shell.dataset), description=about)

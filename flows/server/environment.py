@@ -110,6 +110,8 @@ def prefect_environment(settings: Settings, variables: Mapping[str, str] | None 
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
         "PREFECT_HOME": str(user_data() / "prefect"),
         "PREFECT_WORKER_QUERY_SECONDS": "2",
+        "PREFECT_SERVER_METRICS_ENABLED": "true",
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
         "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
         HOST: address.host,
         PORT: str(address.port),

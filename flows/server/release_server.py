@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from typing import Any
 
 from prefect.server.api.server import SubprocessASGIServer
@@ -26,9 +25,8 @@ class ReleaseServer(SubprocessASGIServer):
 
 
 def _command(port: int | None) -> list[str]:
-    """Prefect's own command, watched; by its file, whose folder stays off the path: it has modules of common names."""
-    watched = [sys.executable, "-P", ends_with_parent.__file__, str(os.getpid())]
-    return [*watched, *doors.uvicorn("create_temporary_app", "127.0.0.1", port or 0, "error")]
+    """Prefect's own command, watched, with the doors around its application."""
+    return [*ends_with_parent.watched(), *doors.uvicorn("create_temporary_app", "127.0.0.1", port or 0, "error")]
 
 
 def _environment() -> dict[str, str]:

@@ -6,7 +6,10 @@ import runpy
 import sys
 from typing import TYPE_CHECKING, Any
 
+import httpx
+
 from privsyn.flows.server.environment import POOL
+from privsyn.flows.server.lost_runs import end_lost_runs, worker_name
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -37,11 +40,19 @@ def close_pool(client: SyncPrefectClient) -> None:
 
 
 def main() -> None:
-    """Close the pool, then go on as ``prefect`` with the arguments: a worker never polls an open pool."""
+    """Close the pool, end lost runs, then go on as ``prefect`` with the arguments.
+
+    So a worker never polls an open pool.  Ends with 1 and a line where no server answers.
+    """
     from prefect.client.orchestration import get_client
 
-    with get_client(sync_client=True) as client:
-        close_pool(client)
+    try:
+        with get_client(sync_client=True) as client:
+            close_pool(client)
+            for name in end_lost_runs(client, worker_name()):
+                print(f"The run {name} had lost its process and is ended.", file=sys.stderr)
+    except httpx.TransportError as error:
+        sys.exit(f"The worker finds no server ({type(error).__name__}).")
     sys.argv[0] = "prefect"
     runpy.run_module("prefect", run_name="__main__", alter_sys=False)
 
