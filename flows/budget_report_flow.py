@@ -6,15 +6,18 @@ The ledger holds no private value, so all of it may be shown to those who may se
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.context import FlowRunContext
 from pydantic import BaseModel, ConfigDict, Field
 
-from privsyn.errors import LedgerError, LedgerMissingError
+from privsyn.errors import LedgerError, LedgerMissingError, PrivsynError
+from privsyn.flows.metrics import note_verification
 from privsyn.flows.private_errors import words_only
+from privsyn.flows.run_page.show import or_left_out
+from privsyn.flows.states import failed
 from privsyn.ledger_view import LedgerView
 from privsyn.ledgers.ledger import DatasetSummary
 from privsyn.settings import Settings
@@ -47,19 +50,24 @@ def budget_report(dataset: str | None = None) -> BudgetReport:
     Fails with a LedgerError when the ledger does not add up, after showing it.  A ledger that does not exist yet is no
     error, and is not made.
     """
-    with words_only("budget report"):
-        report = read_budgets(Settings().ledger, dataset)
-        if FlowRunContext.get() is not None:
-            create_markdown_artifact(
-                markdown=in_words(report), key="budget-report", description="Budgets and the audit"
-            )
-            if report.rows:
-                create_table_artifact(table=report.rows, key="budgets", description="Epsilons at each cap's delta")
-        if report.problems:
-            raise LedgerError(
-                f"the ledger {report.ledger} does not add up: {report.problems[0]}", "See docs/operations.md"
-            )
-        return report
+    try:
+        with words_only("budget report"):
+            report = read_budgets(Settings().ledger, dataset)
+            if FlowRunContext.get() is not None:
+                create_markdown_artifact(
+                    markdown=in_words(report), key="budget-report", description="Budgets and the audit"
+                )
+                if report.rows:
+                    create_table_artifact(table=report.rows, key="budgets", description="Epsilons at each cap's delta")
+                with or_left_out("gauge"):
+                    note_verification(report.problems, Settings())
+            if report.problems:
+                raise LedgerError(
+                    f"the ledger {report.ledger} does not add up: {report.problems[0]}", "See docs/operations.md"
+                )
+            return report
+    except PrivsynError as error:
+        return cast(BudgetReport, failed(error))
 
 
 def read_budgets(address: str, dataset: str | None = None) -> BudgetReport:

@@ -6,7 +6,7 @@ done and where the results lie.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 from uuid import UUID
 
 from prefect import flow
@@ -27,6 +27,8 @@ from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import PrivsynError
 from privsyn.flows.private_errors import words_only
+from privsyn.flows.run_page.show import artifact_key
+from privsyn.flows.states import failed
 from privsyn.settings import Settings
 
 Epsilon = Annotated[float, Field(gt=0, le=1e6)]
@@ -68,23 +70,28 @@ def compare(
 
     The results land in private/compare/ and are private.  Nothing is charged, since nothing is released.
     """
-    with words_only("comparison"):
-        request = CompareRequest(spec, methods, epsilons, seeds, holdout, settings)
-        request.check()
-        compared = compare_methods(request, Settings(), _progress())
-        _link(compared)
-        runs = compared.results.runs
-        done = sum(run.outcome == "done" for run in runs)
-        if not done:
-            raise PrivsynError("no run of the comparison was whole", f"{compared.folder}/table.md says why")
-        return CompareSummary(folder=str(compared.folder), runs=len(runs), done=done)
+    try:
+        with words_only("comparison"):
+            request = CompareRequest(spec, methods, epsilons, seeds, holdout, settings)
+            request.check()
+            compared = compare_methods(request, Settings(), _progress(spec.dataset))
+            _link(compared)
+            runs = compared.results.runs
+            done = sum(run.outcome == "done" for run in runs)
+            if not done:
+                raise PrivsynError("no run of the comparison was whole", f"{compared.folder}/table.md says why")
+            return CompareSummary(folder=str(compared.folder), runs=len(runs), done=done)
+    except PrivsynError as error:
+        return cast(CompareSummary, failed(error))
 
 
-def _progress() -> Report:
+def _progress(dataset: str) -> Report:
     """Show how many runs are done on the run page, where there is one."""
     if FlowRunContext.get() is None:
         return lambda what, done, total: None
-    artifact: UUID = create_progress_artifact(0.0, key="compare-progress", description="Runs that are done")  # type: ignore[assignment]
+    artifact: UUID = create_progress_artifact(
+        0.0, key=artifact_key("compare-progress", dataset), description="Runs that are done"
+    )  # type: ignore[assignment]
 
     def report(what: str, done: int, total: int) -> None:
         update_progress_artifact(artifact, 100.0 * done / total, description=f"{done} of {total} runs done: {what}")
@@ -102,5 +109,8 @@ def _link(compared: Compared) -> None:
         "No figure of it is stored here."
     )
     create_link_artifact(
-        link=table.as_uri(), link_text="Private comparison", key="private-comparison", description=words
+        link=table.as_uri(),
+        link_text="Private comparison",
+        key=artifact_key("private-comparison", compared.results.dataset),
+        description=words,
     )

@@ -7,7 +7,7 @@ only where the report lies.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from prefect import Task, flow
 from prefect.artifacts import create_link_artifact
@@ -16,10 +16,13 @@ from prefect.context import FlowRunContext
 from pydantic import BaseModel, ConfigDict, Field
 
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.errors import PrivsynError
 from privsyn.evaluation.private_evaluation import EvaluationRequest, Report
 from privsyn.evaluation.private_evaluation import evaluate as evaluate_release
 from privsyn.evaluation.quality_release import QualitySummary, publish_quality
 from privsyn.flows.private_errors import words_only
+from privsyn.flows.run_page.show import artifact_key
+from privsyn.flows.states import failed
 from privsyn.settings import Settings
 
 
@@ -60,13 +63,16 @@ def evaluate(
 
     The report lands in private/reports/ and is private: it is computed from the private rows without noise.
     """
-    with words_only("evaluation"):
-        if epsilon_report is not None:
-            return EvaluationSummary(quality=publish_quality(release, epsilon_report, Settings(), data=data))
-        request = EvaluationRequest(release, data, holdout, tuple(against or ()), settings)
-        report = evaluate_release(request, Settings(), _stage)
-        _link(report.evaluation.run, report)
-        return EvaluationSummary(report=str(report.html), figures=str(report.figures))
+    try:
+        with words_only("evaluation"):
+            if epsilon_report is not None:
+                return EvaluationSummary(quality=publish_quality(release, epsilon_report, Settings(), data=data))
+            request = EvaluationRequest(release, data, holdout, tuple(against or ()), settings)
+            report = evaluate_release(request, Settings(), _stage)
+            _link(report.evaluation.run, report)
+            return EvaluationSummary(report=str(report.html), figures=str(report.figures))
+    except PrivsynError as error:
+        return cast(EvaluationSummary, failed(error))
 
 
 def _stage(name: str, run: Callable[[], Any]) -> Any:
@@ -87,5 +93,8 @@ def _link(run: str, report: Report) -> None:
         "private folder; browsers do not follow links from a web page to a file. No figure of it is stored here."
     )
     create_link_artifact(
-        link=report.html.as_uri(), link_text=f"Private report of {run}", key="private-report", description=words
+        link=report.html.as_uri(),
+        link_text=f"Private report of {run}",
+        key=artifact_key("private-report", report.evaluation.dataset),
+        description=words,
     )

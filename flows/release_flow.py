@@ -17,11 +17,12 @@ from prefect.transactions import IsolationLevel
 from pydantic import Field
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import BudgetRefusedError, ContractError, PeriodReleasedError
+from privsyn.errors import BudgetRefusedError, ContractError, PeriodReleasedError, PrivsynError
 from privsyn.flows.private_errors import words_only
-from privsyn.flows.run_page.show import show_broken_contract, show_refusal, show_release
+from privsyn.flows.run_page.show import name_run, show_broken_contract, show_refusal, show_release
 from privsyn.flows.run_page.step_progress import StepProgress
-from privsyn.flows.states import already_released, failed
+from privsyn.flows.states import already_released, failed, released
+from privsyn.flows.waiting import say_who_is_waited_for
 from privsyn.mechanisms.release_job import release_job
 from privsyn.publish.folder import ReleaseSummary, publish, summarize
 from privsyn.run.execute import ReportProgress, Shell, StepRefs
@@ -72,15 +73,17 @@ def run_release(
     try:
         with words_only("release"):
             job = release_job(spec, period, new_dataset)
+            say_who_is_waited_for(spec.dataset, Settings())
             with open_run(spec, Settings(), fresh=fresh, report=_report, job=job) as run:
+                name_run(run.shell.run)
                 refs = run_steps(run.shell.steps, partial(_step, run))
                 published = publish(run, refs)
                 summary = summarize(run, published)
             show_release(run, refs, published)
-            return summary
+            return cast(ReleaseSummary, released(summary))
     except PeriodReleasedError as done:
         return cast(ReleaseSummary, already_released(done, Settings()))  # Prefect takes a state in a result's place
-    except (BudgetRefusedError, ContractError) as error:
+    except PrivsynError as error:
         if isinstance(error, BudgetRefusedError):
             show_refusal(spec.dataset, error)
         return cast(ReleaseSummary, failed(error))
@@ -108,7 +111,7 @@ def _step(run: OpenRun, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
     try:
         refs = prefect_task(step=step.name, key=run.shell.keys[step.name], inputs=list(inputs.values()))
     except ContractError as error:
-        show_broken_contract(error)
+        show_broken_contract(run.shell.dataset, error)
         raise
     finally:
         _current.reset(token)

@@ -1,15 +1,18 @@
-"""The states in which a release's flow run ends, by name: Refused, ContractFailed, AlreadyReleased."""
+"""The states in which flow runs end, by name, and the event of a budget that is low."""
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 from prefect.context import FlowRunContext
+from prefect.events import emit_event
 from prefect.states import State, StateType
 
-from privsyn.errors import BudgetRefusedError, ContractError, PeriodReleasedError
+from privsyn.errors import BudgetRefusedError, ContractError, LedgerError, PeriodReleasedError, PrivsynError
 from privsyn.flows.form_vocabulary import FORM
-from privsyn.publish.folder import summary_on_disk
+from privsyn.ledgers.ledger import DatasetSummary
+from privsyn.publish.folder import ReleaseSummary, summary_on_disk
 from privsyn.settings import Settings
 
 REFUSED = "Refused"
@@ -18,21 +21,64 @@ REFUSED = "Refused"
 CONTRACT_FAILED = "ContractFailed"
 """A table broke its data contract: nothing was released from it."""
 
+LEDGER_FAILED = "LedgerFailed"
+"""The ledger does not verify, or it cannot be reached: nothing was looked at."""
+
 ALREADY_RELEASED = "AlreadyReleased"
 """The period of a scheduled release has its release: there was nothing to do."""
 
 
-def failed(error: BudgetRefusedError | ContractError) -> State[Any]:
+BUDGET_LOW = "privsyn.budget.low"
+"""The event of a release after which the budget is for fewer than FEW_RELEASES more."""
+
+FEW_RELEASES = 3
+
+
+def tell_of_low_budget(budget: DatasetSummary, asked: Fraction) -> None:
+    """Emit the event BUDGET_LOW if fewer than FEW_RELEASES releases of the price ``asked`` (rho, above 0) are left.
+
+    Both are public: they stand in the ledger and in the certificate.
+    """
+    left = budget.remaining_rho
+    more = int(left / asked)
+    if more < FEW_RELEASES:
+        message = (
+            f"{budget.dataset}: what is left (rho {float(left):.4g} of {float(budget.cap_rho):.4g}) is for {more} more "
+            f"releases like the last one (rho {float(asked):.4g})."
+        )
+        resource = {"prefect.resource.id": f"privsyn.dataset.{budget.dataset}", "prefect.resource.name": budget.dataset}
+        emit_event(BUDGET_LOW, resource=resource, payload={"releases": more, "message": message})
+
+
+def failed(error: PrivsynError) -> State[Any]:
     """The FAILED state of a flow run that ``error`` ends, for the flow to return in its result's place.
 
+    An error that is raised would be logged with sixty lines of where it came from; a state is one line.
     Its message is the error's paragraph: of a refusal, the ledger's figures (spent, asked, cap, left), which are
     public; of a contract, names of tables and expectations.  It holds nothing read from rows.  The caller of the
     flow receives ``error`` as an exception.  Outside a flow run, raises ``error``.
     """
     if FlowRunContext.get() is None:
         raise error from None
-    name = REFUSED if isinstance(error, BudgetRefusedError) else CONTRACT_FAILED
+    names = {BudgetRefusedError: REFUSED, ContractError: CONTRACT_FAILED, LedgerError: LEDGER_FAILED}
+    name = next((name for kind, name in names.items() if isinstance(error, kind)), None)
     return State(type=StateType.FAILED, name=name, message=error.paragraph(FORM), data=error)
+
+
+def released(summary: ReleaseSummary) -> Any:
+    """The COMPLETED state of a release; its message has rows, promise, cost, place, and what was drawn.
+
+    The caller of the flow receives ``summary``.  Outside a flow run, returns it.
+    """
+    if FlowRunContext.get() is None:
+        return summary
+    drawn = ", ".join(step.replace("_", " ") for step in summary.drawn)
+    how = f"drew {drawn}" if drawn else "drew nothing and cost nothing: all noise was cached"
+    message = (
+        f"{summary.rows:,} rows at epsilon {summary.epsilon:g}, delta {summary.delta:g}, for rho {summary.rho:.4g} at "
+        f"most; {how}; {summary.released}"
+    )
+    return State(type=StateType.COMPLETED, message=message, data=summary)
 
 
 def already_released(error: PeriodReleasedError, settings: Settings) -> Any:

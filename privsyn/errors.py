@@ -146,6 +146,8 @@ API = Vocabulary(
         "settings.dask_certificate": "PRIVSYN_DASK_CERTIFICATE",
         "settings.dask_key": "PRIVSYN_DASK_KEY",
         "settings.policy": "PRIVSYN_POLICY",
+        "settings.login_file": "PRIVSYN_LOGIN_FILE",
+        "settings.metrics": "PRIVSYN_METRICS",
         "settings.threads": "PRIVSYN_THREADS",
     },
     actions={

@@ -55,6 +55,15 @@ class Settings(BaseSettings):
     policy: Path | None = Field(
         default=None, description="File of the operator's policy: what releases of each data set may ask for."
     )
+    login_file: Path | None = Field(
+        default=None,
+        description="File with the login of Prefect's server, one line.  Default: login in PREFECT_HOME, which the "
+        "server makes.",
+    )
+    metrics: Path | None = Field(
+        default=None,
+        description="Folder of the node exporter's textfile collector, for the gauges of a server's runs.",
+    )
     threads: int = Field(default=0, ge=0, le=1024, description="Threads for counting and synthesis; 0: all cores.")
 
     def __init__(self, **values: Any) -> None:

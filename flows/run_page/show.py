@@ -16,12 +16,15 @@ from prefect.artifacts import (
     create_markdown_artifact,
     create_table_artifact,
 )
+from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 
 from privsyn.errors import BudgetRefusedError, ContractError
 from privsyn.flows.form_vocabulary import FORM
+from privsyn.flows.metrics import note_success
 from privsyn.flows.run_page.budget import budget_page, read_budget
 from privsyn.flows.run_page.certificate_page import certificate_page, files_page
+from privsyn.flows.states import tell_of_low_budget
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.certificate_of_run import certificate_of
 from privsyn.publish.folder import Published
@@ -32,27 +35,54 @@ from privsyn.settings import Settings
 from privsyn.storage.released_files import read_manifest
 
 
+def artifact_key(kind: str, dataset: str) -> str:
+    """The key of an artifact of a data set, under which its history stands: ``certificate-people``."""
+    return f"{kind}-{dataset.replace('_', '-')}"
+
+
+def name_run(name: str) -> None:
+    """Give the flow run the release's name, so that runs of one data set can be told apart.
+
+    Outside a flow run, does nothing; an error is logged and fails nothing.
+    """
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        return
+    with or_left_out("name"), get_client(sync_client=True) as client:
+        client.update_flow_run(context.flow_run.id, name=name)
+
+
 def show_release(run: OpenRun, refs: Mapping[str, StepRefs], published: Published) -> None:
     """Show a finished release on the page of its flow run.  Outside a flow run, does nothing."""
     if FlowRunContext.get() is None:
         return
     shell, what = run.shell, f"{run.shell.run} of {run.shell.dataset}"
-    with _or_left_out("certificate"):
+    with or_left_out("certificate"):
         page = certificate_page(certificate_of(shell, refs), looks_of(shell.steps))
-        create_markdown_artifact(page, key="certificate", description=f"What is promised, and why it holds: {what}")
-    with _or_left_out("budget"):
+        create_markdown_artifact(
+            page,
+            key=artifact_key("certificate", shell.dataset),
+            description=f"What is promised, and why it holds: {what}",
+        )
+    with or_left_out("budget"):
         _show_budget(shell.ledger, shell.dataset, _charges(shell), _paid(shell))
-    with _or_left_out("list of files"):
+        if shell.drawn:
+            tell_of_low_budget(shell.ledger.summary(shell.dataset)[0], shell.request.total_rho)
+    with or_left_out("gauge"):
+        note_success(shell.ledger.summary(shell.dataset)[0], Settings())
+    with or_left_out("list of files"):
         page = _files(run, published)
         about = f"What to give away, what to keep: {what}"
-        create_markdown_artifact(page, key="files", description=about)
+        create_markdown_artifact(page, key=artifact_key("files", shell.dataset), description=about)
         _link_report(run)
     words = ""
-    with _or_left_out("overview"):
+    with or_left_out("overview"):
         words = _show_overview(run, refs, what)
-    with _or_left_out("note"):
+    with or_left_out("note"):
         note = published.note + words
-        create_markdown_artifact(note, key="release-note", description=f"The release in plain words: {what}")
+        create_markdown_artifact(
+            note, key=artifact_key("release-note", shell.dataset), description=f"The release in plain words: {what}"
+        )
 
 
 def show_refusal(dataset: str, error: BudgetRefusedError) -> None:
@@ -63,23 +93,24 @@ def show_refusal(dataset: str, error: BudgetRefusedError) -> None:
     """
     if FlowRunContext.get() is None:
         return
-    with _or_left_out("budget"):
+    with or_left_out("budget"):
         _show_budget(Ledger(Settings().ledger, create=False), dataset, (), f"\n\n**Refused.** {error.paragraph(FORM)}")
 
 
-def show_broken_contract(error: ContractError) -> None:
+def show_broken_contract(dataset: str, error: ContractError) -> None:
     """Show the failures of a broken contract, one row each, on the flow run's page.  Outside a flow run, does nothing.
 
     If showing them fails, the run still ends with the broken contract.
     """
     if FlowRunContext.get() is None:
         return
-    with _or_left_out("broken contract"):
-        create_table_artifact(table=error.failures, key="contract-failures", description=error.paragraph(FORM))
+    with or_left_out("broken contract"):
+        key = artifact_key("contract-failures", dataset)
+        create_table_artifact(table=error.failures, key=key, description=error.paragraph(FORM))
 
 
 @contextmanager
-def _or_left_out(what: str) -> Iterator[None]:
+def or_left_out(what: str) -> Iterator[None]:
     """Leave out of the page what cannot be shown, and log the error's type: the page never fails a release."""
     try:
         yield
@@ -91,7 +122,7 @@ def _show_budget(ledger: Ledger, dataset: str, charges: tuple[str, ...], now: st
     """Show the budget under one key for each data set, so that the artifact's history is that of the budget."""
     budget = read_budget(ledger, dataset, charges)
     if budget is not None:
-        page, key = budget_page(budget, ledger.name, now), f"budget-{dataset.replace('_', '-')}"
+        page, key = budget_page(budget, ledger.name, now), artifact_key("budget", dataset)
         create_markdown_artifact(page, key=key, description=f"Spent, this release, left: the budget of {dataset}")
 
 
@@ -120,7 +151,10 @@ def _link_report(run: OpenRun) -> None:
         "on the machine of the private folder; browsers do not follow links from a web page to a file."
     )
     create_link_artifact(
-        link=place.as_uri(), link_text=f"Private report of {name}", key="private-report", description=words
+        link=place.as_uri(),
+        link_text=f"Private report of {name}",
+        key=artifact_key("private-report", run.shell.dataset),
+        description=words,
     )
 
 
@@ -136,9 +170,9 @@ def _show_overview(run: OpenRun, refs: Mapping[str, StepRefs], what: str) -> str
 
     found = overview(ReleasedInputs.of_run(run.shell, refs), run.shell.request.threads)
     about = f"Noise and synthesis by column, from released tables only: {what}"
-    create_table_artifact(table=found.column_rows(), key="columns", description=about)
-    with _or_left_out("picture"):
+    create_table_artifact(table=found.column_rows(), key=artifact_key("columns", run.shell.dataset), description=about)
+    with or_left_out("picture"):
         picture = data_uri(picture_apart(found.one_ways, found.marginals, title=f"Release {what}"))
         about = f"Noise and synthesis in one picture, from released tables only: {what}"
-        create_image_artifact(image_url=picture, key="overview", description=about)
+        create_image_artifact(image_url=picture, key=artifact_key("overview", run.shell.dataset), description=about)
     return "\n" + overview_note(found)

@@ -29,6 +29,14 @@ def watch(parent: int) -> None:
     os._exit(1)
 
 
+def watched() -> list[str]:
+    """The beginning of a command: Python, this file, and the process that runs this as the parent; a module follows.
+
+    By its file, whose folder stays off the path: it has modules of common names.
+    """
+    return [sys.executable, "-P", __file__, str(os.getpid())]
+
+
 def main() -> None:
     """``ends_with_parent PARENT MODULE ARGUMENTS``: run MODULE as ``python -m`` does, and watch PARENT meanwhile."""
     parent, module = int(sys.argv[1]), sys.argv[2]

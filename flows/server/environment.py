@@ -8,11 +8,13 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from privsyn.errors import PrivsynError, RequestError
+from privsyn.flows.server.login import CLIENT, client_login, login_refused
 from privsyn.settings import Settings, user_data
 
 POOL = "privsyn"
@@ -69,6 +71,18 @@ class Address:
         except (OSError, ValueError):
             return False
 
+    def admits(self, login: str) -> bool:
+        """Whether the server lets in who brings ``login``; True where it does not answer, which is said elsewhere."""
+        header = {"Authorization": "Basic " + b64encode(login.encode()).decode("ascii")} if login else {}
+        request = urllib.request.Request(f"{self.api}/admin/version", headers=header)  # noqa: S310 - http or https only
+        try:
+            with urllib.request.urlopen(request, timeout=5):  # noqa: S310
+                return True
+        except urllib.error.HTTPError as error:
+            return error.code != 401
+        except (OSError, ValueError):
+            return True
+
     def wait(self, seconds: float = 60.0) -> None:
         """Wait for a server that is starting; PrivsynError after ``seconds``."""
         end = time.monotonic() + seconds
@@ -95,6 +109,10 @@ def prefect_environment(settings: Settings, variables: Mapping[str, str] | None 
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
         "PREFECT_HOME": str(user_data() / "prefect"),
+        "PREFECT_WORKER_QUERY_SECONDS": "2",
+        "PREFECT_SERVER_METRICS_ENABLED": "true",
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+        "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
         HOST: address.host,
         PORT: str(address.port),
         API: address.api,
@@ -102,6 +120,14 @@ def prefect_environment(settings: Settings, variables: Mapping[str, str] | None 
     if settings.server_database is not None:
         wanted[DATABASE] = settings.server_database
     return {**wanted, **{name: value for name, value in given.items() if value or name not in wanted}, "PATH": programs}
+
+
+def let_in(settings: Settings, environment: Mapping[str, str], address: Address) -> dict[str, str]:
+    """The variable with which a program is let in by the server at ``address``; RequestError if it lets in nobody."""
+    found = client_login(settings, environment, address.api)
+    if not address.admits(found.get(CLIENT, "")):
+        raise login_refused(address.api, brought=found.get(CLIENT))
+    return found
 
 
 def prefect_command(*arguments: str) -> list[str]:

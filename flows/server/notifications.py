@@ -1,49 +1,27 @@
-"""Notifications: automations of Prefect's server that tell people of refusals and broken contracts.
+"""Notifications: automations of Prefect's server that tell people of what they should not have to look for.
 
 A notification holds the state's message: the ledger's figures, or names of tables and expectations; nothing read from
-rows.
+rows.  What each tells of stands in flows/server/notices.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
 
-from prefect.automations import Automation, AutomationCore, DoNothing, EventTrigger, SendNotification
+from prefect.automations import Automation, AutomationCore, DoNothing, SendNotification
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.exceptions import ObjectNotFound
 from prefect.types import SecretDict
 
 from privsyn.errors import RequestError
-from privsyn.flows.states import CONTRACT_FAILED, REFUSED
+from privsyn.flows.server.notices import NOTICES, Notice
 
 VARIABLE = "PRIVSYN_NOTIFY"
 BLOCK = "privsyn-notify"
 """Name of the block that holds the web address of PRIVSYN_NOTIFY."""
-
-BODY = "{{ event.resource['prefect.state-message'] }}\n\n{{ flow_run | ui_url }}"
-
-
-@dataclass(frozen=True)
-class Notification:
-    """One notification: its automation's name, the state whose event triggers it, and its subject."""
-
-    name: str
-    state: str
-    subject: str
-
-
-NOTIFICATIONS = (
-    Notification(
-        "privsyn: refused by the budget", REFUSED, "PrivSyn: release of {{ flow_run.name }} refused by the budget"
-    ),
-    Notification(
-        "privsyn: contract failed", CONTRACT_FAILED, "PrivSyn: release of {{ flow_run.name }} broke a data contract"
-    ),
-)
 
 Change = Literal["made", "changed", "as it was"]
 
@@ -58,12 +36,12 @@ def set_up(variables: Mapping[str, str]) -> dict[str, Change]:
     """
     with get_client(sync_client=True) as client:
         block = _block(client, variables.get(VARIABLE, "").strip())
-        return {notification.name: _set_up(client, notification, block) for notification in NOTIFICATIONS}
+        return {notice.name: _set_up(client, notice, block) for notice in NOTICES}
 
 
-def _set_up(client: SyncPrefectClient, notification: Notification, block: UUID | None) -> Change:
-    found = client.read_automations_by_name(notification.name)
-    wanted = _wanted(notification, block)
+def _set_up(client: SyncPrefectClient, notice: Notice, block: UUID | None) -> Change:
+    found = client.read_automations_by_name(notice.name)
+    wanted = _wanted(notice, block)
     if not found:
         wanted.create()
         return "made"
@@ -80,29 +58,24 @@ def _set_up(client: SyncPrefectClient, notification: Notification, block: UUID |
     return "changed"
 
 
-def _wanted(notification: Notification, block: UUID | None) -> Automation:
-    action = (
+def _wanted(notice: Notice, block: UUID | None) -> Automation:
+    tell = (
         DoNothing()
         if block is None
-        else SendNotification(block_document_id=block, subject=notification.subject, body=BODY)
+        else SendNotification(block_document_id=block, subject=notice.subject, body=notice.body)
     )
     return Automation(
-        name=notification.name,
-        description=f"A run ended in the state {notification.state}. "
-        f"Set up by `make deploy`; {VARIABLE} says who is told.",
-        trigger=EventTrigger(
-            expect={f"prefect.flow-run.{notification.state}"},
-            match={"prefect.resource.id": "prefect.flow-run.*"},
-            threshold=1,
-        ),
-        actions=[action],
+        name=notice.name,
+        description=f"{notice.meaning} Set up by `make deploy`; {VARIABLE} says who is told.",
+        trigger=notice.trigger,
+        actions=[*notice.before, tell],
     )
 
 
 def _content(automation: Any) -> dict[str, Any]:
-    """What two automations are compared by."""
+    """What two automations are compared by; sets of events stay sets, whose order as JSON differs by process."""
     fields = {"name", "description", "enabled", "trigger", "actions"}
-    return dict(automation.model_dump(mode="json", include=fields))
+    return dict(automation.model_dump(include=fields))
 
 
 def _block(client: SyncPrefectClient, text: str) -> UUID | None:

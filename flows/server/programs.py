@@ -1,4 +1,4 @@
-"""Several programs that live and stop together."""
+"""Several programs that start and stop together; one that ends by itself is started again."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 
 import psutil
@@ -16,6 +17,12 @@ from privsyn.errors import PrivsynError
 
 GRACE = 20.0
 """Seconds that a program, and what it runs, has for stopping by itself; then all of it is killed."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds before a program that ended by itself is started again."""
+
+SETTLED = 60.0
+"""Seconds after which a program counts as running well."""
 
 _Process = subprocess.Popen[bytes]
 
@@ -28,11 +35,39 @@ class Programs:
     """
 
     started: dict[str, _Process] = field(default_factory=dict)
+    _again: dict[str, Callable[[], _Process]] = field(default_factory=dict)
+    _pauses: dict[str, float] = field(default_factory=dict)
+    _since: dict[str, float] = field(default_factory=dict)
+    _due: dict[str, float] = field(default_factory=dict)
 
     def start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start one more; ``name`` is for people."""
-        process = subprocess.Popen(command, env=dict(environment), stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603
-        self.started[name] = process
+        self._again[name] = partial(
+            subprocess.Popen, command, env=dict(environment), stdin=subprocess.DEVNULL, start_new_session=True
+        )
+        self._begin(name)
+
+    def _begin(self, name: str) -> None:
+        self.started[name], self._since[name] = self._again[name](), time.monotonic()
+
+    def tend(self, say: Callable[[str], None]) -> None:
+        """Start again each that has ended by itself, after a pause; the others go on.  To be called now and then.
+
+        The pause is FIRST_PAUSE, and twice as long each time it ends again before it has run for SETTLED, up to
+        LONGEST_PAUSE.
+        """
+        now = time.monotonic()
+        for name, process in self.started.items():
+            if process.poll() is None:
+                continue
+            if name not in self._due:
+                settled = now - self._since[name] >= SETTLED
+                pause = FIRST_PAUSE if settled else min(2 * self._pauses.get(name, FIRST_PAUSE / 2), LONGEST_PAUSE)
+                self._pauses[name], self._due[name] = pause, now + pause
+                say(f"The {name} ended by itself, with exit code {process.returncode}; it starts again in {pause:g} s.")
+            elif now >= self._due[name]:
+                del self._due[name]
+                self._begin(name)
 
     def check(self) -> None:
         """Raises PrivsynError if one has ended by itself."""

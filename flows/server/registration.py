@@ -6,16 +6,19 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ruamel.yaml import YAML
+
 from privsyn.errors import PrivsynError, RequestError
-from privsyn.flows.server.environment import API, POOL, Address, prefect_command, prefect_environment
+from privsyn.flows.server.environment import API, Address, let_in, prefect_command, prefect_environment
+from privsyn.flows.server.work_pool import close_pool
 from privsyn.settings import Settings
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import DeploymentSchedule
     from prefect.client.schemas.responses import DeploymentResponse
 
 Say = Callable[[str], None]
@@ -33,19 +36,16 @@ def register(settings: Settings, say: Say, file: Path = FILE) -> None:
     if not file.is_file():
         raise RequestError(f"there is no file {file} here", "Run this in the root of the repository", "deploy.file")
     environment = prefect_environment(settings)
-    Address.of(environment).wait()
+    address = Address.of(environment)
+    address.wait()
+    environment |= let_in(settings, environment, address)
     os.environ.update(environment)
     from prefect.client.orchestration import get_client  # here: it reads the environment when it is loaded
-    from prefect.client.schemas.actions import WorkPoolCreate
-    from prefect.exceptions import ObjectAlreadyExists
-    from prefect.workers.process import ProcessWorker
 
     from privsyn.flows.server.notifications import VARIABLE, set_up
 
     with get_client(sync_client=True) as client:
-        template = ProcessWorker.get_default_base_job_template()
-        with suppress(ObjectAlreadyExists):  # a worker makes it too
-            client.create_work_pool(WorkPoolCreate(name=POOL, type="process", base_job_template=template))
+        close_pool(client)
         before = {d.id: d.schedules for d in client.read_deployments()}
         _prefect(environment, "deploy", "--all", "--prefect-file", str(file))
         deployments = client.read_deployments()
@@ -53,14 +53,36 @@ def register(settings: Settings, say: Say, file: Path = FILE) -> None:
         for d in deployments:
             for lost in _keep_switches(client, d, before.get(d.id, [])):
                 say(f"{flows[d.flow_id]}/{d.name}: its schedule {lost} is not in {file} and was removed")
-    page = Address.of(environment).page
+        deployments = client.read_deployments()  # as switched
+    page = address.page
+    written = _written(file)
     for name, deployment in sorted((f"{flows[d.flow_id]}/{d.name}", d) for d in deployments):
-        say(f"{name:<22} {page}/deployments/deployment/{deployment.id}")
+        say(f"{name:<28} {page}/deployments/deployment/{deployment.id}")
+        for schedule in deployment.schedules:
+            say(_schedule_line(name, schedule))
+        if (
+            str(deployment.entrypoint).startswith("privsyn.")
+            and (deployment.entrypoint, deployment.name) not in written
+        ):
+            say(f"  is not in {file} any more, and its schedules go on: delete it on its page if nobody needs it")
     for name, change in set_up(environment).items():
         say(f"Automation {name!r}: {change}")
     if not environment.get(VARIABLE):
         say(f"Nobody is notified yet: set {VARIABLE} (docs/operations.md) and run this again.")
-    say(f"Start one on the page, or: {API}={environment[API]} prefect deployment run release/gss")
+    say(f"Start one on the page, or: {API}={environment[API]} prefect deployment run release/gss-weekly")
+
+
+def _written(file: Path) -> set[tuple[str, str]]:
+    """Entry point and name of every deployment of the file."""
+    content = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
+    return {(entry["entrypoint"], entry["name"]) for entry in content["deployments"]}
+
+
+def _schedule_line(name: str, schedule: DeploymentSchedule) -> str:
+    """What a schedule is, whether it is on, and the command that turns it over."""
+    now, other = ("on", "pause") if schedule.active else ("off", "resume")
+    when = getattr(schedule.schedule, "cron", schedule.schedule)
+    return f"  schedule {when}: {now}; `prefect deployment schedule {other} {name} {schedule.id}`"
 
 
 def _keep_switches(client: SyncPrefectClient, deployment: DeploymentResponse, before: Iterable[Any]) -> list[str]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
-import prefect
 from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import get_current_settings
 
-from privsyn.flows.server import ends_with_parent
+from privsyn.flows.server import doors, ends_with_parent
+from privsyn.flows.server.login import SERVER
 
 
 class ReleaseServer(SubprocessASGIServer):
@@ -27,14 +25,13 @@ class ReleaseServer(SubprocessASGIServer):
 
 
 def _command(port: int | None) -> list[str]:
-    """Prefect's own command, watched; by its file, whose folder stays off the path: it has modules of common names."""
-    watched = [sys.executable, "-P", ends_with_parent.__file__, str(os.getpid())]
-    app = ["uvicorn", "--app-dir", str(Path(prefect.__file__).parents[1]), "--factory"]
-    at = ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"]
-    return [*watched, *app, "prefect.server.api.server:create_app", *at]
+    """Prefect's own command, watched, with the doors around its application."""
+    return [*ends_with_parent.watched(), *doors.uvicorn("create_temporary_app", "127.0.0.1", port or 0, "error")]
 
 
 def _environment() -> dict[str, str]:
-    """Prefect's own: no page, and no second temporary server."""
+    """Prefect's own: no page, and no second temporary server; it asks for the login that this process has."""
     fixed = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
-    return {**os.environ, **fixed, **get_current_settings().to_environment_variables(exclude_unset=True)}
+    settings = get_current_settings()
+    login = {SERVER: settings.api.auth_string.get_secret_value()} if settings.api.auth_string else {}
+    return {**os.environ, **fixed, **settings.to_environment_variables(exclude_unset=True), **login}

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from privsyn.errors import PrivsynError
-from privsyn.flows.server.environment import DATABASE, POOL, Address, prefect_command, prefect_environment
+from privsyn.flows.server import doors, ends_with_parent, work_pool
+from privsyn.flows.server.environment import DATABASE, POOL, Address, let_in, prefect_environment
+from privsyn.flows.server.login import login_file, server_login
+from privsyn.flows.server.lost_runs import worker_name
 from privsyn.flows.server.programs import stopping_together
 from privsyn.settings import Settings
 from privsyn.storage.disk import in_words
@@ -16,10 +19,10 @@ Say = Callable[[str], None]
 
 
 def run_server(settings: Settings, say: Say, *, worker: bool = True) -> None:
-    """Run the server, and with ``worker`` a worker beside it, until an interrupt (Ctrl-C, SIGTERM) or one of them ends.
+    """Run the server, and with ``worker`` a worker beside it, until an interrupt (Ctrl-C, SIGTERM).
 
-    Raises RequestError for a port that is not free, PrivsynError when the database does not answer or a program ends by
-    itself; nothing is left running.
+    One that ends by itself is started again, and takes nothing with it.  Raises RequestError for a port that is not
+    free, PrivsynError when the database does not answer or the server does not come up; nothing is left running.
     """
     environment = prefect_environment(settings)
     address = Address.of(environment)
@@ -27,6 +30,7 @@ def run_server(settings: Settings, say: Say, *, worker: bool = True) -> None:
     home = Path(environment["PREFECT_HOME"])
     with in_words(home):
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    environment |= server_login(settings, environment)
     if settings.server_database is not None:
         check_database(settings)
     history = "PostgreSQL" if "postgresql" in environment.get(DATABASE, "") else f"{home} (SQLite)"
@@ -36,11 +40,12 @@ def run_server(settings: Settings, say: Say, *, worker: bool = True) -> None:
         if worker:
             programs.start("worker", _worker(), environment)
         say(f"The page: {address.page}   its history: {history}")
+        say(f"It asks for the login in {login_file(settings, environment)}, which is worth this account: keep it.")
         if worker:
             say(f"A worker runs what is started there; its files go to {settings.out.absolute()}")
         say("Next, in another terminal: `make deploy`. Stop with Ctrl-C.")
         while True:
-            programs.check()
+            programs.tend(say)
             time.sleep(0.5)
 
 
@@ -56,11 +61,12 @@ def run_worker(settings: Settings, say: Say, *, health_port: int | None = None) 
         more = ["--with-healthcheck"]
     address = Address.of(environment)
     address.wait()
+    environment |= let_in(settings, environment, address)
     with stopping_together() as programs:
         programs.start("worker", [*_worker(), *more], environment)
         say(f"A worker for {address.page}; its files go to {settings.out.absolute()}. Stop with Ctrl-C.")
         while True:
-            programs.check()
+            programs.tend(say)
             time.sleep(0.5)
 
 
@@ -86,8 +92,11 @@ def check_database(settings: Settings) -> None:
 
 
 def _server(address: Address) -> list[str]:
-    return prefect_command("server", "start", "--host", address.host, "--port", str(address.port))
+    """Prefect's server behind its doors, without its services' chatter."""
+    return [*ends_with_parent.watched(), *doors.uvicorn("create_app", address.host, address.port, "warning")]
 
 
 def _worker() -> list[str]:
-    return prefect_command("worker", "start", "--pool", POOL, "--type", "process")
+    """Prefect's worker, once the pool is closed."""
+    start = ["--no-prompt", "worker", "start", "--pool", POOL, "--type", "process", "--name", worker_name()]
+    return [*ends_with_parent.watched(), work_pool.__name__, *start]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Thread
 from typing import TYPE_CHECKING
 
 from privsyn.errors import PrivsynError, RequestError
+from privsyn.flows.server.environment import prefect_environment
+from privsyn.flows.server.login import CLIENT, client_login, login_refused, new_login
+from privsyn.settings import Settings
 
 if TYPE_CHECKING:
     from prefect.server.api.server import SubprocessASGIServer
@@ -27,6 +31,7 @@ def temporary_server_starting() -> Iterator[None]:
     from prefect.client.base import ServerType, determine_server_type
 
     kind = determine_server_type()
+    _bring_login(temporary=kind == ServerType.EPHEMERAL)
     if kind == ServerType.SERVER:
         _check_named()
     if kind != ServerType.EPHEMERAL:
@@ -40,6 +45,27 @@ def temporary_server_starting() -> Iterator[None]:
     starting.join()
 
 
+def _bring_login(*, temporary: bool) -> None:
+    """Let this process know the server's login: a new one for a temporary server, this computer's for its own server.
+
+    One that is set in Prefect's settings stays.
+    """
+    from prefect.context import refresh_global_settings_context
+    from prefect.settings import get_current_settings
+
+    found = get_current_settings()
+    if found.api.auth_string is not None:
+        return
+    if temporary:
+        login = {CLIENT: new_login()}
+    else:
+        settings = Settings()
+        login = client_login(settings, prefect_environment(settings), str(found.api.url))
+    if login:
+        os.environ.update(login)
+        refresh_global_settings_context()
+
+
 def _start(server: SubprocessASGIServer) -> None:
     with suppress(Exception):
         server.start()
@@ -48,12 +74,24 @@ def _start(server: SubprocessASGIServer) -> None:
 def _check_named() -> None:
     """Raises RequestError if no Prefect server answers at PREFECT_API_URL, asked once, with Prefect's own settings."""
     from prefect.client.orchestration import get_client
-    from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+    from prefect.exceptions import PrefectHTTPStatusError
+    from prefect.settings import (
+        PREFECT_API_AUTH_STRING,
+        PREFECT_API_URL,
+        PREFECT_CLIENT_MAX_RETRIES,
+        temporary_settings,
+    )
 
     try:
         with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
             client = get_client(httpx_settings={"timeout": PATIENCE}, sync_client=True)
             problem = client.api_healthcheck()
+            if problem is None:
+                client.api_version()
+    except PrefectHTTPStatusError as error:
+        if error.response.status_code == 401:
+            raise login_refused(str(PREFECT_API_URL.value()), brought=PREFECT_API_AUTH_STRING.value()) from None
+        problem = None  # it answers
     except Exception as error:  # not an address at all
         problem = error
     if problem is not None:

@@ -2,83 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from privsyn.data_contracts.mechanism_options import Independent, Rows, Split
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.flows.release_flow import release
 from privsyn.mechanisms.privsyn import STEPS
 from privsyn.mechanisms.registry import MECHANISMS
-from tests.support.prefect_ui import Page, Server, eventually, server
-from tests.support.releases import few
-from tests.support.specs import people
+from tests.browser.conftest import Place
+from tests.support.prefect_ui import Page, eventually
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install -e '.[dev]'")
-from selenium.webdriver.chrome.service import Service  # noqa: E402
-
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
-DRIVER = shutil.which("chromedriver")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        BROWSER is None or DRIVER is None,
-        reason="no browser: install Debian's packages chromium and chromium-driver",
-    ),
-]
+pytestmark = pytest.mark.browser
 EPSILON = ("spec", "Privacy", "Epsilon")
 NAME = ("spec", "Mechanism", "Name")
 GAMMA = ("spec", "Mechanism", "Selection", "Gamma")
-
-
-@dataclass(frozen=True)
-class Place:
-    """A server, its deployment of a small table, and the folder with all of it."""
-
-    server: Server
-    deployment: str
-    folder: Path
-
-
-def requested(folder: Path, **changes: Any) -> ReleaseSpec:
-    """What the deployment asks for, with an option that every mechanism has."""
-    return few(str(folder / "people.parquet"), synthesis={"seed": 7}, **changes)
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    folder = tmp_path_factory.mktemp("ui")
-    pq.write_table(people(300), folder / "people.parquet")
-    spec = requested(folder).model_dump(mode="json", exclude_defaults=True)
-    with server(folder) as running:
-        deployment = {
-            "name": "people",
-            "flow_id": running.ask("/flows/", {"name": "release"})["id"],
-            "entrypoint": "privsyn.flows.release_flow.release",
-            "work_pool_name": "privsyn",
-            "parameters": {"spec": spec},
-            "parameter_openapi_schema": release.parameters.model_dump(),
-            "enforce_parameter_schema": True,
-        }
-        yield Place(running, running.ask("/deployments/", deployment)["id"], folder)
-
-
-@pytest.fixture(scope="module")
-def page(place: Place) -> Iterator[Page]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1300,1500"):
-        options.add_argument(argument)
-    driver = webdriver.Chrome(options=options, service=Service(executable_path=DRIVER))  # a given driver: no download
-    yield Page(driver, place.server)
-    driver.quit()
 
 
 def submitted(place: Place, page: Page, fill: Callable[[], None]) -> dict[str, Any]:
@@ -165,7 +105,7 @@ def test_what_nobody_chose_in_the_form_is_left_to_the_preset(place: Place, first
     spec = place.server.ask(f"/flow_runs/{first}")["parameters"]["spec"]
     assert "accountant" not in spec
     assert spec["mechanism"] == {"name": "privsyn", "synthesis": {"seed": 7}}
-    assert ReleaseSpec.model_validate(spec) == requested(place.folder, privacy={"epsilon": 2, "delta": 1e-9})
+    assert ReleaseSpec.model_validate(spec) == place.requested(privacy={"epsilon": 2, "delta": 1e-9})
 
 
 def test_the_run_page_names_every_step_with_its_kind(page: Page, first: str) -> None:
@@ -180,20 +120,20 @@ def test_the_artifacts_are_the_certificate_the_budget_the_note_the_files_and_the
 ) -> None:
     asked = {"artifacts": {"flow_run_id": {"any_": [first]}}}
     artifacts = {a["key"]: a["id"] for a in place.server.ask("/artifacts/filter", asked)}
-    page.open(f"/runs/flow-run/{first}")
-    page.tab("Artifacts")
-    page.says("certificate", "budget-people", "release-note", "files", "overview", "columns", "private-report")
     words = {
         "certificate": ("What is promised", "(2, 1e-09)-differential privacy", "Why it holds"),
-        "budget-people": ("of the lifetime budget is used", "this release", "left", "lifetime cap"),
+        "budget": ("of the lifetime budget is used", "this release", "left", "lifetime cap"),
         "release-note": ("No row belongs to a person", "How good is it?"),
         "files": ("synthetic.parquet", "certificate.json", "Private: keep"),
         "overview": ("Noise and synthesis in one picture, from released tables only: people-",),
     }
+    page.open(f"/runs/flow-run/{first}")
+    page.tab("Artifacts")
+    page.says(*(f"{k}-people" for k in (*words, "columns", "private-report")))
     for key, expected in words.items():
-        page.open(f"/artifacts/artifact/{artifacts[key]}")
+        page.open(f"/artifacts/artifact/{artifacts[f'{key}-people']}")
         page.says(*expected)
-        if key in ("budget-people", "overview"):
+        if key in ("budget", "overview"):
             assert min(eventually(page.drawn, "the picture")) > 300
         page.photograph(place.folder / f"{key}.png")
 

@@ -93,12 +93,12 @@ def written(value: float) -> set[bytes]:
 def test_the_report_is_written_and_prefect_holds_no_figure_of_it(made: ReleaseSummary, logged: list[str]) -> None:
     before = artifacts()
     summary = evaluate(made.run, settings=QUICK)
-    assert [key for id_, key in artifacts().items() if id_ not in before] == ["private-report"]
+    assert [key for id_, key in artifacts().items() if id_ not in before] == ["private-report-people"]
     assert len(logged) > 5  # the flow's and its five tasks'
     assert [m for m in logged if not any(re.fullmatch(p, m) for p in LOGGED)] == []
     assert summary.report is not None and Path(summary.report).is_file()
     figures = json.loads(Path(str(summary.figures)).read_text(encoding="utf-8"))
-    link = Artifact.get("private-report")
+    link = Artifact.get("private-report-people")
     assert link is not None and made.run in str(link.description)
     rows = database()
     assert made.run.encode() in rows  # the right file, and written

@@ -161,7 +161,7 @@ def test_prefect_holds_references_and_no_private_value(spec: ReleaseSpec, first:
 
 def test_the_note_and_the_certificate_are_on_the_run_page(spec: ReleaseSpec, first: First) -> None:
     summary, _ = run(spec)
-    note, promise = Artifact.get("release-note"), Artifact.get("certificate")
+    note, promise = Artifact.get("release-note-people"), Artifact.get("certificate-people")
     assert note is not None
     assert promise is not None
     assert (note.type, promise.type) == ("markdown", "markdown")
@@ -220,7 +220,7 @@ def test_a_broken_contract_is_a_table_on_the_run_page(spec: ReleaseSpec, monkeyp
     state, flow_run = attempt(spec)
     assert state.is_failed()
     assert states(flow_run, 6)["Select pairs (postprocess)"] == "Failed"
-    shown = Artifact.get("contract-failures")
+    shown = Artifact.get("contract-failures-people")
     assert shown is not None
     assert shown.flow_run_id == flow_run
     rows = json.loads(str(shown.data))

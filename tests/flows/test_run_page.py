@@ -47,7 +47,10 @@ from tests.support.specs import make_spec, people
 First = tuple[ReleaseSummary, dict[str, Artifact]]
 """What a run of the flow returned, and the artifacts of its run page by key."""
 
-SHOWN = ("release-note", "certificate", "budget-people", "files", "columns", "overview", "private-report")
+SHOWN = tuple(
+    f"{kind}-people"
+    for kind in ("release-note", "certificate", "budget", "files", "columns", "overview", "private-report")
+)
 
 
 # by hand
@@ -190,16 +193,16 @@ def test_the_run_page_shows_what_the_released_folder_says_and_nothing_else(first
     Settings().private_root.rename(tmp_path / "gone")
     found = from_folder(folder)
     note = (folder / "README.md").read_text() + "\n" + overview_note(found)
-    assert shown["release-note"].data == note
-    assert json.loads(str(shown["columns"].data)) == found.column_rows()
+    assert shown["release-note-people"].data == note
+    assert json.loads(str(shown["columns-people"].data)) == found.column_rows()
     title = f"Release {summary.run} of people"
     picture = pictures.data_uri(pictures.overview_png(found.one_ways, found.marginals, title=title))
-    assert shown["overview"].type == "image"
-    assert shown["overview"].data == picture
-    assert shown["certificate"].data == certificate_page(read_certificate(folder), looks_of(STEPS))
+    assert shown["overview-people"].type == "image"
+    assert shown["overview-people"].data == picture
+    assert shown["certificate-people"].data == certificate_page(read_certificate(folder), looks_of(STEPS))
     private = Settings().private_root
     places = (folder, private / "runs" / summary.run, private / "reports" / summary.run / "report.html")
-    assert shown["files"].data == files_page(read_manifest(folder), *places, "")
+    assert shown["files-people"].data == files_page(read_manifest(folder), *places, "")
     ledger = Ledger(Settings().ledger)
     budget = read_budget(ledger, "people", {e.key for e in ledger.entries("people")})
     assert budget is not None
@@ -260,14 +263,14 @@ def test_a_long_step_has_a_bar_on_its_task_run(
 def test_the_link_says_where_the_private_report_lies(spec: ReleaseSpec, first: First) -> None:
     summary, shown = first
     place = report_folder(summary.run, Settings()) / REPORT
-    assert place.as_uri() in str(shown["private-report"].data)
-    words = str(shown["private-report"].description)
+    assert place.as_uri() in str(shown["private-report-people"].data)
+    words = str(shown["private-report-people"].description)
     assert f"`{place}`" in words
     assert f"not there yet: `privsyn evaluate {summary.run}`" in words
-    assert FIGURES not in str(shown["private-report"].data)
+    assert FIGURES not in str(shown["private-report-people"].data)
     place.parent.mkdir(parents=True)
     place.write_text("a figure of zanzibar")
-    again = str(run(spec)[1]["private-report"].description)
+    again = str(run(spec)[1]["private-report-people"].description)
     assert "It is there." in again
 
 
@@ -286,7 +289,11 @@ def test_an_error_in_the_overview_fails_nothing_and_is_told_by_its_type(
     flow_run = state.state_details.flow_run_id
     assert flow_run is not None
     shown = artifacts(flow_run)
-    assert {"certificate", "budget-people", "files", "private-report", "release-note"} <= set(shown) < set(SHOWN)
+    assert (
+        {f"{k}-people" for k in ("certificate", "budget", "files", "private-report", "release-note")}
+        <= set(shown)
+        < set(SHOWN)
+    )
     from prefect.logging.handlers import APILogWorker
 
     APILogWorker.instance().drain()

@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -39,14 +40,22 @@ def eventually(look: Callable[[], Any], what: str, patience: float = PATIENCE) -
 
 @dataclass(frozen=True)
 class Server:
-    """Prefect's server with a worker: its address and its API."""
+    """Prefect's server with a worker: its address, its API, and the login that both ask for."""
 
     page: str
+    folder: Path
+
+    @property
+    def login(self) -> str:
+        """The login that the server made; empty before."""
+        file = self.folder / "prefect" / "login"
+        return file.read_text(encoding="utf-8").strip() if file.exists() else ""
 
     def ask(self, path: str, content: Any = None) -> Any:
         """GET, or POST of ``content``, as JSON; asked again where the server's database was locked (it did nothing)."""
         data = None if content is None else json.dumps(content).encode()
-        headers = {"content-type": "application/json"}
+        shown = "Basic " + b64encode(self.login.encode()).decode("ascii")
+        headers = {"content-type": "application/json", "authorization": shown}
         request = urllib.request.Request(f"{self.page}/api{path}", data, headers)  # noqa: S310 - http
         end = time.monotonic() + PATIENCE
         while True:
@@ -84,16 +93,14 @@ def server(folder: Path) -> Iterator[Server]:
         **kept,
         "PREFECT_HOME": str(folder / "prefect"),
         "PREFECT_SERVER_API_PORT": str(port),
-        "PREFECT_WORKER_QUERY_SECONDS": "2",
         "PREFECT_SERVER_DATABASE_TIMEOUT": "60",  # seconds that a statement may wait for the file's lock
-        "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",  # whole seconds: less is no pause at all
         "PRIVSYN_OUT": str(folder / "out"),
         "PRIVSYN_LEDGER": str(folder / "ledger.sqlite"),
     }
     with (folder / "server.log").open("wb") as log:
         command = [sys.executable, "-m", "privsyn.flows.cli", "server"]
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
-    found = Server(f"http://127.0.0.1:{port}")
+    found = Server(f"http://127.0.0.1:{port}", folder)
 
     def works() -> bool:
         assert process.poll() is None, (folder / "server.log").read_text()
@@ -119,6 +126,13 @@ class Page:
     def open(self, path: str) -> None:
         """Go to a page of the UI."""
         self.driver.get(self.server.page + path)
+
+    def log_in(self) -> None:
+        """Answer the page that asks for the login, as a person does."""
+        self.open("/login")
+        box = eventually(lambda: self.driver.find_elements("css selector", "input"), "the question for the login")[0]
+        box.send_keys(self.server.login, "\ue007")  # Enter
+        eventually(lambda: "/login" not in self.driver.current_url, "the page behind the login")
 
     def text(self) -> str:
         """All words on the page."""

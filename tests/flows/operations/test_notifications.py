@@ -10,11 +10,12 @@ from prefect.automations import Automation, DoNothing
 from prefect.client.orchestration import get_client
 
 from privsyn.errors import RequestError
-from privsyn.flows.server.notifications import BLOCK, NOTIFICATIONS, VARIABLE, set_up
-from privsyn.flows.states import CONTRACT_FAILED, REFUSED
+from privsyn.flows.server.notices import HEARTBEAT, NOTICES
+from privsyn.flows.server.notifications import BLOCK, VARIABLE, set_up
+from privsyn.flows.states import BUDGET_LOW
 
 HOOK = {VARIABLE: "https://chat.example/hooks/token"}
-NAMES = [notification.name for notification in NOTIFICATIONS]
+NAMES = [notice.name for notice in NOTICES]
 
 
 @pytest.fixture(autouse=True)
@@ -36,17 +37,24 @@ def kinds() -> set[str]:
     return {action.type for automation in on_server().values() for action in automation.actions}
 
 
-def test_each_state_that_an_operator_acts_on_has_its_automation() -> None:
+def test_each_thing_that_an_operator_acts_on_has_its_automation() -> None:
     assert set_up({}) == dict.fromkeys(NAMES, "made")
-    expected = [automation.trigger.expect for automation in map(on_server().get, NAMES)]
-    assert expected == [{f"prefect.flow-run.{REFUSED}"}, {f"prefect.flow-run.{CONTRACT_FAILED}"}]
-    assert kinds() == {"do-nothing"}
+    triggers = {name: automation.trigger for name, automation in on_server().items()}
+    states = ("Refused", "ContractFailed", "LedgerFailed", "Failed", "Crashed")
+    reactive = {event for t in triggers.values() if t.posture == "Reactive" for event in t.expect}
+    other = {"prefect.work-pool.not-ready", BUDGET_LOW}
+    assert reactive == {f"prefect.flow-run.{state}" for state in states} | other
+    late, silent = triggers["privsyn: late"], triggers["privsyn: no heartbeat"]
+    assert (late.within.total_seconds(), silent.within.total_seconds()) == (900, 90)
+    assert (late.after, silent.after) == ({"prefect.flow-run.Late"}, {HEARTBEAT})
+    assert {"prefect.flow-run.Refused", "prefect.flow-run.AlreadyReleased", HEARTBEAT} <= silent.expect
+    assert kinds() == {"do-nothing", "change-flow-run-state"}
 
 
 def test_twice_is_once() -> None:
     set_up(HOOK)
     before = on_server()
-    assert kinds() == {"send-notification"}
+    assert kinds() == {"send-notification", "change-flow-run-state"}
     assert set_up(HOOK) == dict.fromkeys(NAMES, "as it was")
     assert on_server() == before
 
@@ -55,7 +63,7 @@ def test_a_web_address_that_comes_later_is_taken_up_and_stays_without_the_variab
     set_up({})
     assert set_up(HOOK) == dict.fromkeys(NAMES, "changed")
     assert set_up({}) == dict.fromkeys(NAMES, "as it was")
-    assert kinds() == {"send-notification"}
+    assert kinds() == {"send-notification", "change-flow-run-state"}
 
 
 def test_a_block_of_the_server_is_taken_by_its_name() -> None:

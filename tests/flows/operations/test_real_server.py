@@ -10,20 +10,26 @@ import subprocess
 import sys
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
+from uuid import uuid4
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.flows.server.notices import HEARTBEAT, NOTICES
+from privsyn.flows.states import LEDGER_FAILED
 from privsyn.ledgers.ledger import Ledger
 from tests.support import postgres
 from tests.support.places import ROOT
@@ -47,10 +53,16 @@ class Site:
     process: subprocess.Popen[bytes] | None = None
     told: list[str] = field(default_factory=list)
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of a request with the server's login."""
+        login = (self.folder / ".local" / "share" / "privsyn" / "prefect" / "login").read_bytes().strip()
+        return {"Content-Type": "application/json", "Authorization": "Basic " + b64encode(login).decode("ascii")}
+
     def ask(self, path: str, content: Any = None) -> Any:
         """One request to the server's REST API."""
         data = None if content is None else json.dumps(content).encode()
-        request = Request(self.api + path, data, {"Content-Type": "application/json"})  # noqa: S310
+        request = Request(self.api + path, data, self.headers)  # noqa: S310
         with urlopen(request, timeout=60) as answer:  # noqa: S310 - this computer's
             return json.load(answer)
 
@@ -183,11 +195,11 @@ def everything(url: str) -> str:
 
 def test_every_deployment_is_registered_with_a_run_form(site: Site) -> None:
     for flow, name, parameter in (
-        ("release", "on-demand", "spec"),
-        ("release", "gss", "spec"),
-        ("evaluate", "on-demand", "release"),
-        ("compare", "on-demand", "methods"),
-        ("budget-report", "all", "dataset"),
+        ("release", "any-table", "spec"),
+        ("release", "gss-weekly", "spec"),
+        ("evaluate", "private-report", "release"),
+        ("compare", "methods-on-a-table", "methods"),
+        ("budget-report", "all-data-sets", "dataset"),
     ):
         assert parameter in site.deployment(flow, name)["parameter_openapi_schema"]["properties"]
     assert urlopen(site.api.removesuffix("/api"), timeout=60).status == 200  # noqa: S310 - the page
@@ -195,28 +207,31 @@ def test_every_deployment_is_registered_with_a_run_form(site: Site) -> None:
 
 def test_a_second_deploy_makes_no_doubles_and_keeps_what_people_set(site: Site) -> None:
     automations = site.ask("/automations/filter", {})
-    assert sorted(a["name"] for a in automations) == ["privsyn: contract failed", "privsyn: refused by the budget"]
-    assert {a["actions"][0]["type"] for a in automations} == {"send-notification"}
-    before = site.deployment("release", "gss")
+    assert sorted(a["name"] for a in automations) == sorted(notice.name for notice in NOTICES)
+    assert {a["actions"][-1]["type"] for a in automations} == {"send-notification"}
+    before = site.deployment("release", "gss-weekly")
     (schedule,) = before["schedules"]
     assert schedule["active"] is False
     request = Request(  # noqa: S310
         f"{site.api}/deployments/{before['id']}/schedules/{schedule['id']}",
         json.dumps({"active": True}).encode(),
-        {"Content-Type": "application/json"},
+        site.headers,
         method="PATCH",
     )
     urlopen(request, timeout=60).close()  # noqa: S310 - somebody switches it on on the page
     said = site.deploy()
-    assert said.count("as it was") == 2
+    assert said.count("as it was") == len(NOTICES)
     assert site.ask("/automations/filter", {}) == automations
-    after = site.deployment("release", "gss")
+    after = site.deployment("release", "gss-weekly")
     assert after["id"] == before["id"]
     assert [s["active"] for s in after["schedules"]] == [True]
+    (again,) = after["schedules"]
+    line = f"schedule 0 3 * * 1: on; `prefect deployment schedule pause release/gss-weekly {again['id']}`"
+    assert line in " ".join(said.split())
 
 
 def test_a_release_is_charged_to_the_ledger_in_the_same_database(site: Site, spec: ReleaseSpec) -> None:
-    ended = site.run("release", "on-demand", spec=content(spec))
+    ended = site.run("release", "any-table", spec=content(spec))
     assert ended["state_name"] == "Completed"
     summary = Ledger(site.url, create=False).summary("people")[0]
     assert summary.entries == 6  # three release steps: reserved, spent
@@ -230,16 +245,16 @@ def test_a_release_is_charged_to_the_ledger_in_the_same_database(site: Site, spe
 
 def test_a_refused_release_is_told_with_the_ledger_s_figures(site: Site, spec: ReleaseSpec) -> None:
     asked = content(spec, dataset="poor", privacy={"epsilon": 20.0, "delta": 1e-9})
-    ended = site.run("release", "on-demand", spec=asked)
+    ended = site.run("release", "any-table", spec=asked)
     assert (ended["state_type"], ended["state_name"]) == ("FAILED", "Refused")
     text = site.eventually(lambda: next((t for t in site.told if "poor" in t), None))
-    assert "refused by the budget" in text
+    assert "was refused by the budget" in text
     assert ended["state"]["message"] in text
     assert ended["id"] in text  # the link to the run's page
 
 
 def test_a_failed_contract_is_told_too(site: Site) -> None:
-    flow = site.deployment("release", "on-demand")["flow_id"]
+    flow = site.deployment("release", "any-table")["flow_id"]
     made = site.ask("/flow_runs/", {"flow_id": flow, "name": "cracked"})
     state = {"type": "FAILED", "name": "ContractFailed", "message": "the table pairs broke its contract"}
     site.ask(f"/flow_runs/{made['id']}/set_state", {"state": state, "force": True})
@@ -248,13 +263,68 @@ def test_a_failed_contract_is_told_too(site: Site) -> None:
     assert "the table pairs" in text
 
 
+def put(site: Site, path: str, content: Any, method: str = "PUT") -> None:
+    data = json.dumps(content).encode()
+    urlopen(Request(site.api + path, data, site.headers, method=method), timeout=60).close()  # noqa: S310
+
+
+def started(site: Site, name: str, **state: Any) -> str:
+    """A run that no worker has, in a state; its ID."""
+    flow = site.deployment("release", "any-table")["flow_id"]
+    made = site.ask("/flow_runs/", {"flow_id": flow, "name": name, "state": {"type": "SCHEDULED", **state}})
+    return str(made["id"])
+
+
+def test_what_people_should_not_have_to_look_for_is_told(site: Site, spec: ReleaseSpec) -> None:
+    """The windows of time are shortened to ten seconds, and a worker that is gone is an event as Prefect emits it."""
+    for automation in site.ask("/automations/filter", {}):
+        if automation["trigger"].get("posture") == "Proactive":
+            kept = {
+                k: v for k, v in automation.items() if k not in ("id", "created", "updated", "account", "workspace")
+            }
+            shorter = {**kept, "trigger": {**automation["trigger"], "within": 10}}
+            put(site, f"/automations/{automation['id']}", shorter)
+    time.sleep(3)  # until the server's triggers are the new ones
+    started(site, "tardy", state_details={"scheduled_time": "2026-01-01T00:00:00Z"})
+    silent = started(site, "silent")
+    for name, kind, title in (
+        ("ended", "FAILED", None),
+        ("torn", "CRASHED", None),
+        ("forged", "FAILED", LEDGER_FAILED),
+    ):
+        state = {"type": kind, "name": title, "message": f"the run {name}"}
+        site.ask(f"/flow_runs/{started(site, name)}/set_state", {"state": state, "force": True})
+    site.ask(f"/flow_runs/{silent}/set_state", {"state": {"type": "RUNNING"}, "force": True})
+    now = datetime.now(UTC).isoformat()
+    heartbeat = {"prefect.resource.id": f"prefect.flow-run.{silent}", "prefect.resource.name": "silent"}
+    pool = site.ask("/work_pools/privsyn")["id"]
+    gone = {"prefect.resource.id": f"prefect.work-pool.{pool}", "prefect.resource.name": "privsyn"}
+    events = (HEARTBEAT, heartbeat), ("prefect.work-pool.not-ready", gone)
+    posted = [{"id": str(uuid4()), "occurred": now, "event": e, "resource": r} for e, r in events]
+    put(site, "/events", posted, "POST")
+    scarce = content(spec, dataset="scarce", privacy={"epsilon": 6.0, "delta": 1e-9})
+    assert site.run("release", "any-table", spec=scarce)["state_name"] == "Completed"
+    for words in (
+        "tardy is late",
+        "silent gives no sign of life",
+        "ended failed",
+        "torn crashed",
+        "forged found a ledger",
+        "no worker is there",
+        "the budget of scarce is low",
+    ):
+        assert site.eventually(lambda words=words: next((t for t in site.told if words in t), None))
+    assert next(t for t in site.told if "scarce is low" in t).count("more releases like the last one") == 1
+    assert site.ask(f"/flow_runs/{silent}")["state_name"] == "Crashed"
+
+
 def test_the_webhook_s_address_is_kept_as_a_secret(site: Site) -> None:
     assert "secret-token" not in everything(site.url)
     assert "secret-token" not in json.dumps(site.ask("/block_documents/filter", {}))
 
 
 def test_the_budget_report_shows_the_ledger(site: Site, spec: ReleaseSpec) -> None:
-    assert site.run("budget-report", "all")["state_name"] == "Completed"
+    assert site.run("budget-report", "all-data-sets")["state_name"] == "Completed"
     (row,) = [r for r in json.loads(site.artifact("budgets")) if r["data set"] == "people"]
     summary = Ledger(site.url).summary("people")[0]
     assert float(row["spent"]) == pytest.approx(summary.epsilon, rel=1e-3)
@@ -264,7 +334,7 @@ def test_the_budget_report_shows_the_ledger(site: Site, spec: ReleaseSpec) -> No
 def test_a_comparison_shows_no_figure(site: Site, spec: ReleaseSpec) -> None:
     quick = {"range_queries": 20, "nist_schemas": 5, "nist_queries": 5, "attack_rows": 20}
     asked = {"spec": content(spec), "methods": ["independent"], "epsilons": [1.0], "seeds": 1, "settings": quick}
-    assert site.run("compare", "on-demand", **asked)["state_name"] == "Completed"
+    assert site.run("compare", "methods-on-a-table", **asked)["state_name"] == "Completed"
     (results,) = (site.folder / "out" / "private" / "compare").glob("*/results.json")
     figures = [m["value"] for r in json.loads(results.read_text())["runs"] for m in r["metrics"]]
     shown = [repr(f)[:8] for f in figures if isinstance(f, float) and len(repr(f)) > 8]
@@ -275,10 +345,57 @@ def test_a_comparison_shows_no_figure(site: Site, spec: ReleaseSpec) -> None:
     assert CANARY not in stored
 
 
+def program(site: Site, words: str) -> psutil.Process:
+    """The program of the server's command whose command line has these words; waited for."""
+    assert site.process is not None
+    command = psutil.Process(site.process.pid)
+
+    def found() -> psutil.Process | None:
+        return next((p for p in command.children() if words in " ".join(p.cmdline())), None)
+
+    return site.eventually(found)  # type: ignore[no-any-return]
+
+
+def process_of(run: str) -> psutil.Process:
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get("PREFECT__FLOW_RUN_ID") == run:
+                return process
+    raise AssertionError("the run has no process")
+
+
+def test_what_is_killed_starts_again_takes_nothing_with_it_and_leaves_no_run_running(
+    site: Site, spec: ReleaseSpec
+) -> None:
+    server, worker = program(site, "create_app"), program(site, "work_pool")
+    asked = {"spec": content(spec), "methods": ["independent"], "epsilons": [1.0], "seeds": 1_000}
+    deployment = site.deployment("compare", "methods-on-a-table")["id"]
+    made = site.ask(f"/deployments/{deployment}/create_flow_run", {"parameters": asked})["id"]
+    site.eventually(lambda: site.ask(f"/flow_runs/{made}")["state_name"] == "Running")
+    run = process_of(made)
+    worker.kill()
+    run.kill()
+    assert site.eventually(lambda: site.ended(made))["state_name"] == "Crashed"
+    assert "Its process is gone" in site.ask(f"/flow_runs/{made}")["state"]["message"]
+    assert program(site, "work_pool").pid != worker.pid
+    assert program(site, "create_app") == server and server.is_running()
+    worker = program(site, "work_pool")
+    server.kill()
+
+    def answers() -> bool:
+        with suppress(OSError):
+            return bool(site.ask("/flow_runs/count", {}))
+        return False
+
+    site.eventually(answers)
+    assert program(site, "create_app").pid != server.pid
+    assert worker.is_running()
+
+
 def test_an_interrupt_stops_both_and_nothing_is_lost(site: Site, spec: ReleaseSpec) -> None:
     """Last: it stops the server, and starts it again.  A run that is cut short says so."""
     asked = {"spec": content(spec), "methods": ["independent"], "epsilons": [1.0], "seeds": 1_000}
-    deployment = site.deployment("compare", "on-demand")["id"]
+    deployment = site.deployment("compare", "methods-on-a-table")["id"]
     made = site.ask(f"/deployments/{deployment}/create_flow_run", {"parameters": asked})
     site.eventually(lambda: site.ask(f"/flow_runs/{made['id']}")["state_name"] == "Running")
     count = site.ask("/flow_runs/count", {})

@@ -158,6 +158,15 @@ def test_nothing_runs_as_root_and_no_secret_stands_in_the_files() -> None:
         assert not re.search(r"://[^/@]*:[^/@]*@", str(environment))
 
 
+def test_whoever_talks_to_the_server_has_its_login_from_a_secret() -> None:
+    for name in ("server", "worker", "deploy"):
+        service = SERVICES["services"][name]
+        assert service["environment"]["PRIVSYN_LOGIN_FILE"] == "/run/secrets/login"
+        assert "login" in service["secrets"]
+    assert "login" not in SERVICES["services"]["database"]["secrets"]
+    assert SERVICES["secrets"]["login"] == {"file": "secrets/login"}
+
+
 def test_what_must_last_lies_in_volumes_that_exist() -> None:
     mounts: dict[str, set[str]] = {}
     for name, service in SERVICES["services"].items():

@@ -64,6 +64,15 @@ def test_its_build_steps_give_a_spec_that_the_flow_accepts(
         assert ReleaseSpec.model_validate(spec) == load_spec(ROOT / "examples" / "gss.yaml")
 
 
+def test_each_name_says_what_it_is_for_and_runs_of_one_data_set_wait_for_each_other() -> None:
+    names = [d["name"] for d in DEPLOYMENTS]
+    assert len(set(names)) == len(names)  # the page shows the name before the flow's
+    assert not {"on-demand", "all", "gss", "default"} & set(names)
+    limits = {d["name"]: d.get("concurrency_limit") for d in DEPLOYMENTS if "parameters" in d}
+    one = {"limit": 1, "collision_strategy": "ENQUEUE"}
+    assert limits == {"gss-weekly": one, "gss-monthly": one}
+
+
 def test_no_schedule_is_on_by_itself() -> None:
     schedules = [s for d in DEPLOYMENTS for s in d.get("schedules", [])]
     assert schedules

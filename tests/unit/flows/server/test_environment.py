@@ -71,6 +71,9 @@ def test_what_is_set_stays_and_what_is_empty_is_not_set(tmp_path: Path) -> None:
     assert made["PREFECT_API_URL"] == "http://127.0.0.1:4200/api"
     assert made["PATH"].endswith(":/bin")
     assert "PREFECT_SERVER_DATABASE_CONNECTION_URL" not in made
+    assert made["PREFECT_WORKER_QUERY_SECONDS"] == "2"  # what is started on the page starts within two seconds
+    slower = prefect_environment(Settings(database_url=""), {**given, "PREFECT_WORKER_QUERY_SECONDS": "30"})
+    assert slower["PREFECT_WORKER_QUERY_SECONDS"] == "30"
 
 
 def test_one_variable_moves_the_server_s_database(monkeypatch: pytest.MonkeyPatch) -> None:

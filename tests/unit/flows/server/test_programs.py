@@ -115,3 +115,49 @@ def test_either_signal_stops_them_even_where_it_was_ignored(number: signal.Signa
     said, _ = outer.communicate(timeout=30)
     assert said.splitlines() == ["bye", "stopped 0"]
     assert gone(int(note.read_text()))
+
+
+def test_one_that_is_killed_is_started_again_and_the_other_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "FIRST_PAUSE", 0.1)
+    said: list[str] = []
+    with stopping_together() as both:
+        both.start("server", python(POLITE), os.environ)
+        both.start("worker", python(POLITE), os.environ)
+        server, killed = both.started["server"], both.started["worker"]
+        killed.kill()
+        killed.wait()
+        end = time.monotonic() + 30
+        while both.started["worker"] is killed:
+            assert time.monotonic() < end
+            both.tend(said.append)
+            time.sleep(0.05)
+        assert both.started["worker"].poll() is None
+        assert both.started["server"] is server and server.poll() is None
+    assert said == ["The worker ended by itself, with exit code -9; it starts again in 0.1 s."]
+
+
+class Ended:
+    """A process that has ended."""
+
+    returncode = 1
+
+    def poll(self) -> int:
+        return 1
+
+
+def test_one_that_keeps_ending_is_started_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, said, starts = [0.0], list[str](), list[float]()
+    monkeypatch.setattr(programs.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(programs.subprocess, "Popen", lambda *_, **__: starts.append(now[0]) or Ended())
+    failing = programs.Programs()
+    failing.start("worker", [], {})
+    while now[0] < 300:
+        failing.tend(said.append)
+        now[0] += 0.5
+    pauses = [float(line.rsplit(" in ", 1)[1].removesuffix(" s.")) for line in said]
+    assert pauses[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert len(starts) < 12
+    failing._since["worker"] = now[0] - programs.SETTLED - 100  # it has run well since
+    failing._due.clear()
+    failing.tend(said.append)
+    assert said[-1].endswith("in 1 s.")

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import httpx
+import prefect.context
+import prefect.settings
 import pytest
 
 from privsyn.errors import PrivsynError, RequestError
 from privsyn.flows.server import temporary_server
+from privsyn.flows.server.login import CLIENT
 from privsyn.flows.server.temporary_server import server_loss_in_words, temporary_server_starting
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No login is known, and what a test brings is forgotten."""
+    monkeypatch.setenv(CLIENT, "")
+    monkeypatch.delenv(CLIENT)
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    monkeypatch.setattr(prefect.context, "GLOBAL_SETTINGS_CONTEXT", prefect.context.GLOBAL_SETTINGS_CONTEXT)
 
 
 class Fake:
@@ -32,13 +47,13 @@ class Fake:
 
 
 def begin(monkeypatch: pytest.MonkeyPatch, fake: Fake, url: str | None) -> None:
-    from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_ALLOW_EPHEMERAL_MODE, temporary_settings
-
     monkeypatch.setattr("privsyn.flows.server.release_server.ReleaseServer", fake)
-    with (
-        temporary_settings({PREFECT_API_URL: url, PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: True}),
-        temporary_server_starting(),
-    ):
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    if url is not None:
+        monkeypatch.setenv("PREFECT_API_URL", url)
+    monkeypatch.setenv("PREFECT_SERVER_EPHEMERAL_ENABLED", "true")
+    prefect.context.refresh_global_settings_context()
+    with temporary_server_starting():
         assert not fake.started  # what is loaded here, is loaded meanwhile
         fake.loaded.set()
 
@@ -52,10 +67,26 @@ def test_it_starts_while_other_things_load_and_is_waited_for(
     assert fake.started
 
 
+def test_a_temporary_server_has_a_login_that_only_this_process_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin(monkeypatch, Fake(), None)
+    first = os.environ[CLIENT]
+    assert len(first) > 40
+    assert prefect.settings.PREFECT_API_AUTH_STRING.value() == first
+    begin(monkeypatch, Fake(), None)
+    assert os.environ[CLIENT] == first  # a process has one
+
+
 class Health(BaseHTTPRequestHandler):
     """Answers as the server's class says: 200 where Prefect's server would, another number where it is not one."""
 
     def do_GET(self) -> None:
+        if self.path == "/api/admin/version" and self.server.login:  # type: ignore[attr-defined]
+            shown = self.headers["Authorization"] or ""
+            wanted = "Basic " + b64encode(self.server.login.encode()).decode()  # type: ignore[attr-defined]
+            self.send_response(200 if shown == wanted else 401)
+            self.end_headers()
+            self.wfile.write(b'"3"')
+            return
         self.send_response(self.server.status if self.path == "/api/health" else 404)  # type: ignore[attr-defined]
         self.end_headers()
 
@@ -67,7 +98,7 @@ class Health(BaseHTTPRequestHandler):
 def listening() -> Iterator[HTTPServer]:
     """A web server that answers every look at Prefect's health with its ``status``."""
     server = HTTPServer(("127.0.0.1", 0), Health)
-    server.status = 200  # type: ignore[attr-defined]
+    server.status, server.login = 200, ""  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     yield server
@@ -80,6 +111,24 @@ def test_where_a_server_is_named_none_is_started(monkeypatch: pytest.MonkeyPatch
     fake = Fake()
     begin(monkeypatch, fake, f"http://127.0.0.1:{listening.server_port}/api")
     assert not fake.started
+
+
+def test_this_computer_s_server_is_brought_the_login_of_its_file(
+    monkeypatch: pytest.MonkeyPatch, listening: HTTPServer, tmp_path: Path
+) -> None:
+    listening.login = "privsyn:secret"  # type: ignore[attr-defined]
+    url = f"http://127.0.0.1:{listening.server_port}/api"
+    with pytest.raises(RequestError, match=f"PREFECT_API_AUTH_STRING: the Prefect server at {url} asks for a login"):
+        begin(monkeypatch, Fake(), url)
+    (tmp_path / "login").write_text("privsyn:other\n")
+    (tmp_path / "login").chmod(0o600)
+    with pytest.raises(RequestError, match="refuses this login"):
+        begin(monkeypatch, Fake(), url)
+    monkeypatch.delenv(CLIENT)
+    prefect.context.refresh_global_settings_context()
+    (tmp_path / "login").write_text("privsyn:secret\n")
+    begin(monkeypatch, Fake(), url)
+    assert os.environ[CLIENT] == "privsyn:secret"
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/api", "garbage", "ftp://127.0.0.1/api"])

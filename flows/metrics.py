@@ -1,0 +1,56 @@
+"""Gauges for Prometheus, as files that the node exporter's textfile collector reads: budgets, successes, verification.
+
+All of it stands in the ledger or on the run pages; nothing is read from rows.  Each file has gauges of its own, since
+the collector refuses one that two files have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
+
+from privsyn.ledgers.ledger import DatasetSummary
+from privsyn.settings import Settings
+from privsyn.storage.disk import in_words
+
+LABELS = ("dataset",)
+
+
+def note_success(budget: DatasetSummary, settings: Settings) -> None:
+    """Write when a release of the data set last ended well, and its budget.
+
+    Does nothing where PRIVSYN_METRICS is unset.  Raises PrivsynError if the files cannot be written.
+    """
+    if settings.metrics is None:
+        return
+    kept = CollectorRegistry()
+    success = Gauge("privsyn_last_success_timestamp_seconds", "End of the last release.", LABELS, registry=kept)
+    success.labels(budget.dataset).set_to_current_time()
+    cap = Gauge("privsyn_budget_cap_rho", "The lifetime cap.", LABELS, registry=kept)
+    cap.labels(budget.dataset).set(float(budget.cap_rho))
+    left = Gauge("privsyn_budget_left_rho", "What no release has taken of the cap.", LABELS, registry=kept)
+    left.labels(budget.dataset).set(float(budget.remaining_rho))
+    epsilon = Gauge("privsyn_budget_left_epsilon", "The same, at the cap's delta.", LABELS, registry=kept)
+    epsilon.labels(budget.dataset).set(budget.remaining_epsilon)
+    _write(settings.metrics / f"privsyn_dataset_{budget.dataset}.prom", kept)
+
+
+def note_verification(problems: Sequence[str], settings: Settings) -> None:
+    """Write when the ledger was last verified, and how many problems were found; else as :func:`note_success`."""
+    if settings.metrics is None:
+        return
+    kept = CollectorRegistry()
+    when = Gauge("privsyn_last_verification_timestamp_seconds", "The last verification of the ledger.", registry=kept)
+    when.set_to_current_time()
+    Gauge("privsyn_verification_problems", "Problems that it found.", registry=kept).set(len(problems))
+    _write(settings.metrics / "privsyn_verification.prom", kept)
+
+
+def _write(file: Path, kept: CollectorRegistry) -> None:
+    """Replace the file at once; the exporter is another user, so all may read it."""
+    with in_words(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_to_textfile(str(file), kept)
+        file.chmod(0o644)

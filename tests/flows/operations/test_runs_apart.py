@@ -1,0 +1,120 @@
+"""Runs can be told apart on the server: by name, by the message of their end, by what their log says."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+
+import pyarrow.parquet as pq
+import pytest
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import FlowRun
+
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.flows.release_flow import release
+from privsyn.flows.waiting import say_who_is_waited_for
+from privsyn.mechanisms.privsyn import STEPS
+from privsyn.settings import Settings
+from privsyn.storage.store import Store
+from tests.support.releases import few
+from tests.support.specs import people
+
+pytestmark = pytest.mark.usefixtures("prefect_server", "places")
+
+
+@pytest.fixture
+def spec(places: Path) -> ReleaseSpec:
+    pq.write_table(people(200), places / "people.parquet")
+    return few(str(places / "people.parquet"))
+
+
+@contextmanager
+def log() -> Iterator[list[str]]:
+    """Lines that flow and task runs log at INFO and above, as a person reads them."""
+    lines: list[str] = []
+    handler = logging.Handler(logging.INFO)
+    handler.emit = lambda record: lines.extend(handler.format(record).splitlines())  # type: ignore[method-assign]
+    loggers = [logging.getLogger(name) for name in ("prefect.flow_runs", "prefect.task_runs")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        yield lines
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+
+
+def on_server(state: object) -> FlowRun:
+    with get_client(sync_client=True) as client:
+        return client.read_flow_run(state.state_details.flow_run_id)  # type: ignore[attr-defined]
+
+
+def test_a_run_has_the_release_s_name_and_its_message_says_what_came_of_it(spec: ReleaseSpec) -> None:
+    with log() as lines:
+        drawn = release(spec, return_state=True)
+    summary = drawn.result()
+    run = on_server(drawn)
+    assert run.name == summary.run
+    assert run.name.startswith("people-")
+    message = str(run.state.message)  # type: ignore[union-attr]
+    for part in (f"{summary.rows:,} rows", "epsilon 1,", "delta 1e-09", f"rho {summary.rho:.4g}", "drew one way"):
+        assert part in message
+    assert summary.released in message
+    ended = [line for line in lines if line.startswith("Finished in state Completed")]
+    assert len(ended) == len(STEPS) + 1  # a line a step, and the message
+    again = release(spec, return_state=True)
+    assert "drew nothing and cost nothing: all noise was cached" in str(again.message)
+    assert again.result().run == summary.run
+
+
+@pytest.mark.parametrize("why", ["budget", "table"])
+def test_a_refusal_is_one_line(spec: ReleaseSpec, why: str) -> None:
+    if why == "table":
+        Path(spec.data).unlink()
+        asked = spec
+    else:
+        asked = few(spec.data, privacy={"epsilon": 20.0, "delta": 1e-9})
+    with log() as lines:
+        state = release(asked, return_state=True)
+    assert state.is_failed()
+    told = [line for line in lines if not line.startswith(("Beginning", "View at"))]
+    assert len(told) == 1, told
+    assert "Traceback" not in "".join(lines)
+
+
+def test_a_run_that_waits_says_for_which_one(spec: ReleaseSpec) -> None:
+    settings, held, free = Settings(), Event(), Event()
+
+    @flow(name="holds", flow_run_name="people-0a1b2c3d")
+    def holds(spec: ReleaseSpec) -> None:
+        store = Store(settings.private_root, settings.released_root, spec.dataset)
+        with store.lock(f"release-{spec.dataset}"):
+            held.set()
+            assert free.wait(60)
+
+    @flow(name="waits")
+    def waits(dataset: str) -> None:
+        say_who_is_waited_for(dataset, settings)
+
+    holder = Thread(target=holds, args=(spec,))
+    holder.start()
+    try:
+        assert held.wait(60)
+        with log() as lines:
+            waits("people")
+            waits("others")
+    finally:
+        free.set()
+        holder.join()
+    said = [line for line in lines if "Waiting" in line]
+    assert said == ["Waiting for the run people-0a1b2c3d, which holds people."]
+    with log() as lines:
+        waits("people")
+    assert [line for line in lines if "Waiting" in line] == []
