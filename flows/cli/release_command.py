@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -171,9 +170,6 @@ def _run_flow(request: ReleaseSpec, job: Job, *, fresh: bool) -> ReleaseSummary:
     with temporary_server_starting():
         from privsyn.flows.release_flow import release, reporting
         from privsyn.flows.scheduled_release_flow import scheduled_release
-        from privsyn.run.contract_checks import prepare
-
-        Thread(target=prepare, name="load-checks").start()  # seconds that pass anyway
     with server_loss_in_words(), progress_bars(job.steps, people) as report, reporting(report):
         if job.period is not None:
             return scheduled_release(request, period=job.period, new_dataset=job.new_dataset)

@@ -1,17 +1,18 @@
-"""Blocking contract checks with Great Expectations, run by the shell at every boundary.
+"""Blocking contract checks, run by the shell at every boundary.
 
-Great Expectations takes seconds to import, so it is imported at the first check. Each expectation takes milliseconds
-on the smallest table, so those about nulls, half of all, are answered by Arrow, which knows them.
+A contract is a list of expectations of Great Expectations.  Each kind that our contracts have is a fact that Arrow can
+compute, so Arrow answers first, in microseconds; Great Expectations, which takes seconds to load, is asked about a
+table that does not surely meet its contract, and names what is broken.  A table passes only if Arrow finds that all
+holds, so neither can let through what the other refuses; tests hold their answers against each other.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
-from functools import cache, lru_cache
-from threading import Lock
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 from privsyn.data_contracts.receipts import Query, total_rho
 from privsyn.data_contracts.tables import PROFILE_SCHEMA, Expectation, TableContract
 from privsyn.errors import ContractError
-from privsyn.loading import no_collection, postpone
+from privsyn.loading import no_collection
 from privsyn.run.step import Wide
 
 USED_UP = Fraction(999_999, 1_000_000)
@@ -29,13 +30,6 @@ USED_UP = Fraction(999_999, 1_000_000)
 FAULT = "This is a fault of the program or of a file changed from outside; nothing was released from it"
 
 Failure = dict[str, str]
-
-_LOADING = Lock()
-
-ONCE = "once"
-"""The last word of the names of our own classes of expectations, see :func:`_kind`."""
-
-NOT_NULL = "expect_column_values_to_not_be_null"
 
 BROKEN: dict[str, Callable[[Any], bool]] = {
     "outside": lambda count: count != 0,
@@ -77,12 +71,6 @@ def checked_stream(contract: TableContract, wide: Wide) -> Iterator[pa.RecordBat
     check_table(contract, pa.concat_tables(profiles))
 
 
-def prepare() -> None:
-    """Load Great Expectations, so that the first check does not wait for it; any thread may call this at any time."""
-    with _LOADING:
-        _batch_definition()
-
-
 def check_stage(stage: str, queries: Iterable[Query], budget: Fraction) -> None:
     """Raise ContractError unless the planned receipts cost the stage's exact budget: no more, and all but rounding."""
     planned = list(queries)
@@ -109,37 +97,85 @@ def _field(field: pa.Field) -> str:
 
 
 def _run(name: str, expectations: Iterable[Expectation], table: pa.Table) -> list[Failure]:
-    """What ``table`` fails, in the expectations' order: nulls first, since they come first in every contract."""
-    asked = tuple(expectations)
-    nulls = [e.kwargs["column"] for e in asked if e.type == NOT_NULL and _has_nulls(table[e.kwargs["column"]])]
-    failures = [{"table": name, "column": column, "expectation": NOT_NULL} for column in nulls]
-    return failures + _run_suite(name, tuple(e for e in asked if e.type != NOT_NULL), table)
+    """What ``table`` fails, in the expectations' order."""
+    in_doubt = tuple(e for e in expectations if not surely_holds(e, table))
+    if not in_doubt:
+        return []
+    return asked_of_great_expectations(name, in_doubt, table) or [_failure(name, e) for e in in_doubt]
 
 
-def _has_nulls(column: pa.ChunkedArray) -> bool:
-    """Whether a value is missing or not a number."""
-    return column.null_count > 0 or (pa.types.is_floating(column.type) and bool(pc.any(pc.is_nan(column)).as_py()))
+def surely_holds(expectation: Expectation, table: pa.Table) -> bool:
+    """Whether Arrow finds that the expectation holds.  False also for a kind or an argument that it is not taught."""
+    answer, arguments = _ANSWERS.get(expectation.type, (None, frozenset()))
+    return answer is not None and expectation.kwargs.keys() <= arguments and answer(table, **expectation.kwargs)
 
 
-def _run_suite(name: str, expectations: tuple[Expectation, ...], table: pa.Table) -> list[Failure]:
-    """The outcomes of Great Expectations on the columns that the expectations name."""
-    named = {c for e in expectations for c in (e.kwargs.get("column_list") or [e.kwargs["column"]])}
-    frame = table.select([c for c in table.column_names if c in named]).to_pandas()
-    prepare()
-    result = (
-        _batch_definition()
-        .get_batch(batch_parameters={"dataframe": frame})
-        .validate(_suite(name, expectations), result_format="BOOLEAN_ONLY")
+def _no_nulls(table: pa.Table, column: str) -> bool:
+    values = table[column]
+    return values.null_count == 0 and not (
+        pa.types.is_floating(values.type) and bool(pc.any(pc.is_nan(values)).as_py())
     )
-    failures = []
-    for outcome in result.results:
-        # An expectation that could not run reports success=False too, with the reason in exception_info.
-        if not outcome.success:
-            config = outcome.expectation_config
-            column = config.kwargs.get("column") or ", ".join(config.kwargs.get("column_list", []))
-            kind = str(config.type).removesuffix(f"_{ONCE}")
-            failures.append({"table": name, "column": str(column), "expectation": kind})
-    return failures
+
+
+def _unique(table: pa.Table, column: str) -> bool:
+    return _no_nulls(table, column) and int(pc.count_distinct(table[column]).as_py()) == table.num_rows
+
+
+def _unique_together(table: pa.Table, column_list: Sequence[str]) -> bool:
+    columns = list(column_list)
+    alone = all(_no_nulls(table, column) for column in columns)
+    return alone and table.group_by(columns).aggregate([]).num_rows == table.num_rows
+
+
+def _min_between(
+    table: pa.Table, column: str, min_value: Any = None, max_value: Any = None, *, strict_min: bool = False
+) -> bool:
+    return _no_nulls(table, column) and _between(pc.min(table[column]).as_py(), min_value, max_value, strict_min)
+
+
+def _max_between(
+    table: pa.Table, column: str, min_value: Any = None, max_value: Any = None, *, strict_min: bool = False
+) -> bool:
+    return _no_nulls(table, column) and _between(pc.max(table[column]).as_py(), min_value, max_value, strict_min)
+
+
+def _between(value: Any, least: Any, most: Any, strict: bool) -> bool:
+    if value is None:
+        return False
+    return (least is None or (value > least if strict else value >= least)) and (most is None or value <= most)
+
+
+_RANGE = frozenset({"column", "min_value", "max_value", "strict_min"})
+_ANSWERS: dict[str, tuple[Callable[..., bool], frozenset[str]]] = {
+    "expect_column_values_to_not_be_null": (_no_nulls, frozenset({"column"})),
+    "expect_column_values_to_be_unique": (_unique, frozenset({"column"})),
+    "expect_compound_columns_to_be_unique": (_unique_together, frozenset({"column_list"})),
+    "expect_column_min_to_be_between": (_min_between, _RANGE),
+    "expect_column_max_to_be_between": (_max_between, _RANGE),
+}
+"""How Arrow answers: kind of expectation -> function, and the arguments that it knows."""
+
+
+def asked_of_great_expectations(name: str, expectations: Iterable[Expectation], table: pa.Table) -> list[Failure]:
+    """What Great Expectations finds broken in the columns that the expectations name."""
+    asked = tuple(expectations)
+    named = {c for e in asked for c in (e.kwargs.get("column_list") or [e.kwargs["column"]])}
+    frame = table.select([c for c in table.column_names if c in named]).to_pandas()
+    gx, whole = _great_expectations(), _batch_definition()
+    suite = gx.ExpectationSuite(name=name)
+    for e in asked:
+        kind = getattr(gx.expectations, "".join(part.capitalize() for part in e.type.split("_")))
+        suite.add_expectation(kind(**e.kwargs))
+    batch = whole.get_batch(batch_parameters={"dataframe": frame})
+    outcomes = batch.validate(suite, result_format="BOOLEAN_ONLY").results
+    # An expectation that could not run reports success=False too, with the reason in exception_info.
+    broken = (o.expectation_config for o in outcomes if not o.success)
+    return [_failure(name, Expectation(str(config.type), config.kwargs)) for config in broken]
+
+
+def _failure(name: str, expectation: Expectation) -> Failure:
+    column = expectation.kwargs.get("column") or ", ".join(expectation.kwargs.get("column_list", []))
+    return {"table": name, "column": str(column), "expectation": expectation.type}
 
 
 def _by_attribute(failure: Failure, profile: pa.Table) -> list[Failure]:
@@ -153,9 +189,8 @@ def _by_attribute(failure: Failure, profile: pa.Table) -> list[Failure]:
 
 
 @lru_cache(maxsize=1)
-def _gx() -> Any:
+def _great_expectations() -> Any:
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
-    postpone("scipy.stats")  # for expectations about distributions, which no contract has
     with no_collection():
         import great_expectations
 
@@ -165,36 +200,7 @@ def _gx() -> Any:
 
 @lru_cache(maxsize=1)
 def _batch_definition() -> Any:
-    context = _gx().get_context(mode="ephemeral")
+    context = _great_expectations().get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
     asset = context.data_sources.add_pandas("tables").add_dataframe_asset("table")
     return asset.add_batch_definition_whole_dataframe("whole")
-
-
-def _suite(name: str, expectations: tuple[Expectation, ...]) -> Any:
-    gx = _gx()
-    suite = gx.ExpectationSuite(name=name)
-    for e in expectations:
-        suite.add_expectation(_kind(e.type)(**e.kwargs))
-    return suite
-
-
-@cache
-def _kind(type_: str) -> Any:
-    """Great Expectations' class of this type, as one of ours that works out its configuration once.
-
-    A check asks each expectation for its configuration some sixty times, and it is worked out each time: half of the
-    check's time.  Ours never change.  The class has a name of its own, so that the original stays as it is.
-    """
-    from great_expectations.compatibility.pydantic import PrivateAttr
-
-    name = "".join(part.capitalize() for part in type_.split("_"))
-    base = getattr(_gx().expectations, name)
-
-    def configuration(self: Any) -> Any:
-        if self._worked_out is None:
-            self._worked_out = base.configuration.fget(self)
-        return self._worked_out
-
-    own = {"__module__": __name__, "_worked_out": PrivateAttr(None), "configuration": property(configuration)}
-    return type(base)(name + ONCE.title(), (base,), own)

@@ -312,7 +312,9 @@ class Shell:
                 check_table(contract, output)
                 rows, schema = output, output.schema
             where = (name, step.name, self.keys[step.name], contract.zone)
-            refs[name] = self.store.write_table(rows, schema, *where, parts=parts)
+            # What follows from released tables is made again where it is lost; noise and what was counted are not.
+            for_good = step.kind is not Kind.POSTPROCESS
+            refs[name] = self.store.write_table(rows, schema, *where, parts=parts, for_good=for_good)
         done = StepRefs(step=step.name, key=self.keys[step.name], tables=refs)
         self.records.save(f"step-{done.key}", done.model_dump(mode="json"))
         return done

@@ -26,33 +26,38 @@ _CURES = {
 
 
 @contextlib.contextmanager
-def replacing(target: Path) -> Iterator[Path]:
-    """A temporary path beside ``target`` that becomes it, on disk for good, when the block succeeds."""
+def replacing(target: Path, *, for_good: bool = True) -> Iterator[Path]:
+    """A temporary path beside ``target`` that becomes it when the block succeeds, and is on disk ``for_good``.
+
+    Without it the file outlives the process, but not a loss of power.
+    """
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     try:
         yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        if for_good:
+            sync(temporary)
         temporary.replace(target)
-        sync(target.parent)
+        if for_good:
+            sync(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def replacing_folder(target: Path) -> Iterator[Path]:
+def replacing_folder(target: Path, *, for_good: bool = True) -> Iterator[Path]:
     """As :func:`replacing`, for a folder of plain files; what stood in its place is removed just before."""
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     temporary.mkdir(mode=0o700)
     try:
         yield temporary
-        for path in (*temporary.iterdir(), temporary):
+        for path in (*temporary.iterdir(), temporary) if for_good else ():
             sync(path)
         if target.exists():
             shutil.rmtree(target)
         temporary.rename(target)
-        sync(target.parent)
+        if for_good:
+            sync(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -36,8 +36,10 @@ class Records:
             remove_parts(folder)
 
     def save(self, name: str, content: dict[str, Any]) -> None:
-        """Write the record whole or not at all."""
-        write_json(self._path(name), content)
+        """Write the record whole or not at all, unless it stands there already."""
+        path = self._path(name)
+        if not _stands(path, content):
+            write_json(path, content)
 
     def load(self, name: str) -> dict[str, Any] | None:
         """The record; None if there is none.  Raises PrivsynError if it is not a whole JSON object."""
@@ -126,4 +128,16 @@ def private_records(private_root: Path, dataset: str) -> Path:
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write readable JSON whole or not at all, for the owner only."""
     with in_words(path), replacing(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        temporary.write_text(_text(content), encoding="utf-8")
+
+
+def _text(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=2, sort_keys=True) + "\n"
+
+
+def _stands(path: Path, content: dict[str, Any]) -> bool:
+    """Whether the file is there with just this content, as :func:`write_json` left it: on disk for good."""
+    try:
+        return path.read_text(encoding="utf-8") == _text(content)
+    except (OSError, ValueError):
+        return False

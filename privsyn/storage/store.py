@@ -112,10 +112,12 @@ class Store:
         zone: Zone,
         *,
         parts: Sequence[int] = (),
+        for_good: bool = True,
     ) -> ArtifactRef:
         """Write a table (or a stream of batches) whole or not at all, and return its reference.
 
-        ``parts``: rows of each file of a folder of files ``part-00000.parquet`` ..; empty: one file.
+        ``parts``: rows of each file of a folder of files ``part-00000.parquet`` ..; empty: one file.  ``for_good``: it
+        outlives a loss of power; :meth:`verify` tells where one that need not did not, and it is made again.
 
         Columns must be the schema's, in order; the file carries no metadata but Parquet's own.  Raises
         ValueError for another schema; PrivsynError, naming path and cure, when the disk refuses.  The
@@ -128,10 +130,10 @@ class Store:
             folder.mkdir(mode=0o700, exist_ok=True)
             if parts:
                 target = folder / label
-                with replacing_folder(target) as temporary:
+                with replacing_folder(target, for_good=for_good) as temporary:
                     _write_parts(temporary, table, schema.remove_metadata(), parts)
             else:
-                with replacing(target) as temporary:
+                with replacing(target, for_good=for_good) as temporary:
                     _write_parquet(temporary, table, schema.remove_metadata())
         unsigned = ArtifactRef(name=name, step=step, zone=zone, key=key, path=str(target), check="")
         return unsigned.model_copy(update={"check": self._sign(unsigned, self._mac_of(target, self.mac))})

@@ -13,9 +13,6 @@ import io
 import re
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
-
 from privsyn.publish.formats.deployments_registry_texts import (
     composition,
     data_domain,
@@ -68,6 +65,8 @@ def missing(release: Described) -> list[str]:
 
 def registry_yaml(release: Described) -> str:
     """The entry as YAML that readers of version 1.1 and 1.2 take alike: texts quoted, no folding, no anchors."""
+    from ruamel.yaml import YAML  # here: only publishing writes it
+
     yaml = YAML()
     yaml.width, yaml.allow_unicode, yaml.default_flow_style = 1_000_000, True, False
     yaml.representer.add_representer(float, _float)
@@ -204,6 +203,8 @@ def _quoted(value: Any) -> Any:
     lines = value.split("\n")
     plain = all(line == line.rstrip() and line.isprintable() for line in lines)
     as_block = len(lines) > 1 and plain and lines[0] and not lines[0].startswith(" ") and lines[-1]
+    from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
+
     return LiteralScalarString(value) if as_block else DoubleQuotedScalarString(value)
 
 
