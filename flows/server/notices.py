@@ -22,7 +22,7 @@ SILENCE = timedelta(seconds=90)
 HEARTBEAT = "prefect.flow-run.heartbeat"
 
 _OF_A_RUN = "{{ event.resource['prefect.state-message'] }}\n\n{{ flow_run | ui_url }}"
-_RUN = {"prefect.resource.id": "prefect.flow-run.*"}
+_RUN: dict[str, str | list[str]] = {"prefect.resource.id": "prefect.flow-run.*"}
 _ENDS = ("Completed", "Failed", "Crashed", "Cancelled", REFUSED, CONTRACT_FAILED, LEDGER_FAILED, ALREADY_RELEASED)
 
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from types import FrameType
 
 import psutil
@@ -35,20 +34,20 @@ class Programs:
     """
 
     started: dict[str, _Process] = field(default_factory=dict)
-    _again: dict[str, Callable[[], _Process]] = field(default_factory=dict)
+    _commands: dict[str, tuple[Sequence[str], dict[str, str]]] = field(default_factory=dict)
     _pauses: dict[str, float] = field(default_factory=dict)
     _since: dict[str, float] = field(default_factory=dict)
     _due: dict[str, float] = field(default_factory=dict)
 
     def start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start one more; ``name`` is for people."""
-        self._again[name] = partial(
-            subprocess.Popen, command, env=dict(environment), stdin=subprocess.DEVNULL, start_new_session=True
-        )
+        self._commands[name] = (command, dict(environment))
         self._begin(name)
 
     def _begin(self, name: str) -> None:
-        self.started[name], self._since[name] = self._again[name](), time.monotonic()
+        command, environment = self._commands[name]
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603
+        self.started[name], self._since[name] = process, time.monotonic()
 
     def tend(self, say: Callable[[str], None]) -> None:
         """Start again each that has ended by itself, after a pause; the others go on.  To be called now and then.

@@ -34,7 +34,7 @@ def submitted(place: Place, page: Page, fill: Callable[[], None]) -> dict[str, A
             fill()
             page.submit()
         with suppress(AssertionError):
-            return eventually(new, "the run", patience=45)
+            return eventually(new, "the run", patience=10)
         return None
 
     return dict(eventually(started, "the run"))

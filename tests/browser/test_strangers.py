@@ -104,6 +104,8 @@ def test_a_local_user_without_the_login_is_not_let_in(place: Place) -> None:
         assert status(f"{api}/admin/settings", login=login) == 401
         assert status(api + run, command(place.folder / "taken"), login) == 401
         assert status(f"{api}/flow_runs/filter", {}, login) == 401
+        assert status(f"{api}/metrics", login=login) == 401
+    assert status(f"{api}/metrics", login=place.server.login) == 200  # Prefect's own, for Prometheus
     assert status(f"{api}/health") == 200  # what a watchman asks
     file = place.server.folder / "prefect" / "login"
     assert file.stat().st_mode & 0o777 == 0o600

@@ -131,7 +131,9 @@ class Page:
         """Answer the page that asks for the login, as a person does."""
         self.open("/login")
         box = eventually(lambda: self.driver.find_elements("css selector", "input"), "the question for the login")[0]
-        box.send_keys(self.server.login, "\ue007")  # Enter
+        box.send_keys(self.server.login)
+        self.photograph(self.server.folder / "login.png")
+        box.send_keys("\ue007")  # Enter
         eventually(lambda: "/login" not in self.driver.current_url, "the page behind the login")
 
     def text(self) -> str:

@@ -302,7 +302,10 @@ def test_what_people_should_not_have_to_look_for_is_told(site: Site, spec: Relea
     events = (HEARTBEAT, heartbeat), ("prefect.work-pool.not-ready", gone)
     posted = [{"id": str(uuid4()), "occurred": now, "event": e, "resource": r} for e, r in events]
     put(site, "/events", posted, "POST")
-    scarce = content(spec, dataset="scarce", privacy={"epsilon": 6.0, "delta": 1e-9})
+    pq.write_table(people(150), site.folder / "scarce.parquet")
+    scarce = content(
+        spec, dataset="scarce", data=str(site.folder / "scarce.parquet"), privacy={"epsilon": 6.0, "delta": 1e-9}
+    )
     assert site.run("release", "any-table", spec=scarce)["state_name"] == "Completed"
     for words in (
         "tardy is late",

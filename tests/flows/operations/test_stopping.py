@@ -27,7 +27,7 @@ def begun(folder: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]
     kept = {n: v for n, v in os.environ.items() if not n.startswith(("PRIVSYN_", "PREFECT_"))}
     environment = {**kept, "HOME": str(folder), "PRIVSYN_OUT": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)}
     run = subprocess.Popen(
-        [sys.executable, "-m", "privsyn.flows.cli", "release", "people.yaml"],
+        [sys.executable, "-m", "privsyn.flows.cli", "release", "people.yaml", "--prefect"],
         cwd=folder, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     server = None
@@ -63,7 +63,7 @@ def test_it_is_stopped_in_words_with_its_server(tmp_path: Path, send: object, nu
     with begun(tmp_path) as (run, server):
         send(run.pid, number)  # type: ignore[operator]
         _, said = run.communicate(timeout=60)
-        assert run.returncode == 1
+        assert run.returncode == 1, said
         assert "stopped. Run the same command again" in " ".join(said.split())
         assert "Error" not in said
         assert ended(server)

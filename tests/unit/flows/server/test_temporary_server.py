@@ -7,6 +7,7 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Iterator
+from contextvars import Context
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -52,6 +53,10 @@ def begin(monkeypatch: pytest.MonkeyPatch, fake: Fake, url: str | None) -> None:
     if url is not None:
         monkeypatch.setenv("PREFECT_API_URL", url)
     monkeypatch.setenv("PREFECT_SERVER_EPHEMERAL_ENABLED", "true")
+    Context().run(_begin, fake)  # an empty context has no settings of other tests
+
+
+def _begin(fake: Fake) -> None:
     prefect.context.refresh_global_settings_context()
     with temporary_server_starting():
         assert not fake.started  # what is loaded here, is loaded meanwhile
@@ -71,7 +76,7 @@ def test_a_temporary_server_has_a_login_that_only_this_process_knows(monkeypatch
     begin(monkeypatch, Fake(), None)
     first = os.environ[CLIENT]
     assert len(first) > 40
-    assert prefect.settings.PREFECT_API_AUTH_STRING.value() == first
+    assert Context().run(prefect.settings.PREFECT_API_AUTH_STRING.value) == first
     begin(monkeypatch, Fake(), None)
     assert os.environ[CLIENT] == first  # a process has one
 
