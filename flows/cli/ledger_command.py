@@ -1,4 +1,4 @@
-"""``privsyn ledger show | verify | export | backup``."""
+"""``privsyn ledger show | verify | export | create | backup``."""
 
 from __future__ import annotations
 
@@ -107,6 +107,21 @@ def export_command(
             return
         write_new(path, lambda: text, "--output")
         people.print(f"Wrote {path}.", soft_wrap=True)
+
+
+@app.command("create")
+def create_command(debug: Debug = False) -> None:
+    """Make the ledger's tables where they are missing, as the database's owner; releases then need to add rows only.
+
+    A release makes what is missing by itself where it may.  Twice is once.
+    """
+    with errors_for_people(debug=debug):
+        from privsyn.ledgers.ledger import Ledger
+        from privsyn.settings import Settings
+
+        ledger = Ledger(Settings().ledger)
+        ledger.make_tables()
+        people.print(f"The ledger {ledger.name} has all its tables.", soft_wrap=True, markup=False)
 
 
 @app.command("backup")
