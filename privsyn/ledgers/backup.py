@@ -36,7 +36,7 @@ def back_up(address: str, target: Path) -> int:
                 here.backup(there)
         else:
             _copy_rows(source, Database(copy))
-        return _checked(copy, f"the ledger {source.name} does not add up, so no backup was made")
+        return _verified_entries(copy, f"the ledger {source.name} does not add up, so no backup was made")
 
 
 def restore(file: Path, address: str) -> int:
@@ -47,7 +47,7 @@ def restore(file: Path, address: str) -> int:
     """
     if not file.is_file():
         raise RequestError(f"{file} is not a file", "Name a backup", "backup.file")
-    entries = _checked(file, f"the backup {file} does not add up, so nothing was restored")
+    entries = _verified_entries(file, f"the backup {file} does not add up, so nothing was restored")
     target = Database(address)
     with target.read() as connection:
         if connection.execute(sa.select(sa.func.count()).select_from(metadata.tables["datasets"])).scalar_one():
@@ -75,7 +75,7 @@ def _copy_rows(source: Database, target: Database) -> None:
             there.execute(own.update().values({k: v for k, v in row.items() if k != "id"}))
 
 
-def _checked(file: Path, problem: str) -> int:
+def _verified_entries(file: Path, problem: str) -> int:
     """The number of entries of a ledger in a file.  Raises LedgerError, with ``problem``, if it does not add up."""
     ledger = Ledger(file, create=False)
     problems = ledger.verify()
