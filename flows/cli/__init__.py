@@ -1,4 +1,4 @@
-"""The command line: ``privsyn release | rerun | evaluate | compare | formats | spec | ledger | server ...``.
+"""The command line: ``privsyn release | rerun | evaluate | compare | formats | prune | spec | ledger | server ...``.
 
 Belongs here: one module a command: arguments, exit codes, progress and summaries on standard error, JSON and tables
 on standard output.  Does not belong here: any logic of a release.  Heavy packages are imported inside the commands,
@@ -18,6 +18,7 @@ from privsyn.flows.cli import compare_command as compare
 from privsyn.flows.cli import evaluate_command as evaluate
 from privsyn.flows.cli import formats_command as formats
 from privsyn.flows.cli import ledger_command as ledger
+from privsyn.flows.cli import prune_command as prune
 from privsyn.flows.cli import release_command as release
 from privsyn.flows.cli import rerun_command as rerun
 from privsyn.flows.cli import server_commands as operations
@@ -31,6 +32,7 @@ app.command("evaluate")(evaluate.evaluate_command)
 app.command("rerun")(rerun.rerun_command)
 app.command("compare")(compare.compare_command)
 app.command("formats")(formats.formats_command)
+app.command("prune")(prune.prune_command)
 app.command("server")(operations.server_command)
 app.command("worker")(operations.worker_command)
 app.command("deploy")(operations.deploy_command)

@@ -1,4 +1,4 @@
-"""``privsyn ledger show | verify | export | backup``."""
+"""``privsyn ledger show | verify | export | create | backup | restore``."""
 
 from __future__ import annotations
 
@@ -109,15 +109,46 @@ def export_command(
         people.print(f"Wrote {path}.", soft_wrap=True)
 
 
+@app.command("create")
+def create_command(debug: Debug = False) -> None:
+    """Make the ledger's tables where they are missing, as the database's owner; releases then need to add rows only.
+
+    A release makes what is missing by itself where it may.  Twice is once.
+    """
+    with errors_for_people(debug=debug):
+        from privsyn.ledgers.ledger import Ledger
+        from privsyn.settings import Settings
+
+        ledger = Ledger(Settings().ledger)
+        ledger.make_tables()
+        people.print(f"The ledger {ledger.name} has all its tables.", soft_wrap=True, markup=False)
+
+
 @app.command("backup")
 def backup_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file; it becomes a ledger of its own.")],
     debug: Debug = False,
 ) -> None:
-    """Copy an SQLite ledger as it is now, while others may write it, and check the copy."""
+    """Copy the ledger, in SQLite or PostgreSQL, as it is now, while others may write it, and check the copy."""
     with errors_for_people(debug=debug):
         from privsyn.ledgers.backup import back_up
         from privsyn.settings import Settings
 
         entries = back_up(Settings().ledger, file)
         people.print(f"Wrote {file}: {entries} entries, every hash and sum verified.", soft_wrap=True)
+
+
+@app.command("restore")
+def restore_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A backup.")],
+    debug: Debug = False,
+) -> None:
+    """Fill a ledger that holds nothing yet, in SQLite or PostgreSQL, from a backup."""
+    with errors_for_people(debug=debug):
+        from privsyn.ledgers.backup import restore
+        from privsyn.ledgers.database import shown_address
+        from privsyn.settings import Settings
+
+        address = Settings().ledger
+        entries = restore(file, address)
+        people.print(f"Restored {entries} entries into {shown_address(address)}.", soft_wrap=True, markup=False)

@@ -1,4 +1,8 @@
-"""A copy of an SQLite ledger, taken while others write, and checked before it counts."""
+"""A copy of a ledger in a file, taken while others write and checked before it counts, and a ledger made from it.
+
+The copy is an SQLite ledger whatever the database is, so PostgreSQL needs no other program, and no password but the
+settings' own.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,12 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from privsyn.errors import LedgerError, PrivsynError, RequestError
+import sqlalchemy as sa
+
+from privsyn.errors import LedgerError, PrivsynError, RequestError, action, mention
 from privsyn.ledgers.database import Database
 from privsyn.ledgers.ledger import Ledger
+from privsyn.ledgers.schema import CHAINS, EARLIEST, ledger_table, metadata
 from privsyn.storage.disk import OF_THE_DISK, in_words, replacing
 
 
@@ -17,27 +24,67 @@ def back_up(address: str, target: Path) -> int:
     """Copy the ledger at ``address`` to the new file ``target`` (mode 0600); the number of entries in the copy.
 
     The copy is one moment of the ledger, whatever is written meanwhile; its chain and sums are recomputed, and a copy
-    that does not add up is not a backup.  Raises RequestError for a ledger in PostgreSQL and a target that exists,
-    LedgerError for a ledger that is missing or does not add up; no target is left behind then.
+    that does not add up is not a backup.  Raises RequestError for a target that exists, LedgerError for a ledger that
+    is missing or does not add up; no target is left behind then.
     """
     source = Database(address, create=False)
-    if not source.sqlite:
-        raise RequestError(
-            f"{source.name} is in PostgreSQL", "Use pg_dump, as docs/operations.md shows", "settings.ledger"
-        )
     if target.exists():
         raise RequestError(f"{target} exists already", "Choose another name, or move the file away", "backup.file")
     with _in_words(target), replacing(target) as copy:
-        with closing(sqlite3.connect(str(source.url.database))) as here, closing(sqlite3.connect(copy)) as there:
-            here.backup(there)
-        ledger = Ledger(copy, create=False)
-        problems = ledger.verify()
-        if problems:
-            raise LedgerError(
-                f"the ledger {source.name} does not add up, so no backup was made: {problems[0]}",
-                "Keep the last backup; docs/operations.md says how to recover from it",
+        if source.sqlite:
+            with closing(sqlite3.connect(str(source.url.database))) as here, closing(sqlite3.connect(copy)) as there:
+                here.backup(there)
+        else:
+            _copy_rows(source, Database(copy))
+        return _verified_entries(copy, f"the ledger {source.name} does not add up, so no backup was made")
+
+
+def restore(file: Path, address: str) -> int:
+    """Fill the ledger at ``address``, which holds nothing yet, from a backup; the number of entries.
+
+    Raises RequestError for a file that is missing and a ledger that holds data sets already, LedgerError for a backup
+    that does not add up; the ledger is as it was then.
+    """
+    if not file.is_file():
+        raise RequestError(f"{file} is not a file", "Name a backup", "backup.file")
+    entries = _verified_entries(file, f"the backup {file} does not add up, so nothing was restored")
+    target = Database(address)
+    with target.read() as connection:
+        if connection.execute(sa.select(sa.func.count()).select_from(metadata.tables["datasets"])).scalar_one():
+            raise RequestError(
+                f"the ledger {target.name} holds data sets already; nothing was changed",
+                "Put it aside first, or name another one in " + mention("settings.ledger"),
+                "settings.ledger",
             )
-        return len(ledger.entries())
+    _copy_rows(Database(file, create=False), target)
+    return entries
+
+
+def _copy_rows(source: Database, target: Database) -> None:
+    """Copy every row of one moment of a ledger into one that holds nothing, in one transaction."""
+    with source.read() as here, target.write() as there:
+        tables = [*EARLIEST, *(name for name in CHAINS if source.has(here, name))]
+        for name in tables:
+            if name in CHAINS:
+                target.make(there, name)
+            rows = here.execute(sa.select(metadata.tables[name])).mappings().all()
+            if rows:
+                there.execute(metadata.tables[name].insert(), [dict(row) for row in rows])
+        for own in (ledger_table, *(CHAINS[name] for name in tables if name in CHAINS)):
+            row = here.execute(sa.select(own)).mappings().one()
+            there.execute(own.update().values({k: v for k, v in row.items() if k != "id"}))
+
+
+def _verified_entries(file: Path, problem: str) -> int:
+    """The number of entries of a ledger in a file.  Raises LedgerError, with ``problem``, if it does not add up."""
+    ledger = Ledger(file, create=False)
+    problems = ledger.verify()
+    if problems:
+        raise LedgerError(f"{problem}: {problems[0]}", "Keep the last backup that does; look with " + _VERIFY)
+    return len(ledger.entries())
+
+
+_VERIFY = action("verify_ledger")
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,15 @@ from privsyn.ledgers.schema import (
     CHAINS,
     EARLIEST,
     GUARD_COUNT,
+    POSTGRES_GUARDS,
+    REPLACING,
     SCHEMA_VERSION,
+    SQLITE_GUARDS,
     ledger_table,
     metadata,
     postgres_guards,
     sqlite_guards,
+    sqlite_replace_guard,
 )
 from privsyn.paths import expanded, refuse_undecodable
 
@@ -104,7 +108,10 @@ class Database:
         """Whether a trigger that keeps the tables append-only has been taken away."""
         guarded = (*EARLIEST, *(table for table in CHAINS if self.has(connection, table)))
         count = GUARD_COUNT[self.url.get_backend_name()]
-        return any(connection.exec_driver_sql(count.format(table=t)).scalar_one() < 2 for t in guarded)
+        needed = POSTGRES_GUARDS
+        if self.sqlite:
+            needed = SQLITE_GUARDS if _refuses_replacing(connection) else SQLITE_GUARDS - 1
+        return any(connection.exec_driver_sql(count.format(table=t)).scalar_one() < needed for t in guarded)
 
     def has(self, connection: Connection, table: str) -> bool:
         """Whether the ledger has this one of the later tables."""
@@ -138,6 +145,7 @@ class Database:
             if sa.inspect(connection).has_table("ledger"):
                 version = connection.execute(sa.select(ledger_table.c.version)).scalar_one_or_none()
                 if version == SCHEMA_VERSION:
+                    self._guard_against_replacing(connection)
                     return
                 raise LedgerError(
                     f"the ledger {self.name} has schema version {version}, and this program knows {SCHEMA_VERSION}",
@@ -152,6 +160,24 @@ class Database:
                     connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})")
                 self._create_tables(connection)
 
+    def _guard_against_replacing(self, connection: Connection) -> None:
+        """Give an SQLite ledger of earlier versions its third guard; one that cannot be written needs none."""
+        if not self.sqlite or _refuses_replacing(connection):
+            return
+        connection.rollback()
+        with suppress(sa.exc.OperationalError), self._engine.connect() as writing:
+            writing.execution_options(immediate=True)
+            with writing.begin():
+                for table in (*EARLIEST, *(table for table in CHAINS if self.has(writing, table))):
+                    writing.exec_driver_sql(sqlite_replace_guard(table))
+                writing.exec_driver_sql(f"PRAGMA user_version = {REPLACING}")
+
+    def make_all(self) -> None:
+        """Make every table that a release may need, so that releases need no right to make any."""
+        with self.write() as connection:
+            for table in CHAINS:
+                self.make(connection, table)
+
     def _create_tables(self, connection: Connection) -> None:
         if sa.inspect(connection).has_table("ledger"):
             return  # another process was quicker
@@ -160,6 +186,8 @@ class Database:
         connection.execute(ledger_table.insert().values(id=1, version=SCHEMA_VERSION, entries=0, head="0" * 64))
         for table in CHAINS:
             self.make(connection, table)
+        if self.sqlite:
+            connection.exec_driver_sql(f"PRAGMA user_version = {REPLACING}")
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
@@ -202,6 +230,10 @@ def _manual_transactions(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # sqlite3 must not begin on its own; _begin does
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA synchronous = FULL")
+
+
+def _refuses_replacing(connection: Connection) -> bool:
+    return bool(connection.exec_driver_sql("PRAGMA user_version").scalar_one() >= REPLACING)
 
 
 def _begin(connection: Connection) -> None:

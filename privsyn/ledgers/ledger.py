@@ -86,6 +86,10 @@ class Ledger:
         """The ledger's address for people, without a password."""
         return self._database.name
 
+    def make_tables(self) -> None:
+        """Make every table that a release may need: for an owner of the database who lets others only add rows."""
+        self._database.make_all()
+
     def register(self, dataset: str, cap: Guarantee, accountant: CapAccountant = "tight") -> None:
         """Set the lifetime cap of a data set the first time; check later that it is the same.
 

@@ -129,7 +129,18 @@ GUARD_COUNT = {
     "postgresql": "SELECT count(*) FROM pg_trigger WHERE tgname ~ '_no_(change|truncate)$' AND tgenabled <> 'D' "
     "AND tgrelid = '{table}'::regclass",
 }
-"""How many triggers keep a table append-only; two do."""
+"""How many triggers keep a table append-only."""
+SQLITE_GUARDS, POSTGRES_GUARDS = 3, 2
+REPLACING = 1
+"""SQLite's ``user_version`` of a ledger whose tables refuse REPLACE; earlier versions left it 0, without a guard."""
+_UNIQUE = {
+    "datasets": "name = NEW.name",
+    "entries": "id = NEW.id",
+    "periods": "id = NEW.id OR (NEW.event = 'release' AND event = 'release' AND dataset = NEW.dataset "
+    "AND period = NEW.period)",
+    "marks": "id = NEW.id OR (NEW.kind = 'draw' AND kind = 'draw' AND subject = NEW.subject)",
+}
+"""Append-only table -> when a new row would take the place of an old one."""
 
 
 def sqlite_guards(names: Sequence[str]) -> list[str]:
@@ -139,7 +150,16 @@ def sqlite_guards(names: Sequence[str]) -> list[str]:
         f"BEGIN SELECT RAISE(ABORT, '{REFUSAL}'); END"
         for table in names
         for verb in ("UPDATE", "DELETE")
-    ]
+    ] + [sqlite_replace_guard(table) for table in names]
+
+
+def sqlite_replace_guard(table: str) -> str:
+    """REPLACE deletes the old row without a DELETE trigger, unless a connection asks for those: refuse the new one."""
+    taken = f"EXISTS (SELECT 1 FROM {table} WHERE {_UNIQUE[table]})"  # noqa: S608
+    return (
+        f"CREATE TRIGGER IF NOT EXISTS {table}_no_replace BEFORE INSERT ON {table} WHEN {taken} "
+        f"BEGIN SELECT RAISE(ABORT, '{REFUSAL}'); END"
+    )
 
 
 def postgres_guards(names: Sequence[str]) -> list[str]:

@@ -38,7 +38,9 @@ def home(tmp_path: Path) -> Path:
 
 def ask(home: Path, spec: ReleaseSpec | None = None, **how: Any) -> ReleaseSummary:
     """A release, of what the user asked of 0.2.0 unless another is given."""
-    return release_in_process(spec or load_spec(home / "default.yaml"), settings_of(home), **how)
+    return release_in_process(
+        spec or load_spec(home / "default.yaml"), settings_of(home), **{"new_dataset": "a test", **how}
+    )
 
 
 def ledger_of(home: Path) -> Ledger:

@@ -164,7 +164,7 @@ def test_releases_under_different_accountants_meet_on_one_cap(spec: ReleaseSpec)
     run(changed(spec, accountant="tight"))
     assert run(spec).drawn == STAGES
     assert spent() == rho_for(1.0, 1e-9, "tight") + rho_for(1.0, 1e-9, "gaussian")
-    run(changed(spec, dataset="others"))
+    run(changed(spec, dataset="others"), new_dataset="a test")
     with pytest.raises(RequestError, match=r"accountant.*Gaussian.*'paper'"):
         run(changed(spec, dataset="others", accountant="paper", data="/nothing/is/read.parquet"))
     assert Ledger(Settings().ledger).verify() == []

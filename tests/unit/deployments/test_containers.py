@@ -124,9 +124,9 @@ def test_every_link_that_is_copied_leads_to_what_is_copied_too() -> None:
 
 
 def test_every_command_is_one_of_the_project_s() -> None:
-    commands = [s["command"] for s in SERVICES["services"].values() if "command" in s]
+    commands = [s["command"] for s in SERVICES["services"].values() if "command" in s and "entrypoint" not in s]
     commands.append(YAML(typ="safe").load(re.findall(r"^CMD (.+)$", TEXT, re.M)[0]))
-    assert [c[:2] for c in commands] == [["privsyn", n] for n in ("server", "worker", "deploy", "server")]
+    assert [c[:2] for c in commands] == [["privsyn", n] for n in ("ledger", "server", "worker", "deploy", "server")]
     for program, name, *options in commands:
         assert program == "privsyn"
         shown = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"})
@@ -153,7 +153,10 @@ def test_nothing_runs_as_root_and_no_secret_stands_in_the_files() -> None:
             assert service["user"] == "10001:10001"
             assert service["cap_drop"] == ["ALL"]
             assert service["read_only"] is True
-        assert "database_password" in service["secrets"]
+        owner = name in ("database", "ledger", "ledger-role")  # all others can only add to the ledger
+        assert ("database_password" in service["secrets"]) is owner
+        assert ("worker_password" in service["secrets"]) is (not owner or name == "ledger-role")
+        assert ("privsyn_worker@" in str(environment)) is not owner
         assert not any("PASSWORD" in key and not key.endswith("_FILE") for key in environment)
         assert not re.search(r"://[^/@]*:[^/@]*@", str(environment))
 
@@ -170,7 +173,8 @@ def test_whoever_talks_to_the_server_has_its_login_from_a_secret() -> None:
 def test_what_must_last_lies_in_volumes_that_exist() -> None:
     mounts: dict[str, set[str]] = {}
     for name, service in SERVICES["services"].items():
-        places = dict(m.rsplit(":", 1) if m.count(":") == 1 else m.rsplit(":", 2)[:2] for m in service["volumes"])
+        listed = service.get("volumes", ())
+        places = dict(m.rsplit(":", 1) if m.count(":") == 1 else m.rsplit(":", 2)[:2] for m in listed)
         mounts[name] = set(places.values())
         assert {p for p in places if re.fullmatch(r"\w+", p)} <= set(SERVICES["volumes"])
     assert {"/var/lib/privsyn/released", "/var/lib/privsyn/private", "/data"} <= mounts["worker"]
@@ -184,12 +188,16 @@ def test_what_runs_on_says_when_it_is_healthy_and_waits_for_what_it_needs() -> N
     assert all("healthcheck" in services[name] for name in ("database", "server", "worker"))
     assert {n: list(s.get("depends_on", {})) for n, s in services.items()} == {
         "database": [],
-        "server": ["database"],
+        "ledger": ["database"],
+        "ledger-role": ["ledger"],
+        "server": ["ledger-role"],
         "worker": ["server"],
         "deploy": ["server"],
     }
     conditions = [c["condition"] for s in services.values() for c in s.get("depends_on", {}).values()]
-    assert set(conditions) == {"service_healthy"}
+    assert set(conditions) == {"service_healthy", "service_completed_successfully"}
+    ends = {n for s in services.values() for n, c in s.get("depends_on", {}).items() if "completed" in c["condition"]}
+    assert all(services[name]["restart"] == "no" for name in ends)
 
 
 def test_the_page_is_given_to_this_computer_only() -> None:

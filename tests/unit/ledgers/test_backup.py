@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import stat
 import threading
@@ -9,11 +10,16 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from privsyn.data_contracts.release_spec import Guarantee
-from privsyn.errors import LedgerError, LedgerMissingError, RequestError
-from privsyn.ledgers.backup import back_up
+from privsyn.errors import LedgerError, LedgerMissingError, PrivsynError, RequestError
+from privsyn.ledgers.backup import back_up, restore
 from privsyn.ledgers.ledger import Ledger, Line
+from tests.support import postgres
+from tests.support.commands import privsyn
+from tests.support.places import FIXTURES
+from tests.support.tampering import raw, tamper
 
 LINE = Fraction(1, 1000)
 
@@ -77,7 +83,80 @@ def test_no_file_is_overwritten_and_a_missing_ledger_is_not_made(ledger: Ledger,
     assert not (tmp_path / "none.sqlite").exists()
 
 
-def test_postgresql_is_told_of_its_own_program(postgres_database: str, tmp_path: Path) -> None:
-    Ledger(postgres_database)
-    with pytest.raises(RequestError, match="pg_dump"):
+@pytest.fixture
+def in_postgres(postgres_database: str) -> Ledger:
+    made = Ledger(postgres_database)
+    made.register("people", Guarantee(epsilon=2.0, delta=1e-9))
+    made.reserve("people", "run-1", [Line("one_way_marginals", "a" * 64, LINE)], period="2026-11")
+    made.claim("people", "a" * 64, "draw")
+    return made
+
+
+def test_a_ledger_in_postgresql_is_copied_and_restored(
+    in_postgres: Ledger, postgres_database: str, postgres_server: str, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.sqlite"
+    assert back_up(postgres_database, copy) == 1
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    with postgres.database(postgres_server) as empty:
+        assert restore(copy, empty) == 1
+        restored = Ledger(empty, create=False)
+        for ledger in (Ledger(copy, create=False), restored):
+            assert ledger.export() == in_postgres.export()
+            assert (ledger.periods(), ledger.marks()) == (in_postgres.periods(), in_postgres.marks())
+            assert ledger.verify() == []
+        with pytest.raises(sa.exc.DBAPIError, match="append-only"), raw(empty) as connection:
+            connection.exec_driver_sql("DELETE FROM entries")
+        with pytest.raises(LedgerError, match="drawn already"):
+            restored.claim("people", "a" * 64, "another draw")
+        with pytest.raises(RequestError, match="holds data sets already"):
+            restore(copy, empty)
+
+
+def test_a_copy_that_fails_halfway_leaves_no_file(
+    in_postgres: Ledger, postgres_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("privsyn.ledgers.backup._verified_entries", fail)
+    with pytest.raises(PrivsynError):
         back_up(postgres_database, tmp_path / "copy.sqlite")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_password_in_a_file_is_enough(
+    in_postgres: Ledger, postgres_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recommended setting, through the command."""
+    (tmp_path / "password").write_text("not asked for by the tests' server")
+    monkeypatch.setenv("PRIVSYN_DATABASE_URL", postgres_database)
+    monkeypatch.setenv("PRIVSYN_DATABASE_PASSWORD_FILE", str(tmp_path / "password"))
+    monkeypatch.delenv("PRIVSYN_LEDGER", raising=False)
+    result = privsyn("ledger", "backup", tmp_path / "copy.sqlite")
+    assert result.exit_code == 0, result.stderr
+    assert "1 entries, every hash and sum verified" in " ".join(result.stderr.split())
+    refused = privsyn("ledger", "restore", tmp_path / "copy.sqlite")
+    assert refused.exit_code == 2 and "holds data sets already" in refused.stderr
+    assert "not asked for" not in result.output + refused.output
+
+
+def test_a_backup_that_does_not_add_up_is_not_restored(ledger: Ledger, tmp_path: Path) -> None:
+    copy, target = tmp_path / "copy.sqlite", tmp_path / "new.sqlite"
+    back_up(ledger.name, copy)
+    tamper(f"sqlite:///{copy}", "UPDATE entries SET rho = '1/2000'")
+    with pytest.raises(LedgerError, match="nothing was restored"):
+        restore(copy, str(target))
+    assert not target.exists()
+    with pytest.raises(RequestError, match="is not a file"):
+        restore(tmp_path / "none", str(target))
+
+
+def test_a_ledger_of_before_is_restored_as_it_is(tmp_path: Path) -> None:
+    old = Path(shutil.copy(FIXTURES / "0.2.0" / "ledger.sqlite", tmp_path))
+    old.chmod(0o600)
+    back_up(str(old), tmp_path / "copy.sqlite")
+    restore(tmp_path / "copy.sqlite", str(tmp_path / "new.sqlite"))
+    restored = Ledger(tmp_path / "new.sqlite", create=False)
+    assert restored.export() == Ledger(old).export()
+    assert restored.verify() == []
