@@ -40,7 +40,7 @@ def show_command(
             verified = bool(answer["verified"])
         else:
             width = None if sys.stdout.isatty() else PIPED_WIDTH
-            verified = print_ledger(LedgerView(settings), dataset, Console(highlight=False, width=width))
+            verified = print_ledger(LedgerView(settings), dataset, Console(highlight=False, markup=False, width=width))
         if not verified:
             raise typer.Exit(1)
 
@@ -74,7 +74,7 @@ def verify_command(
             print(json.dumps(verified.as_json(COMMAND_LINE)))
         else:
             width = None if sys.stdout.isatty() else PIPED_WIDTH
-            print_verified(verified, Console(highlight=False, width=width))
+            print_verified(verified, Console(highlight=False, markup=False, width=width))
         if verified.problems:
             raise typer.Exit(1)
 

@@ -23,6 +23,7 @@ from privsyn.flows.cli.common import (
     make_folder,
     named_path,
     people,
+    warn,
     warn_of_epsilon,
 )
 from privsyn.flows.cli.vocabulary import COMMAND_LINE
@@ -95,10 +96,9 @@ def release_command(
             print(json.dumps({**shown, "seconds": seconds}))
         _print_summary(request, summary, seconds)
         if summary.rows == 0 and request.mechanism.synthesis.rows == "auto":
-            people.print(
-                "[yellow]Warning:[/] the release has 0 rows: the noisy total is zero, since epsilon "
-                f"{request.privacy.epsilon:g} is too small for a table of this size. What was spent stays spent.",
-                soft_wrap=True,
+            warn(
+                f"the release has 0 rows: the noisy total is zero, since epsilon {request.privacy.epsilon:g} is too "
+                "small for a table of this size. What was spent stays spent."
             )
 
 
