@@ -152,6 +152,14 @@ def warn_of_epsilon(epsilon: float) -> None:
         )
 
 
+def print_answer(text: str) -> None:
+    """Print to standard output.  Where nobody reads it any more (``| head``), be silent and go on."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def warn(text: str) -> None:
     """A warning on standard error."""
     people.print(Text.assemble(("Warning:", "yellow"), " ", text), soft_wrap=True)

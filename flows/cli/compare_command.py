@@ -13,7 +13,16 @@ from rich.console import Console
 from rich.text import Text
 
 from privsyn.errors import RequestError
-from privsyn.flows.cli.common import PIPED_WIDTH, Debug, SpecPath, errors_for_people, make_folder, named_path, people
+from privsyn.flows.cli.common import (
+    PIPED_WIDTH,
+    Debug,
+    SpecPath,
+    errors_for_people,
+    make_folder,
+    named_path,
+    people,
+    print_answer,
+)
 
 if TYPE_CHECKING:
     from privsyn.comparison.compare_methods import Compared, CompareRequest
@@ -111,7 +120,7 @@ def _show(compared: Compared, seconds: float, *, as_json: bool) -> None:
 
     results = compared.results
     if as_json:
-        print(json.dumps(_as_json(compared, seconds)))
+        print_answer(json.dumps(_as_json(compared, seconds)))
     else:
         wide = max(PIPED_WIDTH, 60 + 24 * len(results.methods))
         Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else wide).print(table(results))
