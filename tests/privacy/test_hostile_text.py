@@ -39,13 +39,13 @@ OWN_TAGS = {"h1", "h2", "p", "ul", "li", "table", "thead", "tbody", "tr", "th", 
 """What the pages themselves are made of."""
 
 HOSTILE = {
+    "backticks": "x`<b>y</b>`z",
     "image": '<img src=x onerror="alert(1)">',
     "link": "[click](javascript:alert(1))",
     "address": "<javascript:alert(1)>",
     "picture": "![x](https://tracker.example/x.png)",
     "break out": "`|<b>x</b>|`\n\n# Title\n\n- [x]: javascript:alert(1)",
     "terminal": "[bold red]x[/] [/nothing] [link=https://x.example]y[/link]",
-    "backticks": "x`<b>y</b>`z",
     "ends": "\\",
 }
 EVERYTHING = " ".join(HOSTILE.values())
