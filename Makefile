@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export DO_NOT_TRACK := 1
 
-.PHONY: help demo test test-all lint bench audit accuracy results peers compare server deploy worker clean
+.PHONY: help demo test test-all lint bench audit accuracy results peers compare server deploy worker lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,19 +19,29 @@ help:
 	@echo "make server    a Prefect server with its page, and a worker, until Ctrl-C (docs/operations.md)"
 	@echo "make deploy    in another terminal: register the deployments; the page then has the run form"
 	@echo "make worker    a worker for a server elsewhere (PREFECT_API_URL)"
+	@echo "make lock      write the locks of every package anew, with uv"
 	@echo "make clean     remove what these made"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed; call: make PYTHON=python3.12 demo")'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/pip install -q -c constraints.txt -e '.[example,postgres]'
+# Every package at the version and with the hash of the lock, then this one; setuptools, which builds it, is in the lock.
+$(VENV)/.demo: pyproject.toml requirements.lock | $(BIN)/python
+	$(BIN)/pip install -q --no-deps --require-hashes -r requirements.lock
+	$(BIN)/pip install -q --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/pip install -q -c constraints.txt -e '.[dev,example,postgres,formats-check,dask]'
+$(VENV)/.dev: pyproject.toml requirements-dev.lock | $(BIN)/python
+	$(BIN)/pip install -q --no-deps --require-hashes -r requirements-dev.lock
+	$(BIN)/pip install -q --no-deps --no-build-isolation -e .
 	@touch $@
+
+# For every Python from 3.11.0 on and every platform; versions in the locks stay where they fit.  Needs uv.
+LOCK := uv pip compile -q --universal --python-version 3.11.0 --generate-hashes --no-header --no-annotate --extra example --extra postgres
+lock:
+	echo 'setuptools>=77' | $(LOCK) pyproject.toml - -o requirements.lock
+	echo 'setuptools>=77' | $(LOCK) --extra dev --extra formats-check --extra dask -c requirements.lock pyproject.toml - -o requirements-dev.lock
 
 demo: $(VENV)/.demo
 	@mkdir -p demo

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,15 @@ class CheckReport:
             + html_table(("predicted noise of", "how many", "standard deviation"), self.noise_rows())
             + html_table(("worth a thought",), [[warning] for warning in self.warnings])
         )
+
+    def as_json(self) -> dict[str, Any]:
+        """The same, JSON-ready.  ``fit``, None without a table, is PRIVATE."""
+        fit = None
+        if self.fit is not None:
+            columns = [{**vars(column), "repairs": dict(column.repairs)} for column in self.fit.columns]
+            fit = {"private": True, **vars(self.fit), "columns": columns}
+        noise, sizes = [asdict(line) for line in self.noise], [asdict(column) for column in self.columns]
+        return {"warnings": list(self.warnings), "noise": noise, "columns": sizes, "fit": fit}
 
     def columns_rows(self) -> list[list[str]]:
         """A row of text a column."""

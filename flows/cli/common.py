@@ -26,8 +26,11 @@ from privsyn.storage.disk import OF_THE_DISK
 if TYPE_CHECKING:
     from privsyn.settings import Settings
 
-people = Console(stderr=True, highlight=False)
-"""What people watch goes to standard error; standard output is for ``--json`` and for tables that were asked for."""
+people = Console(stderr=True, highlight=False, markup=False)
+"""What people watch goes to standard error; standard output is for ``--json`` and for tables that were asked for.
+
+Text is never markup: a column may be called ``[/]``.
+"""
 
 PIPED_WIDTH = 160
 """Columns of a table that is not shown on a terminal."""
@@ -144,10 +147,22 @@ def make_folder(settings: Settings) -> None:
 def warn_of_epsilon(epsilon: float) -> None:
     """Warn of an epsilon that protects little."""
     if epsilon > WARN_EPSILON:
-        people.print(
-            f"[yellow]Warning:[/] epsilon {epsilon:g} is above {WARN_EPSILON:g}: "
-            "at this level attacks on single people are known to work."
+        warn(
+            f"epsilon {epsilon:g} is above {WARN_EPSILON:g}: at this level attacks on single people are known to work."
         )
+
+
+def print_answer(text: str) -> None:
+    """Print to standard output.  Where nobody reads it any more (``| head``), be silent and go on."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def warn(text: str) -> None:
+    """A warning on standard error."""
+    people.print(Text.assemble(("Warning:", "yellow"), " ", text), soft_wrap=True)
 
 
 def command_name() -> str:

@@ -10,9 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from privsyn.errors import RequestError
-from privsyn.flows.cli.common import PIPED_WIDTH, Debug, SpecPath, errors_for_people, make_folder, named_path, people
+from privsyn.flows.cli.common import (
+    PIPED_WIDTH,
+    Debug,
+    SpecPath,
+    errors_for_people,
+    make_folder,
+    named_path,
+    people,
+    print_answer,
+)
 
 if TYPE_CHECKING:
     from privsyn.comparison.compare_methods import Compared, CompareRequest
@@ -110,17 +120,18 @@ def _show(compared: Compared, seconds: float, *, as_json: bool) -> None:
 
     results = compared.results
     if as_json:
-        print(json.dumps(_as_json(compared, seconds)))
+        print_answer(json.dumps(_as_json(compared, seconds)))
     else:
         wide = max(PIPED_WIDTH, 60 + 24 * len(results.methods))
-        Console(highlight=False, width=None if sys.stdout.isatty() else wide).print(table(results))
+        Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else wide).print(table(results))
         for sentence in missing(results):
             people.print(sentence, soft_wrap=True)
     undone = [r for r in results.runs if r.outcome != "done"]
     for name in dict.fromkeys(r.method for r in undone):
         first = next(r for r in undone if r.method == name)
         many = sum(r.method == name for r in undone)
-        people.print(f"[yellow]{name}[/]: {many} runs {first.outcome} ({first.note})", soft_wrap=True)
+        what = f": {many} runs {first.outcome} ({first.note})"
+        people.print(Text.assemble((name, "yellow"), what), soft_wrap=True)
     people.print("Look next at:", style="bold")
     for file, what in (("table.md", "the same table"), ("plot.svg", "its plots"), ("results.json", "every run")):
         people.print(f"  {compared.folder / file}   {what} (private)", soft_wrap=True)

@@ -14,7 +14,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from privsyn.errors import RequestError
-from privsyn.flows.cli.common import Debug, errors_for_people, named_path, people, warn_of_epsilon
+from privsyn.flows.cli.common import Debug, errors_for_people, named_path, people, print_answer, warn_of_epsilon
 
 if TYPE_CHECKING:
     from privsyn.data_contracts.evaluation_results import Evaluation, Metric
@@ -89,7 +89,7 @@ def evaluate_command(
         report = _evaluate(request, settings)
         seconds = round(time.monotonic() - start, 1)
         if as_json:
-            print(json.dumps(_as_json(report, seconds)))
+            print_answer(json.dumps(_as_json(report, seconds)))
         _print_summary(report, seconds)
 
 
@@ -173,7 +173,7 @@ def _release_figures(release: str, epsilon: float, settings: Settings, data: Pat
     warn_of_epsilon(epsilon)
     summary = publish_quality(release, epsilon, settings, data=data)
     if as_json:
-        print(json.dumps(summary.model_dump(mode="json")))
+        print_answer(json.dumps(summary.model_dump(mode="json")))
     grid = Table(box=None, padding=(0, 2), header_style="bold")
     grid.add_column("released figures")
     grid.add_column("value", justify="right")

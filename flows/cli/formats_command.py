@@ -9,7 +9,7 @@ from typing import Annotated, get_args
 import typer
 
 from privsyn.errors import RequestError
-from privsyn.flows.cli.common import Debug, errors_for_people, named_path, people
+from privsyn.flows.cli.common import Debug, errors_for_people, named_path, people, print_answer
 
 
 def formats_command(
@@ -38,6 +38,6 @@ def formats_command(
                 )
         added = add_formats(release, to, Settings())  # type: ignore[arg-type]
         if as_json:
-            print(json.dumps({"released": str(added.folder), "added": list(added.files)}))
+            print_answer(json.dumps({"released": str(added.folder), "added": list(added.files)}))
         new = ", ".join(added.files) or "nothing: it was there"
         people.print(f"Added {new}. Cost: nothing. Files: {added.folder}  (give away)", soft_wrap=True)

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from privsyn.flows.cli.common import PIPED_WIDTH, Debug, errors_for_people, named_path, people, write_new
+from privsyn.flows.cli.common import PIPED_WIDTH, Debug, errors_for_people, named_path, people, print_answer, write_new
 from privsyn.flows.cli.vocabulary import COMMAND_LINE
 
 app = typer.Typer(no_args_is_help=True, help="Look into the privacy ledger.")
@@ -36,11 +36,11 @@ def show_command(
         settings = Settings()
         if as_json:
             answer = LedgerView(settings).as_json(dataset)
-            print(json.dumps(answer))
+            print_answer(json.dumps(answer))
             verified = bool(answer["verified"])
         else:
             width = None if sys.stdout.isatty() else PIPED_WIDTH
-            verified = print_ledger(LedgerView(settings), dataset, Console(highlight=False, width=width))
+            verified = print_ledger(LedgerView(settings), dataset, Console(highlight=False, markup=False, width=width))
         if not verified:
             raise typer.Exit(1)
 
@@ -71,10 +71,10 @@ def verify_command(
             os.environ["PRIVSYN_OUT"] = str(folder.absolute())
         verified = LedgerView(Settings()).verify(dataset, places)
         if as_json:
-            print(json.dumps(verified.as_json(COMMAND_LINE)))
+            print_answer(json.dumps(verified.as_json(COMMAND_LINE)))
         else:
             width = None if sys.stdout.isatty() else PIPED_WIDTH
-            print_verified(verified, Console(highlight=False, width=width))
+            print_verified(verified, Console(highlight=False, markup=False, width=width))
         if verified.problems:
             raise typer.Exit(1)
 

@@ -13,16 +13,19 @@ from privsyn.flows.cli.vocabulary import COMMAND_LINE
 from privsyn.ledger_view import HEADINGS, Budgets, LedgerView, Verified
 from privsyn.ledgers.ledger import DatasetSummary, Ledger
 
+_VERIFIED = ("Verified: ", "green")
+
 
 def print_verified(verified: Verified, console: Console) -> None:
     """Every problem and note on a line of its own, then what was looked at."""
     for problem in verified.problems:
-        console.print(f"PROBLEM: {problem}", style="red", markup=False, soft_wrap=True)
+        console.print(f"PROBLEM: {problem}", style="red", soft_wrap=True)
     for note in verified.notes:
-        console.print(f"Note: {COMMAND_LINE.text(note)}", style="yellow", markup=False, soft_wrap=True)
+        console.print(f"Note: {COMMAND_LINE.text(note)}", style="yellow", soft_wrap=True)
     if not verified.problems:
-        console.print("[green]Verified:[/] every hash, state and sum, and every certificate against its charges.")
-    console.print(f"Ledger: {verified.ledger}; {verified.counted}", style="dim", markup=False, soft_wrap=True)
+        what = "every hash, state and sum, and every certificate against its charges."
+        console.print(Text.assemble(_VERIFIED, what))
+    console.print(f"Ledger: {verified.ledger}; {verified.counted}", style="dim", soft_wrap=True)
 
 
 def print_ledger(view: LedgerView, dataset: str | None, console: Console) -> bool:
@@ -43,10 +46,10 @@ def print_ledger(view: LedgerView, dataset: str | None, console: Console) -> boo
         if ledger.periods(dataset):
             console.print(_periods(ledger, dataset))
     for problem in problems:
-        console.print(f"PROBLEM: {problem}", style="red", markup=False, soft_wrap=True)
+        console.print(f"PROBLEM: {problem}", style="red", soft_wrap=True)
     if not problems:
-        console.print("[green]Verified:[/] chain and sums recomputed, no problem found.")
-    console.print(f"Ledger: {ledger.name}", style="dim", markup=False, soft_wrap=True)
+        console.print(Text.assemble(_VERIFIED, "chain and sums recomputed, no problem found."))
+    console.print(f"Ledger: {ledger.name}", style="dim", soft_wrap=True)
     return not problems
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.panel import Panel
@@ -22,6 +22,8 @@ from privsyn.flows.cli.common import (
     make_folder,
     named_path,
     people,
+    print_answer,
+    warn,
     warn_of_epsilon,
 )
 from privsyn.flows.cli.vocabulary import COMMAND_LINE
@@ -80,7 +82,7 @@ def release_command(
             make_folder(settings)
         warn_of_epsilon(request.privacy.epsilon)
         job = release_job(request, period, new_dataset)
-        with _released_before(settings, as_json=as_json):
+        with _released_before(request.dataset, settings, as_json=as_json):
             if prefect or server_is_configured():
                 check_request(request, settings, fresh=fresh, job=job)  # what is wrong is said before a server starts
                 for line in _what_is_opened(request, settings):
@@ -90,14 +92,12 @@ def release_command(
                 summary = _run_here(request, settings, job, fresh=fresh)
         seconds = round(time.monotonic() - start, 1)
         if as_json:
-            shown = summary.model_dump(exclude={"drawn"})
-            print(json.dumps({**shown, "seconds": seconds}))
+            print_answer(json.dumps({**_as_json(request.dataset, summary), "seconds": seconds}))
         _print_summary(request, summary, seconds)
         if summary.rows == 0 and request.mechanism.synthesis.rows == "auto":
-            people.print(
-                "[yellow]Warning:[/] the release has 0 rows: the noisy total is zero, since epsilon "
-                f"{request.privacy.epsilon:g} is too small for a table of this size. What was spent stays spent.",
-                soft_wrap=True,
+            warn(
+                f"the release has 0 rows: the noisy total is zero, since epsilon {request.privacy.epsilon:g} is too "
+                "small for a table of this size. What was spent stays spent."
             )
 
 
@@ -120,7 +120,7 @@ def _what_is_opened(request: ReleaseSpec, settings: Settings) -> list[str]:
 
 
 @contextmanager
-def _released_before(settings: Settings, *, as_json: bool) -> Iterator[None]:
+def _released_before(dataset: str, settings: Settings, *, as_json: bool) -> Iterator[None]:
     """Say so, and end with 0, where the period is released already; with JSON, print the earlier release's object."""
     from privsyn.errors import PeriodReleasedError
 
@@ -134,8 +134,8 @@ def _released_before(settings: Settings, *, as_json: bool) -> Iterator[None]:
         if summary is not None:
             people.print(f"  {summary.released}", soft_wrap=True, markup=False)
         if as_json:
-            shown = {"run": done.run} if summary is None else summary.model_dump(exclude={"drawn"})
-            print(json.dumps({**shown, "seconds": 0.0}))
+            shown = {"run": done.run} if summary is None else _as_json(dataset, summary)
+            print_answer(json.dumps({**shown, "seconds": 0.0}))
         raise typer.Exit(0) from None
 
 
@@ -174,6 +174,16 @@ def _run_flow(request: ReleaseSpec, job: Job, *, fresh: bool) -> ReleaseSummary:
         if job.period is not None:
             return scheduled_release(request, period=job.period, new_dataset=job.new_dataset)
         return release(request, fresh=fresh, new_dataset=job.new_dataset)
+
+
+def _as_json(dataset: str, summary: ReleaseSummary) -> dict[str, Any]:
+    """The figures of the release, and what is left of the data set's budget at the cap's delta."""
+    from privsyn.ledgers.ledger import Ledger
+    from privsyn.settings import Settings
+
+    state = Ledger(Settings().ledger).summary(dataset)[0]
+    left = {"epsilon": state.remaining_epsilon, "delta": state.cap.delta, "rho": float(state.cap_rho - state.rho)}
+    return {**summary.model_dump(mode="json"), "budget_left": left}
 
 
 def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float) -> None:

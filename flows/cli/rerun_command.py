@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from privsyn.flows.cli.common import Debug, errors_for_people, named_path, people
+from privsyn.flows.cli.common import Debug, errors_for_people, named_path, people, print_answer
 
 if TYPE_CHECKING:
     from privsyn.reproduction import Rerun
@@ -37,7 +37,7 @@ def rerun_command(
 
         result = rerun(release, Settings(), keep)
         if as_json:
-            print(json.dumps(_as_json(result)))
+            print_answer(json.dumps(_as_json(result)))
         _print(result)
         if not result.agrees:
             raise typer.Exit(1)

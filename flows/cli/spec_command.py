@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from privsyn.flows.cli.common import Debug, SpecPath, errors_for_people, named_path, people, write_new
+from privsyn.flows.cli.common import Debug, SpecPath, errors_for_people, named_path, people, print_answer, write_new
 
 app = typer.Typer(no_args_is_help=True, help="Write and check release specs.")
 
@@ -38,6 +38,7 @@ def check_command(
     data: Annotated[
         str | None, typer.Option(metavar="PATH", help="Private table: also show, privately, how well it fits.")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
     debug: Debug = False,
 ) -> None:
     """Check a spec; with --data also how well the private table fits it. Spends nothing."""
@@ -49,7 +50,10 @@ def check_command(
         table = named_path(data, "--data")
         request = override(load_spec(spec), data=table)
         source = open_source(request.data, request) if table is not None else None
-        render(check(request, source), people)
+        report = check(request, source)
+        if as_json:
+            print_answer(json.dumps(report.as_json()))
+        render(report, people)
 
 
 @app.command("json")
@@ -69,4 +73,4 @@ def json_command(
         if part is not None and part not in parameters["spec"]:
             there = ", ".join(parameters["spec"])
             raise RequestError(f"the spec does not give {part!r}", f"It gives: {there}", "--part")
-        print(json.dumps(parameters if part is None else parameters["spec"][part], indent=2))
+        print_answer(json.dumps(parameters if part is None else parameters["spec"][part], indent=2))

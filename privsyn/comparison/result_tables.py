@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from privsyn.data_contracts.comparison_results import Comparison, MethodRun
 from privsyn.data_contracts.evaluation_results import Metric
+from privsyn.publish.markdown import plain
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -120,6 +121,7 @@ def _number(value: float, digits: int = 4) -> str:
 def table(results: Comparison) -> Table:
     """All metrics and wall times for a terminal; the best mean of every row is bold."""
     from rich.table import Table as RichTable
+    from rich.text import Text
 
     grid = RichTable(title=f"privsyn compare {results.dataset}: private", title_justify="left", header_style="bold")
     grid.add_column("epsilon", justify="right")
@@ -128,9 +130,8 @@ def table(results: Comparison) -> Table:
         grid.add_column(method.name, justify="right", overflow="fold")
     for epsilon in results.epsilons:
         for i, line in enumerate(lines(results)):
-            grid.add_row(
-                f"{epsilon:g}" if i == 0 else "", heading(line), *_row(results, line, epsilon, "[bold]", "[/]")
-            )
+            cells = [Text(cell, "bold" if best else "") for cell, best in _row(results, line, epsilon)]
+            grid.add_row(f"{epsilon:g}" if i == 0 else "", Text(heading(line)), *cells)
         grid.add_section()
     return grid
 
@@ -140,13 +141,14 @@ def heading(line: Line) -> str:
     return "Wall time, seconds" if line.name == SECONDS else f"{line.title} {'↓' if line.better == 'lower' else '↑'}"
 
 
-def _row(results: Comparison, line: Line, epsilon: float, start: str, end: str) -> list[str]:
+def _row(results: Comparison, line: Line, epsilon: float) -> list[tuple[str, bool]]:
+    """A cell's text for each method, and whether it is the best of several."""
     best = line.best(epsilon)
     found = []
     for method in results.methods:
         cell = line.cells[method.name, epsilon]
         mark = cell.mean is not None and cell.mean == best and len(results.methods) > 1
-        found.append(f"{start}{cell.text()}{end}" if mark else cell.text())
+        found.append((cell.text(), mark))
     return found
 
 
@@ -159,7 +161,7 @@ def markdown(results: Comparison) -> str:
         f"**{results.notice}**",
         "",
         f"{results.rows_real:,} rows, {len(results.columns)} columns{hold_out}; delta {results.delta:g}, "
-        f"{results.unit_of_protection}; {results.seeds} seeds. Wall times: {results.machine}.",
+        f"{plain(results.unit_of_protection)}; {results.seeds} seeds. Wall times: {results.machine}.",
         "",
     ]
     notes = [f"\n{sentence}" for sentence in missing(results)]
@@ -182,6 +184,6 @@ def markdown_table(results: Comparison, only: Sequence[str] | None = None) -> li
     for line in lines(results):
         if line.known and (only is None or line.name in only):
             for epsilon in results.epsilons:
-                cells = " | ".join(_row(results, line, epsilon, "**", "**"))
+                cells = " | ".join(f"**{cell}**" if best else cell for cell, best in _row(results, line, epsilon))
                 rows.append(f"| {heading(line)} | {epsilon:g} | {cells} |")
     return rows

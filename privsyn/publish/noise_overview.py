@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.artifacts import ArtifactRef, Zone
 from privsyn.data_contracts.receipts import Query
 from privsyn.engines.local_engine import LocalEngine
+from privsyn.publish.markdown import plain
 from privsyn.report.overview_chart import MarginalOverview, OneWayOverview
 from privsyn.run.execute import Shell, StepRefs
 from privsyn.run.step import step_of
@@ -242,4 +243,4 @@ def overview_note(figures: Overview) -> str:
 
 
 def _named(marginal: MarginalOverview) -> str:
-    return " × ".join(marginal.attributes).replace("|", "\\|").replace("\n", " ")
+    return plain(" × ".join(marginal.attributes))

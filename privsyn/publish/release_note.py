@@ -13,6 +13,7 @@ from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, Dat
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.publish.formats.csv_file import csv_name, formula_like
 from privsyn.publish.formats.described import null_text, ranges_of
+from privsyn.publish.markdown import code, paragraph, plain
 from privsyn.run.plan import Plan
 from privsyn.run.request import Request
 from privsyn.run.step import Look, ReleaseStep, Step, release_steps
@@ -59,7 +60,8 @@ def _about(request: Request) -> str:
         "Made from": ", ".join(p for p in (about.source, about.source_url) if p),
         "Meant for": about.intended_use,
     }
-    parts = [about.description, "\n".join(f"- {name}: {_cell(text)}" for name, text in facts.items() if text)]
+    listed = "\n".join(f"- {name}: {plain(text)}" for name, text in facts.items() if text)
+    parts = [paragraph(about.description), listed]
     return "".join(f"\n\n{part}" for part in parts if part)
 
 
@@ -77,7 +79,7 @@ def promise(c: Certificate) -> str:
         "## What is promised\n\n"
         f"Whatever is done with these files, and whatever else is known, they say almost the same as if any one person "
         f"had not been in the private table: ({c.epsilon:g}, {c.delta:g})-differential privacy, where neighbouring "
-        f"tables differ by adding or removing {c.unit_of_protection}. The promise holds for this release. All "
+        f"tables differ by adding or removing {plain(c.unit_of_protection)}. The promise holds for this release. All "
         f"releases of this data set, whatever comes, together keep its lifetime cap of ({total.epsilon_cap:g}, "
         f"{total.delta:g}), of which ({total.epsilon:.4g}, {total.delta:g}) is used so far{others}.{other}"
         f"{_published_theorems(c)}"
@@ -108,34 +110,30 @@ def _schema(request: Request) -> str:
     for name in request.column_order:
         column = request.spec.columns[name]
         cells = (
-            name,
-            column.description,
-            str(ranges[name].type),
+            plain(name),
+            plain(column.description),
+            plain(str(ranges[name].type)),
             "yes" if ranges[name].nullable else "no",
             _domain(column),
         )
-        lines.append("| " + " | ".join(_cell(c) for c in cells) + " |")
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def _domain(column: Any) -> str:
     match column:
         case IntegerColumn() | NumberColumn():
-            return f"{column.min:,} to {column.max:,} {column.unit}".strip()
+            return f"{column.min:,} to {column.max:,} {plain(column.unit)}".strip()
         case DatetimeColumn():
-            return f"{column.min} to {column.max} {column.unit}".strip()
+            return f"{column.min} to {column.max} {plain(column.unit)}".strip()
         case BooleanColumn():
             return "true, false"
         case CategoricalColumn():
-            shown = ", ".join(f"`{v}`" for v in column.values[:SHOWN_VALUES])
+            shown = ", ".join(code(str(v)) for v in column.values[:SHOWN_VALUES])
             more = len(column.values) - SHOWN_VALUES
             other = ", `other`" if column.goes_to == "other" and "other" not in column.values else ""
             return shown + (f" ... and {more:,} more" if more > 0 else "") + other
     return ""
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
 
 
 Looks = Mapping[str, Look]
@@ -204,10 +202,10 @@ def _marginals(steps: Sequence[Step]) -> str:
 def _csv(request: Request, rows: int) -> str:
     ranges = ranges_of(request.spec, request.column_order)
     null = null_text(ranges)
-    stands = f"`{null}` without quotation marks" if null else "Nothing between two commas"
+    stands = f"{code(null)} without quotation marks" if null else "Nothing between two commas"
     risky = formula_like(ranges)
     more = f" and {len(risky) - SHOWN_VALUES:,} more" if len(risky) > SHOWN_VALUES else ""
-    names = ", ".join(f"`{_cell(name)}`" for name in risky[:SHOWN_VALUES]) + more
+    names = ", ".join(code(name) for name in risky[:SHOWN_VALUES]) + more
     warning = (
         f" Spreadsheets may take names or categories of {names} for formulas: import these columns as text."
         if risky

@@ -1,12 +1,15 @@
-"""Every dependency of every extra, and theirs, has its version in constraints.txt, on every supported Python."""
+"""Every dependency of every extra, and theirs, has its version and hashes in a lock, on every supported Python."""
 
 from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires
 
 import pytest
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -14,13 +17,39 @@ from packaging.version import Version
 from tests.support.places import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-LINES = (ROOT / "constraints.txt").read_text(encoding="utf-8").split("\n")
-PINS = dict(re.fullmatch(r"([A-Za-z0-9._-]+)==(\S+)", line).groups() for line in LINES if line)  # type: ignore[union-attr]
-DIRECT = [
-    Requirement(text)
-    for group in (PROJECT["dependencies"], *PROJECT["optional-dependencies"].values())
-    for text in group
-]
+
+
+@dataclass(frozen=True)
+class Pin:
+    """One line of a lock: a version, where it holds, and how many hashes it has."""
+
+    name: str
+    version: str
+    marker: Marker | None
+    hashes: int
+
+    def holds(self, environment: dict[str, str]) -> bool:
+        return self.marker is None or self.marker.evaluate(environment)
+
+
+def pins_of(lock: str) -> list[Pin]:
+    found = []
+    for text in (ROOT / lock).read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
+        requirement, *hashes = text.split(" --hash=sha256:")
+        parsed = Requirement(requirement)
+        assert all(re.fullmatch(r"[0-9a-f]{64}\s*", each) for each in hashes)
+        version = str(parsed.specifier).removeprefix("==")
+        found.append(Pin(canonicalize_name(parsed.name), version, parsed.marker, len(hashes)))
+    return found
+
+
+LOCKS = {"requirements.lock": ("example", "postgres"), "requirements-dev.lock": tuple(PROJECT["optional-dependencies"])}
+"""Lock -> the extras that it holds."""
+
+
+def direct(extras: Sequence[str]) -> list[Requirement]:
+    optional = PROJECT["optional-dependencies"]
+    return [Requirement(text) for group in (PROJECT["dependencies"], *(optional[e] for e in extras)) for text in group]
 
 
 MINORS = [c.rpartition(" ")[2] for c in PROJECT["classifiers"] if re.search(r":: Python :: 3\.\d+$", c)]
@@ -28,10 +57,14 @@ PYTHONS = [f"{minor}.{patch}" for minor in MINORS for patch in (0, 99)]
 """The first patch version of every Python that the project names, and a late one."""
 
 
-def needed(python: str) -> set[str]:
+def environment(python: str) -> dict[str, str]:
+    return {"python_full_version": python, "python_version": python.rpartition(".")[0]}
+
+
+def needed(python: str, extras: Sequence[str] = ()) -> set[str]:
     """Names of everything that the requirements need on this system with that Python, directly or through others."""
-    here = {"python_full_version": python, "python_version": python.rpartition(".")[0]}
-    waiting, found = [(r.name, frozenset(r.extras)) for r in DIRECT], set[tuple[str, frozenset[str]]]()
+    here = environment(python)
+    waiting, found = [(r.name, frozenset(r.extras)) for r in direct(extras)], set[tuple[str, frozenset[str]]]()
     while waiting:
         name, extras = waiting.pop()
         name = canonicalize_name(name)
@@ -54,11 +87,15 @@ def test_the_named_pythons_begin_with_the_one_required() -> None:
     assert len(MINORS) >= 3
 
 
+@pytest.mark.parametrize("lock", LOCKS)
 @pytest.mark.parametrize("python", PYTHONS)
-def test_every_dependency_is_pinned(python: str) -> None:
-    pinned = {canonicalize_name(name) for name in PINS}
-    assert len(needed(python)) > 100
-    assert needed(python) - pinned == set()
+def test_every_dependency_is_pinned_once(python: str, lock: str) -> None:
+    names = [pin.name for pin in pins_of(lock) if pin.holds(environment(python))]
+    assert len(names) == len(set(names))
+    required = needed(python, LOCKS[lock])
+    assert len(required) > 60
+    assert required - set(names) == set()
+    assert "setuptools" in names  # which builds the package itself
 
 
 def test_a_dependency_of_an_early_patch_version_is_seen() -> None:
@@ -67,12 +104,19 @@ def test_a_dependency_of_an_early_patch_version_is_seen() -> None:
     assert "async-timeout" not in needed("3.11.3")
 
 
-@pytest.mark.parametrize("requirement", DIRECT, ids=lambda r: r.name)
-def test_the_pinned_version_is_one_that_the_project_allows(requirement: Requirement) -> None:
-    version = {canonicalize_name(name): pin for name, pin in PINS.items()}[canonicalize_name(requirement.name)]
-    assert requirement.specifier.contains(Version(version))
+@pytest.mark.parametrize("lock", LOCKS)
+def test_the_pinned_version_is_one_that_the_project_allows(lock: str) -> None:
+    versions = {pin.name: pin.version for pin in pins_of(lock)}
+    for requirement in direct(LOCKS[lock]):
+        assert requirement.specifier.contains(Version(versions[canonicalize_name(requirement.name)])), requirement
 
 
-def test_nothing_is_pinned_twice() -> None:
-    names = [canonicalize_name(line.split("==")[0]) for line in LINES if line]
-    assert len(names) == len(set(names))
+def test_every_pin_has_its_hashes_and_names_no_registry() -> None:
+    for lock in LOCKS:
+        assert all(pin.hashes for pin in pins_of(lock))
+        assert "://" not in (ROOT / lock).read_text(encoding="utf-8")
+
+
+def test_the_locks_agree() -> None:
+    small, whole = ({(pin.name, pin.version) for pin in pins_of(lock)} for lock in LOCKS)
+    assert small < whole

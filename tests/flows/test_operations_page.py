@@ -43,7 +43,16 @@ KEEP = "# keep it running"
 
 LINKED = ("data_contracts", "flows", "tasks")
 """Linked, not copied, so that compiled kernels are found again."""
-COPIED = ("deployments", "docs", "examples", "Makefile", "README.md", "constraints.txt", "pyproject.toml")
+COPIED = (
+    "deployments",
+    "docs",
+    "examples",
+    "Makefile",
+    "README.md",
+    "requirements.lock",
+    "requirements-dev.lock",
+    "pyproject.toml",
+)
 
 PRELUDE = """set -euo pipefail
 kept=()

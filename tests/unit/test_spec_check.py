@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 from decimal import Decimal
 from fractions import Fraction
@@ -220,3 +221,15 @@ def test_records_that_cannot_be_read_are_counted_in_private(tmp_path: Path) -> N
     assert report.fit.columns[1].repairs["not UTF-8"] == 1
     assert "2 more records cannot be read" in shown(report)
     assert "not UTF-8: 1 (20.0%)" in shown(report)
+
+
+def test_the_report_as_json_has_everything_and_says_what_is_private(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(ROWS)
+    report = check(spec_of(), open_source(path, spec_of()))
+    shown = json.loads(json.dumps(report.as_json()))
+    assert [c["column"] for c in shown["columns"]] == ["age", "state", "seen", "ok"]
+    assert len(shown["noise"]) == len(report.noise) and shown["warnings"] == list(report.warnings)
+    assert (shown["fit"]["private"], shown["fit"]["rows"]) == (True, 4)
+    assert shown["fit"]["columns"][0]["repairs"] == {"above max": 1, "unparseable": 1}
+    assert check(spec_of()).as_json()["fit"] is None

@@ -137,12 +137,15 @@ def test_every_command_is_one_of_the_project_s() -> None:
 def test_packages_are_installed_at_the_pinned_versions_only() -> None:
     installs = re.findall(r"pip install .*", TEXT)
     assert installs
-    assert all("-c constraints.txt" in line for line in installs)
+    assert all(
+        "--no-deps --require-hashes -r requirements.lock" in i or "--no-deps --no-build-isolation" in i
+        for i in installs
+    )
 
 
-def test_images_have_a_version_and_no_registry_s_name() -> None:
+def test_images_have_a_version_and_a_digest_and_no_registry_s_name() -> None:
     images = [*re.findall(r"^FROM (\S+)", TEXT, re.M), SERVICES["services"]["database"]["image"]]
-    assert all(re.fullmatch(r"[a-z]+:[0-9][0-9a-z.-]+", image) for image in images)
+    assert all(re.fullmatch(r"[a-z]+:[0-9][0-9a-z.-]+@sha256:[0-9a-f]{64}", image) for image in images)
 
 
 def test_nothing_runs_as_root_and_no_secret_stands_in_the_files() -> None:

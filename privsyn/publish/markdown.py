@@ -1,0 +1,40 @@
+"""Text as Markdown that shows it as it is: whatever a spec says, it is read as words, never as markup.
+
+For renderers of CommonMark and GitHub's tables.  HTML pages have their own escapes (privsyn/report/page.py).
+"""
+
+from __future__ import annotations
+
+import re
+
+_MARKUP = re.compile(r"[\\`*\[\]<>|~&$]|(?<![^\W_])_|_(?![^\W_])")
+"""What begins or ends something anywhere in a line; an underscore within a word does not."""
+
+_LINE_START = re.compile(r"(?m)^[ \t]*(?:([-+#=:])|([0-9]+)([.)]))?")
+_BACKTICKS = re.compile("`+")
+
+
+def plain(text: str) -> str:
+    """Words of one line."""
+    return paragraph(text.replace("\r\n", " ").replace("\n", " "))
+
+
+def paragraph(text: str) -> str:
+    """Words of one or more lines; what cannot be printed is a mark."""
+    shown = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text.replace("\r\n", "\n"))
+    return _LINE_START.sub(_escaped_start, _MARKUP.sub(r"\\\g<0>", shown))
+
+
+def code(text: str) -> str:
+    """Words of one line between backticks, also in a cell of a table."""
+    shown = "".join(c if c.isprintable() else " " if c == "\n" else "\ufffd" for c in text).replace("|", "\\|")
+    longest = max(map(len, _BACKTICKS.findall(shown)), default=0)
+    fence = "`" * (longest + 1)
+    gap = " " if longest else ""
+    return f"{fence}{gap}{shown}{gap}{fence}"
+
+
+def _escaped_start(start: re.Match[str]) -> str:
+    """The beginning of a line without its indent, so that it begins no list, heading or block of code."""
+    mark, number, end = start.groups()
+    return f"\\{mark}" if mark else f"{number}\\{end}" if number else ""
