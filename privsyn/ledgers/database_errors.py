@@ -8,6 +8,18 @@ from privsyn.errors import Text, mention
 
 _PROBLEMS = (
     (
+        r"no password supplied",
+        "asks for a password, and none was given",
+        "Write it into a file that only this user reads, and name that in "
+        + mention("settings.database_password_file")
+        + " (or use PostgreSQL's own .pgpass)",
+    ),
+    (
+        r"password authentication failed",
+        "refuses the user or the password",
+        "Correct them in " + mention("settings.ledger") + " or " + mention("settings.database_password_file"),
+    ),
+    (
         r"locked|lock timeout|LockNotAvailable",
         "has been locked by another process for too long",
         "Wait for the other run, or end it, and start again",

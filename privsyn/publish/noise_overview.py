@@ -183,13 +183,26 @@ def _one_way(
     bins = recode.size + int(filtered)
     noisy = np.bincount(recode.coarse, weights=recode.estimate, minlength=bins) / total
     sd = np.sqrt(np.bincount(recode.coarse, weights=recode.variance, minlength=bins)) / total
+    order = bins_in_order(recode, bins)
+    labels, shares = _labels(encoding, attribute, recode), (*map(float, synthetic), *(0.0,) * int(filtered))
     return OneWayOverview(
         attribute,
-        tuple(_labels(encoding, attribute, recode)),
-        tuple(map(float, noisy)),
-        tuple(map(float, sd)),
-        tuple(map(float, synthetic)) + (0.0,) * int(filtered),
+        tuple(labels[i] for i in order),
+        tuple(float(noisy[i]) for i in order),
+        tuple(float(sd[i]) for i in order),
+        tuple(shares[i] for i in order),
     )
+
+
+def bins_in_order(recode: AttributeRecode, bins: int) -> list[int]:
+    """Coarse codes in the order of the fine codes in them; those of scattered ones next to last, left out ones last."""
+
+    def place(code: int) -> tuple[bool, bool, int]:
+        inside = np.flatnonzero(recode.coarse == code)
+        scattered = len(inside) > 0 and int(inside[-1] - inside[0]) >= len(inside)
+        return code == recode.size, scattered, int(inside[0]) if len(inside) else len(recode.coarse)
+
+    return sorted(range(bins), key=place)
 
 
 def _labels(encoding: EncodingPlan, attribute: str, recode: AttributeRecode) -> list[str]:
