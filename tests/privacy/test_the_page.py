@@ -68,6 +68,17 @@ def test_every_test_here_belongs_to_a_class() -> None:
     assert set(others.values()) == {Path(__file__).name}
 
 
+def test_the_attacks_are_made_by_tests_that_exist() -> None:
+    section = PAGE.read_text(encoding="utf-8").partition("## Attacks and their tests")[2].partition("\n## ")[0]
+    rows = [row for row in section.splitlines() if "`tests/" in row]
+    assert len(rows) >= 12
+    for row in rows:
+        file = ""
+        for path, name in re.findall(r"`(tests/[\w/]+\.py)?::(\w+)`", row):
+            file = path or file
+            assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), (file, name)
+
+
 def test_every_mutant_says_what_is_planted() -> None:
     for path in HERE.glob("test_*.py"):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
