@@ -131,7 +131,7 @@ class ReleaseSpec(FrozenModel):
         '"values": ["north", "south"]}, "caseid": {"kind": "drop"}}`'
     )
     null_values: tuple[str, ...] = Field(default=("",), description="CSV only: texts that mean null.")
-    csv: CsvOptions = Field(default=CsvOptions(), description="How CSV files are read.")
+    csv: CsvOptions = Field(default=CsvOptions(), description="CSV only: what a record is.")
     preset: Literal["default", "paper"] = Field(
         default="default",
         description="Where the fields below that the spec does not give come from: this project's defaults, or the "

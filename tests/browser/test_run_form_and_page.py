@@ -15,7 +15,7 @@ from privsyn.mechanisms.registry import MECHANISMS
 from tests.browser.conftest import Place
 from tests.support.prefect_ui import Page, eventually
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 EPSILON = ("spec", "Privacy", "Epsilon")
 NAME = ("spec", "Mechanism", "Name")
 GAMMA = ("spec", "Mechanism", "Selection", "Gamma")

@@ -150,7 +150,7 @@ def test_two_workers_give_the_local_counts_with_one_draw(
     again = run(spec, noise=noise)
     assert (again.run, again.drawn, noise.draws) == (there.run, (), draws), "the engine is part of a key"
     monkeypatch.undo()
-    here = run(spec.model_copy(update={"dataset": "again"}), noise=NoNoise())
+    here = run(spec.model_copy(update={"dataset": "again"}), noise=NoNoise(), new_dataset="the same, here")
     assert tables(here.released) == tables(there.released)
     assert cluster.scheduler_address not in (Path(there.released) / "manifest.json").read_text(encoding="utf-8")
 
@@ -196,7 +196,7 @@ def test_a_worker_that_is_killed_in_mid_run_loses_nothing(places: Path, folder: 
         assert killed[0] not in set(client.run(os.getpid).values())
     check_money()
     again = Counted()
-    here = run(spec.model_copy(update={"dataset": "again"}), noise=again)
+    here = run(spec.model_copy(update={"dataset": "again"}), noise=again, new_dataset="the same, here")
     assert noise.draws == again.draws
     assert tables(here.released) == tables(there.released)
 

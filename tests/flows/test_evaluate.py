@@ -287,15 +287,17 @@ def test_a_release_with_damaged_tables_is_refused(made: ReleaseSummary, tmp_path
 
 
 @pytest.mark.parametrize("run", ["../../released/leak", "", "a/b", "x\\0y", "."])
-def test_a_manifest_cannot_send_the_report_elsewhere(made: ReleaseSummary, tmp_path: Path, run: str) -> None:
+def test_a_manifest_cannot_send_the_report_elsewhere(
+    made: ReleaseSummary, home: Path, tmp_path: Path, run: str
+) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(made.released, folder)
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     (folder / "manifest.json").write_text(json.dumps({**manifest, "run": run.replace("\\0", "\0")}), encoding="utf-8")
-    before = contents(tmp_path.parent)
+    before = contents(home), contents(tmp_path)
     result = privsyn(folder, "--data", tmp_path.parent / "nothing.parquet")
     assert result.exit_code == 2, result.stderr
-    assert contents(tmp_path.parent) == before
+    assert (contents(home), contents(tmp_path)) == before
 
 
 def test_overlapping_roots_are_refused_before_anything_is_read(
