@@ -15,6 +15,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,14 @@ def server(folder: Path) -> Iterator[Server]:
     }
     with (folder / "server.log").open("wb") as log:
         command = [sys.executable, "-m", "privsyn.flows.cli", "server"]
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdout=log,
+            stderr=log,
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a background job ignores it
+        )
     found = Server(f"http://127.0.0.1:{port}", folder)
 
     def works() -> bool:
