@@ -118,7 +118,7 @@ def test_neighbours_are_named_by_the_first_and_the_last_and_others_by_how_many()
         consistent = [m for m in whole.consistent if len(m.attributes) == 1]
         shown = overview(ReleasedInputs(whole.encoding, found, (), tuple(consistent), codes)).one_ways[0]
         labels[tuple(coarse)] = shown.labels
-    assert labels == {(0, 1, 1, 1): ("0", "1 to 3"), (0, 1, 1, 0): ("together: 2 rare", "1 to 2")}
+    assert labels == {(0, 1, 1, 1): ("0", "1 to 3"), (0, 1, 1, 0): ("1 to 2", "together: 2 rare")}
 
 
 def test_no_rows_and_nothing_measured_are_shown_too() -> None:
