@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field
 
@@ -11,10 +11,10 @@ from privsyn.data_contracts.publication import Format
 from privsyn.data_contracts.release_spec import Guarantee, Unit
 
 Every = Literal["day", "week", "month", "quarter", "year"]
-"""How long a period of a schedule is."""
+"""How long a period of a schedule is, from the shortest to the longest."""
 
-LENGTHS: tuple[Every, ...] = ("day", "week", "month", "quarter", "year")
-"""From the shortest to the longest."""
+LENGTHS: tuple[Every, ...] = get_args(Every)
+"""The same as a sequence."""
 
 
 class DatasetPolicy(FrozenModel):

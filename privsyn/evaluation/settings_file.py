@@ -47,7 +47,7 @@ def load_evaluation_spec(path: Path | None, labels: Sequence[str] = ()) -> Evalu
 def _refusal(error: ValidationError, document: Document) -> RequestError:
     first = error.errors(include_url=False)[0]
     place = _place(first["loc"])
-    line = next((document.lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in document.lines), None)
+    line = document.line_of(place)
     where = dotted(place)
     if first["type"] == "extra_forbidden":
         known = list(model_at(EvaluationSpec, place).model_fields)

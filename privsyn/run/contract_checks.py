@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -127,22 +127,20 @@ def _unique_together(table: pa.Table, column_list: Sequence[str]) -> bool:
     return alone and table.group_by(columns).aggregate([]).num_rows == table.num_rows
 
 
-def _min_between(
-    table: pa.Table, column: str, min_value: Any = None, max_value: Any = None, *, strict_min: bool = False
+def _extreme_between(
+    extreme: Callable[[pa.ChunkedArray], pa.Scalar],
+    table: pa.Table,
+    column: str,
+    min_value: Any = None,
+    max_value: Any = None,
+    *,
+    strict_min: bool = False,
 ) -> bool:
-    return _no_nulls(table, column) and _between(pc.min(table[column]).as_py(), min_value, max_value, strict_min)
-
-
-def _max_between(
-    table: pa.Table, column: str, min_value: Any = None, max_value: Any = None, *, strict_min: bool = False
-) -> bool:
-    return _no_nulls(table, column) and _between(pc.max(table[column]).as_py(), min_value, max_value, strict_min)
-
-
-def _between(value: Any, least: Any, most: Any, strict: bool) -> bool:
+    value = extreme(table[column]).as_py() if _no_nulls(table, column) else None
     if value is None:
         return False
-    return (least is None or (value > least if strict else value >= least)) and (most is None or value <= most)
+    high_enough = min_value is None or (value > min_value if strict_min else value >= min_value)
+    return high_enough and (max_value is None or value <= max_value)
 
 
 _RANGE = frozenset({"column", "min_value", "max_value", "strict_min"})
@@ -150,8 +148,8 @@ _ANSWERS: dict[str, tuple[Callable[..., bool], frozenset[str]]] = {
     "expect_column_values_to_not_be_null": (_no_nulls, frozenset({"column"})),
     "expect_column_values_to_be_unique": (_unique, frozenset({"column"})),
     "expect_compound_columns_to_be_unique": (_unique_together, frozenset({"column_list"})),
-    "expect_column_min_to_be_between": (_min_between, _RANGE),
-    "expect_column_max_to_be_between": (_max_between, _RANGE),
+    "expect_column_min_to_be_between": (partial(_extreme_between, pc.min), _RANGE),
+    "expect_column_max_to_be_between": (partial(_extreme_between, pc.max), _RANGE),
 }
 """How Arrow answers: kind of expectation -> function, and the arguments that it knows."""
 

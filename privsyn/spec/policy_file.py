@@ -6,11 +6,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.policy import DatasetPolicy, Policy
 from privsyn.errors import RequestError
 from privsyn.spec.messages import refused, suggestion, wrong_value
-from privsyn.spec.places import dotted
+from privsyn.spec.places import dotted, model_at
 from privsyn.spec.yaml_file import Document, read_yaml
 
 EXAMPLE = "deployments/policy.yaml"
@@ -46,18 +45,13 @@ def _resolved(rules: DatasetPolicy, folder: Path) -> DatasetPolicy:
 def _refusal(error: ValidationError, document: Document, path: Path) -> RequestError:
     first = error.errors(include_url=False)[0]
     place = first["loc"]
-    line = next((document.lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in document.lines), None)
+    line = document.line_of(place)
     where = f"{dotted(place)}{f' (line {line})' if line else ''} of {path.name}"
     if first["type"] == "extra_forbidden":
-        known = list((DatasetPolicy if len(place) > 1 else Policy).model_fields)
+        known = list(model_at(Policy, place).model_fields)
         cure = suggestion(str(place[-1]), known) or f"Known are {', '.join(known)}"
         return RequestError(f"{where} is not a rule", cure, "settings.policy")
     if first["type"] == "missing":
         return RequestError(f"{where} is missing", "Add it: it has no default", "settings.policy")
-    problem, cure = refused(first["ctx"]["error"]) if _ours(first) else wrong_value(first)
+    problem, cure = refused(first["ctx"]["error"]) if first["type"] == "value_error" else wrong_value(first)
     return RequestError(f"{where} {problem}", cure or "Correct it", "settings.policy")
-
-
-def _ours(entry: object) -> bool:
-    context = entry.get("ctx", {}) if isinstance(entry, dict) else {}
-    return isinstance(context.get("error"), FieldError | ValueError)

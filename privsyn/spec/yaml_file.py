@@ -47,6 +47,10 @@ class Document:
     content: dict[str, Any]
     lines: dict[Path, int]
 
+    def line_of(self, place: Path) -> int | None:
+        """The line of a value, or of the innermost mapping or list around it that has one; None if none has."""
+        return next((self.lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in self.lines), None)
+
 
 def read_yaml(path: FilePath, example: Text = DRAFT) -> Document:
     """Read the mapping in the YAML file ``path``; RequestError names the file, the line and the cure.

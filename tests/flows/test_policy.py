@@ -179,6 +179,10 @@ def test_others_may_do_what_the_policy_says_of_them(spec: ReleaseSpec, places: P
         (None, "there is no file"),
         ("datasets: {people: {epsilon: 1}}", r"datasets\.people\.budget \(line 1\) of policy\.yaml is missing"),
         (RULES + "    epsilonn: 2\n", r"epsilonn \(line 9\) of policy\.yaml is not a rule. Did you mean `epsilon`"),
+        (
+            RULES.replace("1.0e-8}", "1.0e-8, unit: 1}"),
+            r"budget\.unit \(line 4\) .* is not a rule. Known are epsilon, delta",
+        ),
         (RULES.replace("epsilon: 1\n", "epsilon: much\n"), "is `much`"),
         (RULES.replace("[parquet]", "[xlsx]"), "xlsx"),
         ("- a", "policy.yaml"),
