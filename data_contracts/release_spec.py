@@ -25,6 +25,7 @@ from privsyn.data_contracts.mechanism_options import (
     filled,
 )
 from privsyn.data_contracts.publication import About, Format, checked_formats
+from privsyn.data_contracts.rules import Rule, check_rules
 
 MAX_COLUMNS = 5_000
 
@@ -132,6 +133,12 @@ class ReleaseSpec(FrozenModel):
     )
     null_values: tuple[str, ...] = Field(default=("",), description="CSV only: texts that mean null.")
     csv: CsvOptions = Field(default=CsvOptions(), description="CSV only: what a record is.")
+    rules: tuple[Rule, ...] = Field(
+        default=(),
+        description="Public statements about every row that can be: `never: CONDITION`, "
+        "`derive: {COLUMN: EXPRESSION}`, `lookup: {from: [...], to: [...], table: FILE}`, `one_of: [COLUMN, ...]`. No "
+        "released row breaks one.",
+    )
     preset: Literal["default", "paper"] = Field(
         default="default",
         description="Where the fields below that the spec does not give come from: this project's defaults, or the "
@@ -214,6 +221,12 @@ class ReleaseSpec(FrozenModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _rules_fit(self) -> ReleaseSpec:
+        if self.rules:
+            check_rules(self.rules, self.released_columns)
+        return self
+
     @property
     def released_columns(self) -> dict[str, Any]:
         """The columns that are synthesized, in the spec's order."""
@@ -227,7 +240,7 @@ class ReleaseSpec(FrozenModel):
     def public(self) -> dict[str, Any]:
         """The spec as JSON without paths and machines: what a manifest may show.
 
-        ``csv`` is in it only where it was chosen: manifests of before know no such field.
+        ``csv`` and ``rules`` are in it only where they were chosen: manifests of before know no such fields.
         """
-        unchosen = {"csv"} if self.csv == CsvOptions() else set()
+        unchosen = {name for name, same in (("csv", self.csv == CsvOptions()), ("rules", not self.rules)) if same}
         return self.model_dump(mode="json", exclude={"data", "engine", *unchosen})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from privsyn.data_contracts.domain import Clique, Domain
@@ -26,7 +27,9 @@ class Core:
     domain: Domain
 
 
-def split_appended(cliques: Sequence[Clique], domain: Domain) -> tuple[list[Clique], list[tuple[str, Clique | None]]]:
+def split_appended(
+    cliques: Sequence[Clique], domain: Domain, kept: AbstractSet[str] = frozenset()
+) -> tuple[list[Clique], list[tuple[str, Clique | None]]]:
     """The cliques that synthesis works on, and the attributes that are appended, in the order of drawing.
 
     An attribute in exactly one clique of two or more attributes is drawn given the clique's others; the
@@ -35,14 +38,16 @@ def split_appended(cliques: Sequence[Clique], domain: Domain) -> tuple[list[Cliq
     the first attribute of a domain without any other core attribute.
     The core cliques are what the appended attributes leave of the given ones: a clique of three or more
     keeps the joint of its core attributes.  Single attributes and
-    repetitions are left out.
+    repetitions are left out.  Attributes of ``kept`` are not appended: rules tie them to others.
     """
     larger = [domain.ordered(clique) for clique in cliques if len(clique) > 1]
     degree = Counter(a for clique in larger for a in clique)
-    appended: list[tuple[str, Clique | None]] = [(a, None) for a in domain.attributes if degree[a] == 0]
+    appended: list[tuple[str, Clique | None]] = [
+        (a, None) for a in domain.attributes if degree[a] == 0 and a not in kept
+    ]
     core: dict[Clique, None] = {}
     for clique in larger:
-        leaves = [a for a in clique if degree[a] == 1]
+        leaves = [a for a in clique if degree[a] == 1 and a not in kept]
         if len(leaves) == len(clique):
             leaves = leaves[1:]
         known = [a for a in clique if a not in leaves]
@@ -56,28 +61,34 @@ def split_appended(cliques: Sequence[Clique], domain: Domain) -> tuple[list[Cliq
     return list(core), appended
 
 
-def core_marginals(marginals: Sequence[Marginal], domain: Domain) -> Core:
+def core_marginals(marginals: Sequence[Marginal], domain: Domain, kept: AbstractSet[str] = frozenset()) -> Core:
     """The marginals and the domain that are left for synthesis; see :func:`split_appended`."""
-    cliques, appended = split_appended([m.attributes for m in marginals], domain)
+    cliques, appended = split_appended([m.attributes for m in marginals], domain, kept)
     left_out = {attribute for attribute, _ in appended}
     core = Domain.of({a: domain.size(a) for a in domain.attributes if a not in left_out})
     ones = one_ways(marginals, domain)
-    kept = [Marginal((a,), ones[a]) for a in core.attributes]
+    alone = [Marginal((a,), ones[a]) for a in core.attributes]
     holding = _by_attribute(marginals)
     as_they_stand = {frozenset(m.attributes): m for m in reversed(marginals)}  # most cliques are marginals themselves
     measured = ((clique, as_they_stand.get(frozenset(clique))) for clique in cliques)
-    return Core([*kept, *(m if m and m.attributes == c else _on(c, holding) for c, m in measured)], core)
+    return Core([*alone, *(m if m and m.attributes == c else _on(c, holding) for c, m in measured)], core)
 
 
-def append_attributes(core: CodeTable, marginals: Sequence[Marginal], domain: Domain, seed: int) -> CodeTable:
+def append_attributes(
+    core: CodeTable,
+    marginals: Sequence[Marginal],
+    domain: Domain,
+    seed: int,
+    kept: AbstractSet[str] = frozenset(),
+) -> CodeTable:
     """Draw the attributes that ``core`` lacks; returns all attributes of ``domain``, in its order.
 
-    core: rows over ``core_marginals(marginals, domain).domain``; marginals: all marginals, the one-way of every
+    core: rows over ``core_marginals(marginals, domain, kept).domain``; marginals: all marginals, the one-way of every
     attribute among them. Over other attributes, raises ValueError. Within the rows that share the conditioning
     attributes' values, the new codes have exactly the conditional shares, up to rounding, in random order. Where the
     marginal has no counts for the conditioning values, the one-way decides.
     """
-    _, appended = split_appended([m.attributes for m in marginals], domain)
+    _, appended = split_appended([m.attributes for m in marginals], domain, kept)
     drawn = {attribute for attribute, _ in appended}
     if core.domain.attributes != tuple(a for a in domain.attributes if a not in drawn):
         raise ValueError("the table's attributes are not the core attributes of these marginals")

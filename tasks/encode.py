@@ -20,6 +20,7 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.kernels.streams import GAMMA
 from privsyn.tasks.kernels.text_hash import text_hashes
+from privsyn.tasks.rules.book import RuleBook
 
 PERSON_ROWS = 1 << 22
 """Rows whose persons are held at once, about, while the records of persons are bounded; more rows take more passes."""
@@ -77,7 +78,20 @@ def encode_batch(batch: pa.RecordBatch, plan: EncodingPlan, repairs: Repairs) ->
         codes, counts = codec.encode({name: batch.column(name) for name in codec.sources})
         repairs.add(", ".join(codec.sources), counts)
         arrays.append(pa.array(codes, type=schema.field(codec.attribute).type))
+    if plan.rules is not None:
+        _count_broken(batch, plan, plan.rules, repairs)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _count_broken(batch: pa.RecordBatch, plan: EncodingPlan, rules: RuleBook, repairs: Repairs) -> None:
+    """Add to ``repairs`` how many rows break each rule; they are counted as they are."""
+    columns: dict[str, pa.Array] = {}
+    for codec in (*plan.codecs, *plan.computed):
+        columns.update(codec.read({name: batch.column(name) for name in codec.sources}))
+    for condition, rows in zip(rules.conditions, rules.broken(columns), strict=True):
+        repairs.add(f"rules[{condition.rule}]", +Counter({condition.words: int(rows.sum())}))
+    for name, others in rules.differing(columns).items():
+        repairs.add(name, +Counter({"not as computed": int(others.sum())}))
 
 
 def _kept_rows(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArray[np.bool_]:

@@ -19,6 +19,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.compress_domain import Recode
 from privsyn.tasks.estimation.shrink_departures import shrink_marginal
 from privsyn.tasks.marginals import Marginal
+from privsyn.tasks.rules.known_zeros import KnownZeros
 
 Floats = NDArray[np.float64]
 
@@ -28,17 +29,36 @@ TOLERANCE = 0.5
 GRAIN = 2.0**-10
 """Shrunken counts are whole multiples of it: last bits of linear algebra differ between CPUs, and rows must not."""
 
+SURE = 1e-6
+"""Variance of a known zero, as a share of that of the marginal's cells: small, and large enough to divide by."""
+
 FITTING = 20
 """Passes of iterative proportional fitting at most; parts that disagree have no fit, and few passes are enough."""
 
 
 @dataclass
 class _Estimate:
-    """One noisy marginal while it is being adjusted; ``variance`` is the noise variance of each cell."""
+    """One noisy marginal while it is being adjusted; ``variance`` is the noise variance of each cell.
+
+    ``zero``: the cells that are known to be 0, None for none.
+    """
 
     attributes: Clique
     counts: Floats
     variance: Floats
+    zero: NDArray[np.bool_] | None = None
+
+    def keep_zeros(self) -> None:
+        """Set the known zeros; what was counted there, by rows that break a rule, is left out."""
+        if self.zero is not None:
+            self.counts[self.zero] = 0.0
+
+    def project(self, total: float) -> None:
+        """Make the counts non-negative and of sum ``total``; known zeros stay."""
+        if self.zero is None:
+            self.counts = norm_sub(self.counts, total)
+        else:
+            self.counts[self.zero], self.counts[~self.zero] = 0.0, norm_sub(self.counts[~self.zero], total)
 
 
 class _Member:
@@ -75,6 +95,7 @@ def make_consistent(
     one_way_weight: float = 1.0,
     *,
     shrink: bool = False,
+    zeros: KnownZeros | None = None,
 ) -> list[Marginal]:
     """Consistent, non-negative marginals with one common total: the one-ways, then the measured cliques.
 
@@ -90,6 +111,9 @@ def make_consistent(
     larger marginal loses what its noise explains of its departure from independence, or with three attributes and more
     from what their pairs say (tasks/estimation/shrink_departures.py).
 
+    ``zeros``: cells that no row can be in.  They are 0 with next to no variance (SURE), so that averages move the other
+    cells, and stay 0 when counts are cut and shrunk.
+
     Each result carries the noise that it was measured with as ``sigma`` (its root mean square over the cells).
     """
     estimates = [
@@ -100,6 +124,10 @@ def make_consistent(
         for m, s in zip(measured, sigmas, strict=True)
     ]
     noise = [float(np.sqrt(e.variance.mean())) for e in estimates]
+    for e in estimates:
+        e.zero = None if zeros is None else zeros.on(e.attributes, e.counts.shape)
+        e.keep_zeros()
+        e.variance = e.variance if e.zero is None else np.where(e.zero, SURE * e.variance.min(), e.variance)
     plan = _shared_sets([e.attributes for e in estimates])
     groups = _groups(estimates, plan)
     for _ in range(rounds if one_way_weight > 1 or shrink else 0):
@@ -117,7 +145,7 @@ def make_consistent(
         _average_all(groups)
         total = max(float(estimates[0].counts.sum()), 0.0) if estimates else 0.0
         for e in estimates:
-            e.counts = norm_sub(e.counts, total)
+            e.project(total)
         if _inconsistency(groups) <= TOLERANCE:
             break
     return [Marginal(e.attributes, e.counts, s) for e, s in zip(estimates, noise, strict=True)]
@@ -127,22 +155,27 @@ def _shrink(estimate: _Estimate) -> None:
     """Shrink a marginal, measured with equal noise in all cells, towards what its parts say of it."""
     total = max(float(estimate.counts.sum()), 0.0)
     if total > 0:
-        expected = without_interaction(estimate.counts, total)
-        shrunk = shrink_marginal(estimate.counts, expected, float(estimate.variance.mean()))
+        expected = without_interaction(estimate.counts, total, estimate.zero)
+        variance = float(estimate.variance.mean() if estimate.zero is None else estimate.variance.max())
+        shrunk = shrink_marginal(estimate.counts, expected, variance)
         estimate.counts = np.rint(shrunk / GRAIN) * GRAIN
+        estimate.keep_zeros()
 
 
-def without_interaction(counts: Floats, total: float) -> Floats:
+def without_interaction(counts: Floats, total: float, zero: NDArray[np.bool_] | None = None) -> Floats:
     """Counts of the same shape and of sum ``total`` > 0 that agree with those of all parts of one attribute less.
 
     Nothing beyond these parts (first made non-negative) is in them: of a pair, the product of its one-ways; of more
-    attributes, what iterative proportional fitting finds from equal counts, up to FITTING passes.
+    attributes, and of any with known zeros (``zero``), what iterative proportional fitting finds from equal counts
+    outside these, up to FITTING passes.
     """
     axes = range(counts.ndim)
     parts = [norm_sub(counts.sum(axis=axis), total) for axis in axes]
-    if counts.ndim == 2:
+    if counts.ndim == 2 and zero is None:
         return np.outer(parts[1], parts[0]) / total
     fitted = np.full(counts.shape, total / counts.size)
+    if zero is not None:
+        fitted[zero] = 0.0
     for _ in range(FITTING):
         before = fitted
         for axis, part in zip(axes, parts, strict=True):

@@ -16,6 +16,7 @@ from privsyn.tasks.kernels.counting import CodeTable, checked_cells, thread_coun
 from privsyn.tasks.kernels.streams import shuffle, stream, systematic, uniform
 from privsyn.tasks.kernels.updater import Target
 from privsyn.tasks.marginals import Marginal, one_ways
+from privsyn.tasks.rules.known_zeros import KnownZeros, of_domain
 from privsyn.tasks.shards import Leftovers, Shard
 from privsyn.tasks.synthesis.gum import gum
 from privsyn.tasks.synthesis.implied_pairs import MOST_SWEEPS, implied, missing_pairs, times_the_rows
@@ -39,6 +40,7 @@ def synthesize(
     progress: Progress | None = None,
     shard: Shard | None = None,
     leftovers: Leftovers | None = None,
+    zeros: KnownZeros | None = None,
 ) -> CodeTable:
     """Make ``rows`` rows of codes over ``domain`` that follow ``marginals``, by ``settings.method``.
 
@@ -46,6 +48,7 @@ def synthesize(
     with one common total.  They are scaled to ``rows``; one without any count counts as uniform.
     threads: 0 for all cores.  progress: called with (iterations or sweeps done, at most).  shard: which part of a
     larger table the rows are (None: all of it); leftovers: of the shard before, and then of this one (`sweep` only).
+    zeros: joint codes that rules forbid, which sweeps keep to and GUM does not.
     Raises ValueError for missing one-ways, wrong shapes, negative counts, or rows outside 0 .. 2**31 - 1.
     """
     if not 0 <= rows <= MAX_ROWS:
@@ -55,7 +58,8 @@ def synthesize(
     shard = shard or Shard(settings.seed)
     settings = shard.settings(settings)
     columns = _start(marginals, domain, settings, rows)
-    cliques = [m.attributes for m in marginals if len(m.attributes) > 1]
+    zeros = of_domain(zeros or KnownZeros(), domain)
+    cliques = [*(m.attributes for m in marginals if len(m.attributes) > 1), *zeros.cliques]
     groups = [group for group in components(cliques, domain) if len(group) > 1]
     steps = settings.sweeps if settings.method == "sweep" else settings.iterations
     for g, group in enumerate(groups if rows else []):
@@ -64,10 +68,11 @@ def synthesize(
         own = [m for m in marginals if m.attributes and m.attributes[0] in group]
         report = _reporter(progress, g, len(groups), steps)
         if settings.method == "sweep" and shard.of == 1:
-            own += _implied(own, Domain.of({a: domain.size(a) for a in group}), settings, rows, threads)
+            own += _implied(own, Domain.of({a: domain.size(a) for a in group}), settings, rows, threads, zeros)
         targets = [_target(m, group, rows) for m in own]
         if settings.method == "sweep":
-            how = (numbers[0], thread_count(threads), report, shard, leftovers)
+            forbidden = [(tuple(group.index(a) for a in c), mask) for c, mask in zeros.tables if set(c) <= set(group)]
+            how = (numbers[0], thread_count(threads), report, shard, leftovers, forbidden)
             sweep(chosen, domain.shape(group), targets, settings, *how)
         else:
             larger = [target for target in targets if len(target.attributes) > 1]
@@ -78,7 +83,7 @@ def synthesize(
 
 
 def _implied(
-    marginals: Sequence[Marginal], domain: Domain, settings: Synthesis, rows: int, threads: int
+    marginals: Sequence[Marginal], domain: Domain, settings: Synthesis, rows: int, threads: int, zeros: KnownZeros
 ) -> list[Marginal]:
     """The pairs of one component that no marginal holds, counted on more rows than are wanted.
 
@@ -86,13 +91,13 @@ def _implied(
     """
     times = times_the_rows(rows, len(domain.attributes), settings.oversample)
     larger = [m for m in marginals if len(m.attributes) > 1]
-    sigma = float(np.median([m.sigma for m in larger]))
+    sigma = float(np.median([m.sigma for m in larger])) if larger else 0.0
     missing = missing_pairs([m.attributes for m in larger], domain) if times > 1 and sigma > 0 else []
     if not missing:
         return []
     few = min(settings.sweeps, MOST_SWEEPS)
     plain = settings.model_copy(update={"oversample": 1, "sweeps": few})
-    larger_table = synthesize(marginals, domain, plain, times * rows, threads)
+    larger_table = synthesize(marginals, domain, plain, times * rows, threads, zeros=zeros)
     return implied(larger_table, missing, float(larger[0].counts.sum()), sigma, threads)
 
 

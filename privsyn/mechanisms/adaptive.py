@@ -23,10 +23,13 @@ from privsyn.mechanisms.synthesis_steps import (
     consistency_key,
     consistent_marginals,
     consistent_step,
+    forbidden_codes,
     rows_from,
+    rules_key,
     synthesis_key,
     synthesis_of,
     synthesize_step,
+    tied,
 )
 from privsyn.run.inputs import Inputs
 from privsyn.run.request import Request
@@ -94,19 +97,22 @@ def _rows_so_far(n: int, stages: Sequence[str]) -> Step:
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         recode, consistent = consistent_marginals(request, inputs, stages)
         domain = compress_domain.coarse_domain(recode)
-        core = append_attributes.core_marginals(consistent, domain)
+        zeros = forbidden_codes(request, recode)
+        core = append_attributes.core_marginals(consistent, domain, tied(zeros))
         settings = synthesis_of(request)
         settings = settings.model_copy(update={"oversample": 1, "seed": residual_scores.seed_of(settings.seed, n)})
         number = residual_scores.rows_so_far(compress_domain.noisy_total(recode))
-        rows = synthesize.synthesize(core.marginals, core.domain, settings, number, request.threads, progress)
-        codes = append_attributes.append_attributes(rows, consistent, domain, settings.seed)
+        rows = synthesize.synthesize(
+            core.marginals, core.domain, settings, number, request.threads, progress, zeros=zeros
+        )
+        codes = append_attributes.append_attributes(rows, consistent, domain, settings.seed, tied(zeros))
         return {"codes": wide_codes(codes.to_arrow().to_batches(), domain)}
 
     def settings(request: Request) -> dict[str, Any]:
         key = {**synthesis_key(request), "oversample": 1}
         key["seed"] = residual_scores.seed_of(key["seed"], n)
         synthesis = {name: value for name, value in key.items() if name not in ("rows", "shard_rows")}
-        return {"consistency": consistency_key(request), "synthesis": synthesis}
+        return {"consistency": consistency_key(request), "synthesis": synthesis, **rules_key(request)}
 
     return Step(
         f"rows_so_far_{n}",

@@ -66,6 +66,18 @@ def columns_key(request: Request, unused: AbstractSet[str] = WORDS) -> dict[str,
     return {n: c.model_dump(mode="json", exclude=set(unused)) for n, c in request.spec.released_columns.items()}
 
 
+def _rules_of_codes(request: Request) -> dict[str, Any]:
+    """What rules change of the codes: edges, columns without a code, dummies; nothing without rules.
+
+    Other changes of rules count no private row again.
+    """
+    plan = request.encoding
+    if plan.rules is None:
+        return {}
+    groups = [[*c.sources, len(c.groups)] for c in plan.codecs if len(c.sources) > 1]
+    return {"thresholds": plan.rules.thresholds, "computed": list(plan.rules.order), "one_of": groups}
+
+
 def _encode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     encoding, repairs = request.encoding, encode.Repairs()
     rows = _unless_changed(encode.encode(inputs.private.rows, encoding, request.spec.unit, repairs), inputs)
@@ -94,6 +106,7 @@ ENCODE = Step(
         "unit": r.spec.unit.model_dump(),
         "null_values": r.spec.null_values,
         "order": r.column_order,
+        **_rules_of_codes(r),
         **({"csv": r.spec.csv.model_dump()} if r.spec.csv.line_breaks else {}),  # keys of before know no such field
     },
     _encode,

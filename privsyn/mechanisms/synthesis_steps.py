@@ -15,6 +15,7 @@ from privsyn.run.request import Request
 from privsyn.run.step import Batches, Output, Progress, PublishedFile, Step, Wide
 from privsyn.tasks import append_attributes, compress_domain, decode, make_consistent, marginals, shards, synthesize
 from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.rules import known_zeros
 
 MARGINALS = "make_consistent.marginals"
 
@@ -59,6 +60,24 @@ def consistent_marginals(
         settings.rounds,
         one_way_weight=settings.one_way_weight,
         shrink=settings.shrink,
+        zeros=forbidden_codes(request, recode),
+    )
+
+
+def forbidden_codes(request: Request, recode: compress_domain.Recode) -> known_zeros.KnownZeros | None:
+    """The coarse codes that the request's rules forbid together; None without rules."""
+    return known_zeros.known_zeros(request.encoding, recode) if request.spec.rules else None
+
+
+def tied(zeros: known_zeros.KnownZeros | None) -> frozenset[str]:
+    """The attributes that rules tie to others: they are made together with these."""
+    return frozenset() if zeros is None else zeros.tied
+
+
+def rules_key(request: Request) -> dict[str, Any]:
+    """The rules by the name that they have in keys; nothing without rules, as in keys of before there were any."""
+    return (
+        {"rules": [r.model_dump(mode="json", by_alias=True) for r in request.spec.rules]} if request.spec.rules else {}
     )
 
 
@@ -74,7 +93,7 @@ def consistent_step(stages: Sequence[str]) -> Step:
         Kind.POSTPROCESS,
         (RECODE, *counts_of(stages)),
         {"marginals": tables.MARGINALS},
-        consistency_key,
+        lambda r: {**consistency_key(r), **rules_key(r)},
         run,
         version=5,
         published={"marginals": PublishedFile("marginals/consistent.parquet")},
@@ -87,7 +106,9 @@ def synthesize_step(stages: Sequence[str]) -> Step:
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         domain = inputs.domain()
-        core = append_attributes.core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain)
+        zeros = forbidden_codes(request, inputs.recode())
+        consistent = marginals.from_table(inputs.table(MARGINALS), domain)
+        core = append_attributes.core_marginals(consistent, domain, tied(zeros))
         total = compress_domain.noisy_total(inputs.refined(request.encoding, stages))
         settings = synthesis_of(request)
         wanted = shards.shards(synthesize.output_rows(total, settings), settings)
@@ -97,7 +118,7 @@ def synthesize_step(stages: Sequence[str]) -> Step:
             for s in wanted:
                 report = partial(_report, progress, s)
                 codes = synthesize.synthesize(
-                    core.marginals, core.domain, settings, s.rows, request.threads, report, s, left
+                    core.marginals, core.domain, settings, s.rows, request.threads, report, s, left, zeros
                 )
                 yield from codes.to_arrow().to_batches()
 
@@ -109,7 +130,7 @@ def synthesize_step(stages: Sequence[str]) -> Step:
         Kind.POSTPROCESS,
         (MARGINALS, RECODE, *counts_of(stages)),
         {"core_codes": tables.SYNTHETIC_CODES},
-        synthesis_key,
+        lambda r: {**synthesis_key(r), **rules_key(r)},
         run,
         version=6,
         words=_words_of_rows,
@@ -142,13 +163,14 @@ def _shards(request: Request, inputs: Inputs, name: str) -> list[shards.Shard]:
 def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     domain = inputs.domain()
     consistent = marginals.from_table(inputs.table(MARGINALS), domain)
-    core = append_attributes.core_marginals(consistent, domain)
+    kept = tied(forbidden_codes(request, inputs.recode()))
+    core = append_attributes.core_marginals(consistent, domain, kept)
     name = "synthesize.core_codes"
 
     def batches() -> Batches:
         for s, part in shards.in_shards(inputs.batches(name), _shards(request, inputs, name)):
             rows = CodeTable.from_arrow(part, core.domain)
-            whole = append_attributes.append_attributes(rows, consistent, domain, s.own_seed)
+            whole = append_attributes.append_attributes(rows, consistent, domain, s.own_seed, kept)
             yield from whole.to_arrow().to_batches()
 
     return {"codes": wide_codes(batches(), domain)}
@@ -160,7 +182,7 @@ APPEND_ATTRIBUTES = Step(
     Kind.POSTPROCESS,
     ("synthesize.core_codes", MARGINALS, RECODE),
     {"codes": tables.SYNTHETIC_CODES},
-    lambda r: r.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"}),
+    lambda r: {**r.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"}), **rules_key(r)},
     _append,
 )
 
@@ -193,6 +215,7 @@ def decode_step(stages: Sequence[str]) -> Step:
             **r.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"}),
             "order": r.column_order,
             "columns": columns_key(r),
+            **rules_key(r),
         },
         run,
         version=3,

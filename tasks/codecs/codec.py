@@ -23,6 +23,8 @@ from privsyn.data_contracts.tables import ValueRange
 
 Columns = Mapping[str, pa.Array]
 Codes = NDArray[Any]
+Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Smallest and largest value of every code, as numbers, moments in seconds since 1970; NaN for null."""
 
 
 class Codec(ABC):
@@ -69,6 +71,14 @@ class Codec(ABC):
     @abstractmethod
     def ranges(self) -> dict[str, ValueRange]:
         """The public domain of each released column, for the contract of the synthetic table."""
+
+    def cells(self) -> dict[str, pa.Array | Bounds]:
+        """What each released column may be in each fine code: one value, or from low to high, both possible."""
+        return dict(self.decode(np.arange(self.size), np.random.default_rng(0)))
+
+    def read(self, columns: Columns) -> dict[str, pa.Array]:
+        """The source values as they are counted, before they become codes: for what rules say of private rows."""
+        return self.decode(self.encode(columns)[0], np.random.default_rng(0))
 
     def inspect(self, columns: Columns) -> dict[str, int]:
         """Repair counts only (for ``spec check``, private)."""

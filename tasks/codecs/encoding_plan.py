@@ -9,20 +9,35 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, DatetimeColumn, IntegerColumn, NumberColumn
+from privsyn.data_contracts.columns import (
+    BooleanColumn,
+    CategoricalColumn,
+    Column,
+    DatetimeColumn,
+    IntegerColumn,
+    NumberColumn,
+)
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.rules import OneOf
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
 from privsyn.tasks.codecs.codec import Codec, Codes
+from privsyn.tasks.codecs.one_of import OneOfCodec
 from privsyn.tasks.codecs.ordered import DatetimeCodec, IntegerCodec, NumberCodec
+from privsyn.tasks.rules.book import RuleBook
 
 
 @dataclass(frozen=True)
 class EncodingPlan:
-    """All codecs of a release, in attribute order."""
+    """All codecs of a release, in attribute order.
+
+    ``computed``: codecs of columns that are not attributes, since rules compute them from others; ``rules``: the book.
+    """
 
     codecs: tuple[Codec, ...]
+    computed: tuple[Codec, ...] = ()
+    rules: RuleBook | None = None
 
     @property
     def domain(self) -> Domain:
@@ -46,32 +61,58 @@ class EncodingPlan:
     def ranges(self) -> dict[str, ValueRange]:
         """Public domain of every released column."""
         ranges: dict[str, ValueRange] = {}
-        for codec in self.codecs:
+        for codec in (*self.codecs, *self.computed):
             ranges.update(codec.ranges())
         return ranges
 
     def decode(self, codes: Mapping[str, Codes], rng: np.random.Generator) -> dict[str, pa.Array]:
-        """Fine codes of every attribute -> released columns."""
+        """Fine codes of every attribute -> released columns, the computed ones among them."""
         columns: dict[str, pa.Array] = {}
         for codec in self.codecs:
             columns.update(codec.decode(codes[codec.attribute], rng))
+        if self.rules is not None and self.computed:
+            columns |= self.rules.compute(columns, {name: r.type for name, r in self.ranges().items()})
         return columns
 
 
 def plan(spec: ReleaseSpec, order: Sequence[str] = ()) -> EncodingPlan:
-    """One codec per released column of the spec, in ``order`` (all of them, or none: then the spec's order)."""
-    codecs: list[Codec] = []
-    for name in order or spec.released_columns:
-        column = spec.released_columns[name]
-        match column:
-            case IntegerColumn():
-                codecs.append(IntegerCodec(name, column))
-            case NumberColumn():
-                codecs.append(NumberCodec(name, column))
-            case DatetimeColumn():
-                codecs.append(DatetimeCodec(name, column))
-            case BooleanColumn():
-                codecs.append(BooleanCodec(name, column))
-            case CategoricalColumn():
-                codecs.append(CategoricalCodec(name, column))
-    return EncodingPlan(tuple(codecs))
+    """One codec per attribute of a release, in ``order`` of the released columns (all of them, or none: the spec's).
+
+    Columns that rules compute have no attribute; those of one ``one_of`` have one together, in the first one's place.
+    """
+    names = tuple(order or spec.released_columns)
+    if not spec.rules:
+        return EncodingPlan(tuple(_codec(name, spec.released_columns[name]) for name in names))
+    rules = RuleBook.of(spec)
+    single = {name: _codec(name, spec.released_columns[name], rules.thresholds.get(name, ())) for name in names}
+    groups = {name: rule for rule in spec.rules if isinstance(rule, OneOf) for name in rule.one_of}
+    codecs: dict[str, Codec] = {}
+    for name in names:
+        if name in groups:
+            codec: Codec = OneOfCodec([single[n] for n in groups[name].one_of], groups[name].or_none)
+            codecs.setdefault(codec.attribute, codec)
+        elif name not in rules.order:
+            codecs[name] = single[name]
+    return EncodingPlan(tuple(codecs.values()), tuple(single[n] for n in names if n in rules.order), rules)
+
+
+def plan_of_columns(spec: ReleaseSpec, order: Sequence[str] = ()) -> EncodingPlan:
+    """One codec per released column, computed ones and dummies as any other: what an evaluation compares."""
+    names = tuple(order or spec.released_columns)
+    thresholds = RuleBook.of(spec).thresholds if spec.rules else {}
+    return EncodingPlan(tuple(_codec(n, spec.released_columns[n], thresholds.get(n, ())) for n in names))
+
+
+def _codec(name: str, column: Column, thresholds: Sequence[float] = ()) -> Codec:
+    match column:
+        case IntegerColumn():
+            return IntegerCodec(name, column, thresholds)
+        case NumberColumn():
+            return NumberCodec(name, column, thresholds)
+        case DatetimeColumn():
+            return DatetimeCodec(name, column, thresholds)
+        case BooleanColumn():
+            return BooleanCodec(name, column)
+        case CategoricalColumn():
+            return CategoricalCodec(name, column)
+    raise TypeError(f"{name!r} is not a released column")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +16,7 @@ from privsyn.data_contracts.columns import DatetimeColumn, IntegerColumn, Number
 from privsyn.data_contracts.domain import code_dtype
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing
-from privsyn.tasks.codecs.codec import Codec, Codes, Columns
+from privsyn.tasks.codecs.codec import Bounds, Codec, Codes, Columns
 
 FINE_CELLS = 2
 """Fine cells per bin at most.  A bin's total is then the sum of at most 2 noisy cells: at most 1.4 times the
@@ -65,11 +65,15 @@ def _steps_inside(
 class OrderedCodec(Codec):
     """What the codecs of integers, numbers and moments share: fine cells between edges, then null if nullable."""
 
-    def __init__(self, name: str, column: IntegerColumn | NumberColumn | DatetimeColumn) -> None:
+    def __init__(
+        self, name: str, column: IntegerColumn | NumberColumn | DatetimeColumn, thresholds: Sequence[float] = ()
+    ) -> None:
         self.attribute, self.sources, self._nullable = name, (name,), column.nullable
         self._whole = isinstance(column, IntegerColumn)
-        self._edges, bins = _fine_edges(column.edge_values(), self._whole)
-        self._bin_edges = np.array(column.edge_values(), dtype=np.float64)
+        edges = column.edge_values()
+        edges = tuple(sorted({*edges, *(t for t in thresholds if edges[0] < t < edges[-1])}))
+        self._edges, bins = _fine_edges(edges, self._whole)
+        self._bin_edges = np.array(edges, dtype=np.float64)
         null_bin = [bins[-1] + 1] if column.nullable else []
         self.groups = np.concatenate([bins, np.array(null_bin, dtype=np.int32)]).astype(np.int32)
         self._cells = len(bins)
@@ -136,6 +140,30 @@ class OrderedCodec(Codec):
         middles = (edges[:-1] + edges[1:] - int(self._whole)) / 2
         return np.append(middles, [np.nan] * int(self._nullable))
 
+    def cells(self) -> dict[str, pa.Array | Bounds]:
+        """See :class:`Codec`: from the smallest to the largest released value of each fine cell."""
+        low, high = self._edges[:-1].copy(), self._edges[1:] - 1.0
+        if not self._whole:
+            low, high = self._released_from(low), np.nextafter(self._edges[1:], -np.inf)
+            high[-1] = self._bounds()[1]
+        nulls = [np.nan] * int(self._nullable)
+        return {self.attribute: (np.append(low, nulls), np.append(high, nulls))}
+
+    def _released_from(self, low: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The smallest value that may be released for cells that begin at ``low``."""
+        return low
+
+    def read(self, columns: Columns) -> dict[str, pa.Array]:
+        """See :class:`Codec`: numbers, or moments in seconds, within the bounds."""
+        numbers, _ = self._numbers(columns[self.sources[0]])
+        low, high = self._bounds()
+        missing = np.isnan(numbers)
+        return {
+            self.attribute: pa.array(
+                np.clip(np.where(missing, low, numbers), low, high), mask=missing if self._nullable else None
+            )
+        }
+
     def _intervals(self, edges: NDArray[np.float64]) -> list[str]:
         return [f"[{a}, {b})" for a, b in pairwise([self._label(e) for e in edges])]
 
@@ -146,9 +174,9 @@ class OrderedCodec(Codec):
 class IntegerCodec(OrderedCodec):
     """Whole numbers; a number with a fraction is rounded down."""
 
-    def __init__(self, name: str, column: IntegerColumn) -> None:
+    def __init__(self, name: str, column: IntegerColumn, thresholds: Sequence[float] = ()) -> None:
         self._column = column
-        super().__init__(name, column)
+        super().__init__(name, column, thresholds)
 
     def _numbers(self, array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         numbers, is_null = parsing.to_numbers(array)
@@ -177,9 +205,9 @@ class IntegerCodec(OrderedCodec):
 class NumberCodec(OrderedCodec):
     """Real numbers."""
 
-    def __init__(self, name: str, column: NumberColumn) -> None:
+    def __init__(self, name: str, column: NumberColumn, thresholds: Sequence[float] = ()) -> None:
         self._column = column
-        super().__init__(name, column)
+        super().__init__(name, column, thresholds)
 
     def _numbers(self, array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         return parsing.to_numbers(array)
@@ -192,6 +220,14 @@ class NumberCodec(OrderedCodec):
         if self._column.decimals is not None:
             values = self._rounded(low, high, values, 10.0**self._column.decimals, rng)
         return pa.array(np.clip(values, *self._column.storable_bounds()).astype(self._column.type))
+
+    def _released_from(self, low: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A cell that holds no multiple of the last decimal gets the one before."""
+        if self._column.decimals is None:
+            return low
+        steps = low * 10.0**self._column.decimals
+        whole = np.abs(steps - np.round(steps)) < 1e-6
+        return np.where(whole, low, np.floor(steps) / 10.0**self._column.decimals)
 
     def _rounded(
         self, low: Floats, high: Floats, values: Floats, per_unit: float, rng: np.random.Generator
@@ -216,9 +252,9 @@ class NumberCodec(OrderedCodec):
 class DatetimeCodec(OrderedCodec):
     """Moments; inside the codec they are seconds since 1970."""
 
-    def __init__(self, name: str, column: DatetimeColumn) -> None:
+    def __init__(self, name: str, column: DatetimeColumn, thresholds: Sequence[float] = ()) -> None:
         self._column = column
-        super().__init__(name, column)
+        super().__init__(name, column, thresholds)
 
     def _numbers(self, array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         return parsing.to_seconds(array)
@@ -236,6 +272,11 @@ class DatetimeCodec(OrderedCodec):
             return pa.array(np.clip(steps, least // step, most // step).astype(np.int32)).cast(pa.date32())
         micros = np.round(np.clip(steps * step, least, most) * 1e6).astype(np.int64)
         return pa.array(micros).cast(pa.timestamp("us"))
+
+    def _released_from(self, low: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A cell that holds no whole step gets the one before."""
+        step = 86_400 if self._column.type == "date" else RESOLUTION_SECONDS[self._column.resolution]
+        return np.floor(low / step) * step
 
     def _label(self, edge: float) -> str:
         return str(np.datetime64(round(edge), "s")).replace("T00:00:00", "")

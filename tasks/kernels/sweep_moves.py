@@ -19,13 +19,17 @@ from privsyn.tasks.kernels.streams import GAMMA, below, mix
 _CHUNK = 512  # rows whose surplus is computed together
 _BITS = np.uint64(11)
 
+FORBIDDEN = -(1 << 44)
+"""The residual of a forbidden cell, divided among blocks: below all that counts add up to, so no record moves there."""
+
 
 class Layout(NamedTuple):
     """Where the marginals of each attribute lie; a *view* is one marginal seen from one of its attributes.
 
     Views ``first[a]`` .. ``first[a + 1]`` - 1 belong to attribute a.  View j: ``base[j]`` its marginal's first
     cell among all residuals, ``left[j]`` and ``right[j]`` the cells of the axes before and after a's,
-    ``place[j]`` its first cell in a's workspace, where a's axis comes last, and ``weight[j]``.  Its other
+    ``place[j]`` its first cell in a's workspace, where a's axis comes last, ``weight[j]``, and ``moved[j]``: the weight
+    by which a move changes its cells, 0 where they are fixed penalties (FORBIDDEN) and no counts.  Its other
     attributes are ``other[i]`` with step ``stride[i]`` in the workspace, i from ``near[j]`` to ``near[j + 1]`` - 1.
     All int64 but ``stride`` (uint32).
     """
@@ -37,6 +41,7 @@ class Layout(NamedTuple):
     right: np.ndarray
     place: np.ndarray
     weight: np.ndarray
+    moved: np.ndarray
     near: np.ndarray
     other: np.ndarray
     stride: np.ndarray
@@ -70,7 +75,7 @@ def sweep_block(codes, order, layout, residuals, best, start):  # type: ignore[n
     scores = np.empty(layout.sizes.max(), residuals.dtype)
     moves, rows = 0, codes.shape[1]
     for a in order:
-        cost = np.int64(layout.weight[layout.first[a] : layout.first[a + 1]].sum())
+        cost = np.int64(layout.moved[layout.first[a] : layout.first[a + 1]].sum())
         _load(layout, a, residuals, work)
         for begin in range(0, rows, _CHUNK):
             n = min(_CHUNK, rows - begin)
@@ -105,8 +110,8 @@ def _record(layout, a, old, new, keys, i, work):  # type: ignore[no-untyped-def]
     """Note a move of row ``i`` of the chunk: one row less at ``old``, one more at ``new``."""
     for j in range(layout.first[a], layout.first[a + 1]):
         key = np.int64(keys[j - layout.first[a], i])
-        work[key + old] += layout.weight[j]
-        work[key + new] -= layout.weight[j]
+        work[key + old] += layout.moved[j]
+        work[key + new] -= layout.moved[j]
 
 
 @njit(nogil=True, cache=True)
@@ -171,7 +176,7 @@ def _choose(layout, a, cost, old, keys, i, work, scores, best, word):  # type: i
         for v in range(np.uint64(size)):
             scores[v] += line[v]
     least = now + cost  # a move falls short of lowering the squares at this score
-    if best:
+    if best or now < FORBIDDEN // 64:  # a record in a forbidden cell leaves it for the best value
         return _largest(scores, least, old, word)
     total = np.int64(0)
     for v in range(size):

@@ -15,7 +15,7 @@ from threading import Lock
 import numpy as np
 
 from privsyn.tasks.kernels.streams import stream
-from privsyn.tasks.kernels.sweep_moves import Layout, share_residuals, sweep_block
+from privsyn.tasks.kernels.sweep_moves import FORBIDDEN, Layout, share_residuals, sweep_block
 
 SMALLEST_BLOCK = 1 << 14
 """Rows of a block at least: on fewer rows a sweep has fewer blocks than it asks for."""
@@ -28,7 +28,8 @@ class Sweeper:
 
     columns: unsigned arrays of one length, codes below ``sizes``; cliques: positions of each marginal's
     attributes; weights: a positive integer per marginal; residuals: integers, rows wanted less rows there, all
-    marginals' cells one after another in row-major order.  Use as a context manager: it owns its threads.
+    marginals' cells one after another in row-major order; forbidden: (positions, cells) of joint codes that no record
+    moves to, and that records leave where one move is enough.  Use as a context manager: it owns its threads.
     """
 
     def __init__(
@@ -39,10 +40,15 @@ class Sweeper:
         weights: Sequence[int],
         residuals: np.ndarray,
         threads: int,
+        forbidden: Sequence[tuple[Sequence[int], np.ndarray]] = (),
     ) -> None:
         self.columns = columns
-        self.residuals = residuals
-        self._layout = layout_of(sizes, cliques, weights)
+        self._counts = residuals.size
+        penalties = [np.where(cells.ravel(), FORBIDDEN, 0) for _, cells in forbidden]
+        self._residuals = np.concatenate([residuals, *penalties])
+        self._forbids = bool(forbidden)
+        cliques = [*cliques, *(positions for positions, _ in forbidden)]
+        self._layout = layout_of(sizes, cliques, [*weights, *([1] * len(forbidden))], len(weights))
         self._codes = np.result_type(*(column.dtype for column in columns))
         self._type = self._sum_type()
         self._pool = ThreadPoolExecutor(threads)
@@ -53,8 +59,15 @@ class Sweeper:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown()
 
+    @property
+    def residuals(self) -> np.ndarray:
+        """Rows wanted less rows there, in all marginals' cells."""
+        return self._residuals[: self._counts]
+
     def _sum_type(self) -> np.dtype:
         """int32 where no sum of weighted residuals can leave it: moves change each by at most the rows, up and down."""
+        if self._forbids:
+            return np.dtype(np.int64)
         first, most = self._layout.first, self.columns[0].size + int(np.abs(self.residuals).max(initial=0))
         largest = max(int(self._layout.weight[a:b].sum()) for a, b in pairwise(first))
         return np.dtype(np.int32 if 2 * (most + 1) * largest < 1 << 31 else np.int64)
@@ -68,15 +81,15 @@ class Sweeper:
         rows, lock = self.columns[0].size, Lock()
         blocks = max(1, min(blocks, rows // SMALLEST_BLOCK))
         edges = np.linspace(0, rows, blocks + 1).astype(np.int64)
-        left = np.zeros_like(self.residuals)
+        left = np.zeros_like(self._residuals)
 
         def work(block: int) -> int:
             here = slice(edges[block], edges[block + 1])
             codes = np.empty((len(self.columns), edges[block + 1] - edges[block]), self._codes)
             for a, column in enumerate(self.columns):
                 codes[a] = column[here]
-            share = np.empty(self.residuals.size, self._type)
-            share_residuals(self.residuals, block, blocks, stream(seed, *address, _SHARE), share)
+            share = np.empty(self._residuals.size, self._type)
+            share_residuals(self._residuals, block, blocks, stream(seed, *address, _SHARE), share)
             start = stream(seed, *address, _MOVE, block)
             moves = sweep_block(codes, order, self._layout, share, best, start)
             for a, column in enumerate(self.columns):
@@ -86,15 +99,21 @@ class Sweeper:
             return moves
 
         moves = sum(self._pool.map(work, range(blocks)))
-        self.residuals = left
+        self._residuals = left
         return moves
 
 
-def layout_of(sizes: Sequence[int], cliques: Sequence[Sequence[int]], weights: Sequence[int]) -> Layout:
-    """The views of every attribute; see :class:`privsyn.tasks.kernels.sweep_moves.Layout`."""
+def layout_of(
+    sizes: Sequence[int], cliques: Sequence[Sequence[int]], weights: Sequence[int], counted: int | None = None
+) -> Layout:
+    """The views of every attribute; see :class:`privsyn.tasks.kernels.sweep_moves.Layout`.
+
+    ``counted``: how many of the cliques, from the first on, are marginals; the others are fixed (None: all are).
+    """
+    moved = [w if counted is None or m < counted else 0 for m, w in enumerate(weights)]
     cells = [prod(sizes[a] for a in clique) for clique in cliques]
     bases = np.cumsum([0, *cells])
-    views: list[tuple[int, int, int, int, int]] = []
+    views: list[tuple[int, int, int, int, int, int]] = []
     first, near, others = [0], [0], []
     holding: list[list[int]] = [[] for _ in sizes]
     for m, clique in enumerate(cliques):
@@ -107,12 +126,12 @@ def layout_of(sizes: Sequence[int], cliques: Sequence[Sequence[int]], weights: S
             axis = list(clique).index(a)
             rest = [b for b in clique if b != a]
             right = prod(sizes[b] for b in clique[axis + 1 :])
-            views.append((bases[m], cells[m] // right // size, right, place, weights[m]))
+            views.append((bases[m], cells[m] // right // size, right, place, weights[m], moved[m]))
             others += [(b, size * prod(sizes[c] for c in rest[i + 1 :])) for i, b in enumerate(rest)]
             near.append(len(others))
             place += cells[m]
         first.append(len(views))
-    base, left, right_cells, places, weight = np.array(views, np.int64).reshape(-1, 5).T.copy()
+    base, left, right_cells, places, weight, moves = np.array(views, np.int64).reshape(-1, 6).T.copy()
     other, stride = np.array(others, np.int64).reshape(-1, 2).T
     return Layout(
         np.array(sizes, np.int64),
@@ -122,6 +141,7 @@ def layout_of(sizes: Sequence[int], cliques: Sequence[Sequence[int]], weights: S
         right_cells,
         places,
         weight,
+        moves,
         np.array(near),
         other.copy(),
         stride.astype(np.uint32),

@@ -41,13 +41,14 @@ def sweep(
     report: Callable[[int], None],
     shard: Shard | None = None,
     leftovers: Leftovers | None = None,
+    forbidden: Sequence[tuple[Sequence[int], np.ndarray]] = (),
 ) -> None:
     """Sweep one component in place; at most ``settings.sweeps`` times.
 
     columns: codes below ``sizes``, one array per attribute; targets: of one total, the number of rows.
     component addresses the random streams; report: called with the sweeps done.  shard: which of the table's shards
     the rows are (None: the whole table), by which targets are rounded; leftovers: what the shard before left, which
-    is asked of this one, and where this one's are put.
+    is asked of this one, and where this one's are put.  forbidden: (attributes' positions, cells) that rules forbid.
     """
     cliques = [target.attributes for target in targets]
     shard = shard or Shard(settings.seed)
@@ -55,7 +56,7 @@ def sweep(
     if leftovers is not None and component in leftovers:
         residuals += leftovers[component]
     order = np.arange(len(columns))
-    with Sweeper(columns, sizes, cliques, weights(targets), residuals, threads) as sweeper:
+    with Sweeper(columns, sizes, cliques, weights(targets), residuals, threads, forbidden) as sweeper:
         for t in range(settings.sweeps):
             shuffle(order, stream(settings.seed, _ORDER, component, t))
             before = np.abs(sweeper.residuals).sum()

@@ -1,0 +1,310 @@
+"""The language of rules between columns: expressions over the columns of one row, parsed and typed, never run as code.
+
+Python's own parser reads the text; every node that is not listed here is refused, so an expression has no attributes,
+no subscripts, no names but columns, and no calls but FUNCTIONS.  Evaluation is in ``tasks/rules``.
+"""
+
+from __future__ import annotations
+
+import ast
+import datetime as dt
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
+
+from privsyn.data_contracts.field_error import FieldError
+
+Type = Literal["number", "text", "truth", "moment", "null"]
+"""What an expression is: a moment is a date or a date with a time; a truth is true, false, or null (unknown)."""
+
+MAX_LENGTH = 2_000
+"""Most characters of one expression."""
+
+MAX_PARTS = 400
+"""Most operators, columns and constants of one expression."""
+
+NAMED = {"null": None, "None": None, "true": True, "True": True, "false": False, "False": False}
+
+FUNCTIONS = ("abs", "floor", "ceil", "min", "max", "date", "year", "month", "day")
+"""What may be called."""
+
+_ARITHMETIC: dict[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+}
+_COMPARISONS: dict[type[ast.cmpop], str] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`([^`]*)`""")
+
+
+@dataclass(frozen=True)
+class Node:
+    """One part of an expression: ``op`` on ``args``, of ``type``.
+
+    ``op`` is "column" (``value``: its name), "constant" (``value``: float, text or bool; a moment in seconds since
+    1970), "null", "in" (``value``: the constants), an operator, a function, or "if" (condition, then, else).
+    """
+
+    op: str
+    type: Type
+    args: tuple[Node, ...] = ()
+    value: Any = None
+
+    def walk(self) -> Iterator[Node]:
+        """This node and all below it."""
+        yield self
+        for arg in self.args:
+            yield from arg.walk()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it names, each once, in order of first use."""
+        return tuple(dict.fromkeys(n.value for n in self.walk() if n.op == "column"))
+
+
+def parse_condition(text: str, types: Mapping[str, Type]) -> Node:
+    """The condition in ``text``; ``types``: of every column.  Raises FieldError."""
+    node = parse_expression(text, types)
+    if node.type != "truth":
+        _refuse(f"`{text}` is a {node.type}, not a condition", "Compare it with something, as in `age < 15`")
+    return node
+
+
+def parse_expression(text: str, types: Mapping[str, Type]) -> Node:
+    """The typed expression in ``text``.  A name in backticks is a column of any spelling.  Raises FieldError."""
+    if len(text) > MAX_LENGTH:
+        _refuse(f"is longer than {MAX_LENGTH:,} characters", "Write several rules")
+    quoted: list[str] = []
+
+    def placeholder(found: re.Match[str]) -> str:
+        if found.group(1) is None:
+            return found.group()
+        quoted.append(found.group(1))
+        return f" _column_{len(quoted) - 1}_ "
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # "5 is not null" and the like: said by us
+            tree = ast.parse(_QUOTED.sub(placeholder, text.strip()), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError, Warning):
+        _refuse(
+            f"`{text}` is not an expression that can be read",
+            "Write, say, `age < 15 and wage is not null`, with == for equal, small `and`, `or`, `not`, `in`, and a "
+            "column whose name is no plain word in backticks",
+        )
+    if sum(1 for _ in ast.walk(tree)) > 4 * MAX_PARTS:
+        _refuse("has too many parts", "Write several rules")
+    return _Reader(text, types, quoted).read(tree.body)
+
+
+def _refuse(problem: str, cure: str = "") -> NoReturn:
+    raise FieldError(problem, cure)
+
+
+class _Reader:
+    """Turns Python's syntax tree into typed nodes."""
+
+    def __init__(self, text: str, types: Mapping[str, Type], quoted: list[str]) -> None:
+        self._text, self._types, self._quoted = text, types, quoted
+
+    def read(self, tree: ast.expr) -> Node:
+        match tree:
+            case ast.Constant(value=value):
+                return self._constant(value)
+            case ast.Name(id=name):
+                return self._name(name)
+            case ast.BoolOp(op=op, values=values):
+                return self._join("and" if isinstance(op, ast.And) else "or", [self._truth(v) for v in values])
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return Node("not", "truth", (self._truth(operand),))
+            case ast.UnaryOp(op=ast.USub() | ast.UAdd() as op, operand=operand):
+                node = self._number(operand)
+                return node if isinstance(op, ast.UAdd) else Node("neg", "number", (node,))
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+                return self._arithmetic(_ARITHMETIC[type(op)], self.read(left), self.read(right))
+            case ast.Compare(left=left, ops=ops, comparators=rights):
+                return self._comparison(left, ops, rights)
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                return self._choice(self._truth(test), self.read(body), self.read(orelse))
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
+                return self._call(name, args)
+        raise self._unknown(tree)
+
+    def _unknown(self, tree: ast.AST) -> FieldError:
+        part = ast.unparse(tree)
+        for i, name in enumerate(self._quoted):
+            part = part.replace(f"_column_{i}_", f"`{name}`")
+        return FieldError(
+            f"`{part}` has no meaning in a rule",
+            "Use columns, values, null, + - * / // %, comparisons, and/or/not/in, `x if condition else y`, and "
+            + ", ".join(f"{f}()" for f in FUNCTIONS),
+        )
+
+    def _constant(self, value: Any) -> Node:
+        if isinstance(value, bool):
+            return Node("constant", "truth", value=value)
+        if isinstance(value, int | float):
+            if not abs(value) < 1e300:
+                _refuse(f"the number {value!r} is too large")
+            return Node("constant", "number", value=float(value))
+        if isinstance(value, str):
+            return Node("constant", "text", value=value)
+        if value is None:
+            return Node("null", "null")
+        _refuse(f"{value!r} is not a value", "Use a number, a text in quotation marks, true, false or null")
+
+    def _name(self, name: str) -> Node:
+        found = re.fullmatch(r"_column_(\d+)_", name)
+        column = self._quoted[int(found.group(1))] if found else name
+        if column in self._types:
+            return Node("column", self._types[column], value=column)
+        if found is None and name in NAMED:
+            return self._constant(NAMED[name])
+        _refuse(
+            f"`{self._text}` names {column!r}, which is not a released column",
+            "Name columns of the spec that are not dropped; a text value stands in quotation marks",
+        )
+
+    def _truth(self, tree: ast.expr) -> Node:
+        node = self.read(tree)
+        if node.type not in ("truth", "null"):
+            _refuse(f"`{ast.unparse(tree)}` is a {node.type} where a condition must stand", "Compare it with something")
+        return node
+
+    def _number(self, tree: ast.expr) -> Node:
+        node = self.read(tree)
+        if node.type not in ("number", "null"):
+            _refuse(f"`{ast.unparse(tree)}` is a {node.type} where a number must stand")
+        return node
+
+    @staticmethod
+    def _join(op: str, nodes: list[Node]) -> Node:
+        joined = nodes[0]
+        for node in nodes[1:]:
+            joined = Node(op, "truth", (joined, node))
+        return joined
+
+    def _arithmetic(self, op: str, left: Node, right: Node) -> Node:
+        """Numbers; a moment less a moment is a number of days, a moment and a number of days are a moment."""
+        kinds = (left.type, right.type)
+        if kinds == ("moment", "moment") and op == "-":
+            return Node("days", "number", (left, right))
+        if (kinds == ("moment", "number") and op in "+-") or (kinds == ("number", "moment") and op == "+"):
+            moment, days = (left, right) if left.type == "moment" else (right, left)
+            return Node("later", "moment", (moment, Node("neg", "number", (days,)) if op == "-" else days))
+        for node in (left, right):
+            if node.type not in ("number", "null"):
+                _refuse(f"`{self._text}` calculates ({op}) with a {node.type}", "Only numbers and dates are calculated")
+        return Node(op, "number", (left, right))
+
+    def _comparison(self, left: ast.expr, ops: list[ast.cmpop], rights: list[ast.expr]) -> Node:
+        links = []
+        for op, right in zip(ops, rights, strict=True):
+            links.append(self._link(left, op, right))
+            left = right
+        return self._join("and", links)
+
+    def _link(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Node:
+        if isinstance(op, ast.In | ast.NotIn):
+            node = self._among(self.read(left), right)
+            return Node("not", "truth", (node,)) if isinstance(op, ast.NotIn) else node
+        one, other = self.read(left), self.read(right)
+        if isinstance(op, ast.Is | ast.IsNot):
+            if other.op != "null":
+                _refuse(f"`{self._text}` compares by `is` with something else than null", "Use == there")
+            node = Node("is null", "truth", (one,))
+            return Node("not", "truth", (node,)) if isinstance(op, ast.IsNot) else node
+        if "null" in (one.op, other.op):
+            _refuse(f"`{self._text}` compares with null, which is never true", "Write `is null` or `is not null`")
+        one, other = self._alike(one, other)
+        sign = _COMPARISONS[type(op)]
+        if sign not in ("==", "!=") and one.type in ("text", "truth"):
+            _refuse(f"`{self._text}` orders a {one.type}", "A text or a truth value is equal to another, or not")
+        return Node(sign, "truth", (one, other))
+
+    def _among(self, one: Node, right: ast.expr) -> Node:
+        if not isinstance(right, ast.List | ast.Tuple | ast.Set) or not right.elts:
+            _refuse(f"`{self._text}` has no list of values after `in`", "Write, say, `state in ['NY', 'NJ']`")
+        values = []
+        for tree in right.elts:
+            node = self._alike(one, self.read(tree))[1]
+            constant = _folded(node)
+            if constant is None:
+                _refuse(f"`{ast.unparse(tree)}` in a list after `in` is not a value", "List values only")
+            values.append(constant)
+        return Node("in", "truth", (one,), tuple(values))
+
+    def _alike(self, one: Node, other: Node) -> tuple[Node, Node]:
+        """Both of one type: a text beside a moment is read as one, 0 and 1 beside a truth as false and true."""
+        if "null" in (one.type, other.type) or one.type == other.type:
+            return one, other
+        for a, b, swapped in ((one, other, False), (other, one, True)):
+            turned = None
+            if a.type == "moment" and b.op == "constant" and b.type == "text":
+                turned = Node("constant", "moment", value=self._moment(b.value))
+            elif a.type == "truth" and b.op == "constant" and b.value in (0.0, 1.0):
+                turned = Node("constant", "truth", value=bool(b.value))
+            if turned is not None:
+                return (turned, a) if swapped else (a, turned)
+        _refuse(
+            f"`{self._text}` compares a {one.type} with a {other.type}",
+            "Compare like with like; a text value stands in quotation marks, a number does not",
+        )
+
+    @staticmethod
+    def _moment(text: str) -> float:
+        try:
+            moment = dt.datetime.fromisoformat(text)
+        except ValueError:
+            _refuse(f"{text!r} is not a date or moment", "Write one such as '2010-01-31' or '2010-01-31 08:30:00'")
+        if moment.tzinfo is not None:
+            _refuse(f"{text!r} has a time zone", "Write it without one")
+        return (moment - dt.datetime(1970, 1, 1)) / dt.timedelta(seconds=1)
+
+    def _choice(self, test: Node, then: Node, otherwise: Node) -> Node:
+        then, otherwise = self._alike(then, otherwise)
+        type_ = otherwise.type if then.type == "null" else then.type
+        return Node("if", type_, (test, then, otherwise))
+
+    def _call(self, name: str, trees: list[ast.expr]) -> Node:
+        args = [self.read(tree) for tree in trees]
+        if name in ("min", "max"):
+            if len(args) < 2:
+                _refuse(f"`{name}()` needs two values or more: it is over one row, not over the table")
+            joined = args[0]
+            for arg in args[1:]:
+                joined, arg = self._alike(joined, arg)
+                if joined.type not in ("number", "moment", "null"):
+                    _refuse(f"`{name}()` of a {joined.type}", "It takes numbers or dates")
+                joined = Node(name, joined.type, (joined, arg))
+            return joined
+        if len(args) != 1:
+            _refuse(f"`{name}()` takes one value")
+        (arg,) = args
+        if name == "date":
+            if arg.op != "constant" or arg.type != "text":
+                _refuse("`date()` takes a text", "Write, say, date('2010-01-31')")
+            return Node("constant", "moment", value=self._moment(arg.value))
+        wanted = "number" if name in ("abs", "floor", "ceil") else "moment"
+        if arg.type not in (wanted, "null"):
+            _refuse(f"`{name}()` of a {arg.type}", f"It takes a {wanted}")
+        return Node(name, "number", (arg,))
+
+
+def _folded(node: Node) -> float | str | bool | None:
+    """The value of a constant or of a negative one."""
+    if node.op == "neg" and node.args[0].op == "constant":
+        return -float(node.args[0].value)
+    return node.value if node.op == "constant" else None

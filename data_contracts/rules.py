@@ -1,0 +1,245 @@
+"""Rules between columns: public statements of the steward about every row that can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+
+from privsyn.data_contracts.columns import (
+    BooleanColumn,
+    CategoricalColumn,
+    CategoryValue,
+    DatetimeColumn,
+    FrozenModel,
+    IntegerColumn,
+    NumberColumn,
+)
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.rule_language import Node, Type, parse_condition, parse_expression
+
+MAX_RULES = 500
+
+MAX_LOOKUP_ROWS = 200_000
+
+
+class Never(FrozenModel):
+    """A condition that no row may meet.  Where it is null (unknown), the row may be."""
+
+    never: str = Field(
+        description="A condition that no row may meet, over columns of one row: `age < 15 and wage is not null`. What "
+        "is compared with null is unknown, and unknown is not forbidden."
+    )
+
+
+class Derive(FrozenModel):
+    """Columns that follow from others of the same row: never measured, computed from the decoded row."""
+
+    derive: dict[str, str] = Field(
+        min_length=1,
+        description="Column -> its value as an expression over other columns, `age - educ - 6`. Such a column costs no "
+        "budget. A row whose value would lie outside the column's domain may not be.",
+    )
+
+
+class Lookup(FrozenModel):
+    """Columns that a public table gives for others: ``to`` is never measured."""
+
+    from_: tuple[str, ...] = Field(alias="from", min_length=1, description="Columns to look up.")
+    to: tuple[str, ...] = Field(min_length=1, description="Columns that the table gives; they cost no budget.")
+    table: str = Field(
+        default="", description="CSV file with the columns `from` and `to`, beside the spec; public, never from rows."
+    )
+    rows: tuple[tuple[CategoryValue | None, ...], ...] = Field(
+        default=(),
+        max_length=MAX_LOOKUP_ROWS,
+        description="The table itself, a list for each row: the values of `from`, then those of `to`.",
+    )
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    @field_validator("from_", "to", mode="before")
+    @classmethod
+    def _one_name(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _rows_fit(self) -> Lookup:
+        if bool(self.table) == bool(self.rows):
+            raise FieldError("give either `table`, a CSV file, or `rows`, not both and not neither")
+        names = (*self.from_, *self.to)
+        if len(set(names)) != len(names):
+            raise FieldError("names a column twice in `from` and `to`")
+        if any(len(row) != len(names) for row in self.rows):
+            raise FieldError(f"every one of `rows` must hold {len(names)} values, of {', '.join(names)}")
+        keys = [row[: len(self.from_)] for row in self.rows]
+        if len(set(keys)) != len(keys):
+            twice = next(k for i, k in enumerate(keys) if k in keys[:i])
+            raise FieldError(f"the lookup has {', '.join(map(repr, twice))} twice", "Keep one row of each")
+        return self
+
+
+class OneOf(FrozenModel):
+    """Columns of 0 and 1 of which exactly one is 1 in every row: one attribute inside, measured once."""
+
+    one_of: tuple[str, ...] = Field(
+        min_length=2, max_length=1_000, description="Columns of 0 and 1 (or false and true), exactly one of them 1."
+    )
+    or_none: bool = Field(default=False, description="Whether all of them may be 0, too.")
+
+
+class LookupRule(FrozenModel):
+    """A lookup as one of the rules."""
+
+    lookup: Lookup = Field(description="A public table that gives some columns for others.")
+
+
+def _kind(value: Any) -> str | None:
+    """Which rule a mapping or model is, by the field that says it; one that is unknown is read as a condition."""
+    for kind in ("derive", "lookup", "one_of", "never"):
+        if (kind in value) if isinstance(value, Mapping) else hasattr(value, kind):
+            return kind
+    return None
+
+
+Rule = Annotated[
+    Annotated[Never, Tag("never")]
+    | Annotated[Derive, Tag("derive")]
+    | Annotated[LookupRule, Tag("lookup")]
+    | Annotated[OneOf, Tag("one_of")],
+    Discriminator(
+        _kind,
+        custom_error_type="no_rule",
+        custom_error_message="is not a rule: write `never`, `derive`, `lookup` or `one_of`",
+    ),
+]
+
+Columns = Mapping[str, Any]
+
+
+def type_of(column: Any) -> Type:
+    """The type that a column has in expressions."""
+    match column:
+        case IntegerColumn() | NumberColumn():
+            return "number"
+        case DatetimeColumn():
+            return "moment"
+        case BooleanColumn():
+            return "truth"
+        case CategoricalColumn():
+            first = column.values[0]
+            return "truth" if isinstance(first, bool) else "text" if isinstance(first, str) else "number"
+    raise TypeError(f"{type(column).__name__} is not a released column")
+
+
+def computed_columns(rules: Sequence[Any]) -> tuple[str, ...]:
+    """The columns that rules derive or look up, in the rules' order."""
+    names: list[str] = []
+    for rule in rules:
+        names += rule.derive if isinstance(rule, Derive) else rule.lookup.to if isinstance(rule, LookupRule) else ()
+    return tuple(names)
+
+
+def conditions(rules: Sequence[Any], columns: Columns) -> dict[int, Node]:
+    """The conditions of the ``never`` rules by their number from 0; ``columns``: the released ones.  FieldError."""
+    types = {name: type_of(column) for name, column in columns.items()}
+    return {i: parse_condition(rule.never, types) for i, rule in enumerate(rules) if isinstance(rule, Never)}
+
+
+def expressions(rules: Sequence[Any], columns: Columns) -> dict[str, Node]:
+    """The expressions of the derived columns; ``columns``: the released ones.  Raises FieldError."""
+    types = {name: type_of(column) for name, column in columns.items()}
+    return {
+        name: parse_expression(text, types)
+        for rule in rules
+        if isinstance(rule, Derive)
+        for name, text in rule.derive.items()
+    }
+
+
+def computing_order(rules: Sequence[Any], columns: Columns) -> tuple[str, ...]:
+    """The computed columns such that each comes after those that it needs.  Raises FieldError for a circle."""
+    needs: dict[str, set[str]] = {name: set(node.columns) for name, node in expressions(rules, columns).items()}
+    for rule in rules:
+        if isinstance(rule, LookupRule):
+            needs |= {name: set(rule.lookup.from_) for name in rule.lookup.to}
+    sorter = TopologicalSorter({name: sorted(found & set(needs)) for name, found in needs.items()})
+    try:
+        return tuple(sorter.static_order())
+    except CycleError as error:
+        raise FieldError(f"the columns {', '.join(error.args[1][:-1])} are computed from each other") from None
+
+
+def check_rules(rules: Sequence[Any], columns: Columns) -> None:
+    """What can be said of rules by the columns' names and kinds alone.  Raises FieldError with the rule's place."""
+    if len(rules) > MAX_RULES:
+        raise FieldError(f"at most {MAX_RULES} rules", place=("rules",))
+    taken: set[str] = set()
+    for i, rule in enumerate(rules):
+        try:
+            _check_rule(rule, columns, taken)
+        except FieldError as error:
+            raise FieldError(error.problem, error.cure, ("rules", str(i), *error.place)) from None
+    dummies = {name for rule in rules if isinstance(rule, OneOf) for name in rule.one_of}
+    for name in computed_columns(rules):
+        if name in dummies:
+            raise FieldError(f"{name!r} is computed and one of `one_of`, too", place=("rules",))
+    computing_order(rules, columns)
+    if len(set(computed_columns(rules))) == len(columns):
+        raise FieldError("every column is computed from others", "Leave at least one to be measured", ("rules",))
+
+
+def _check_rule(rule: Any, columns: Columns, taken: set[str]) -> None:
+    types = {name: type_of(column) for name, column in columns.items()}
+    match rule:
+        case Never():
+            if not parse_condition(rule.never, types).columns:
+                raise FieldError("names no column", "A rule is about the columns of a row", ("never",))
+        case Derive():
+            for name, text in rule.derive.items():
+                _claim([name], columns, taken)
+                node = parse_expression(text, types)
+                if name in node.columns:
+                    raise FieldError(f"{name!r} is derived from itself", place=("derive", name))
+                if node.type != types[name]:
+                    raise FieldError(
+                        f"{name!r} is a {types[name]}, `{text}` a {node.type}",
+                        "Let the expression be of the column's kind",
+                        ("derive", name),
+                    )
+        case LookupRule(lookup=lookup):
+            missing = [name for name in lookup.from_ if name not in columns]
+            if missing:
+                raise FieldError(f"{missing[0]!r} is not a released column", place=("lookup", "from"))
+            _claim(lookup.to, columns, taken)
+        case OneOf():
+            _claim(rule.one_of, columns, taken)
+            for name in rule.one_of:
+                if not is_dummy(columns[name]):
+                    raise FieldError(
+                        f"{name!r} is not a column of 0 and 1",
+                        "Let it be `kind: boolean`, an integer from 0 to 1, or a list of two such values, not nullable",
+                        ("one_of",),
+                    )
+
+
+def _claim(names: Sequence[str], columns: Columns, taken: set[str]) -> None:
+    for name in names:
+        if name not in columns:
+            raise FieldError(f"{name!r} is not a released column", "Name columns of the spec that are not dropped")
+        if name in taken:
+            raise FieldError(f"{name!r} follows from two rules", "Keep one of them")
+        taken.add(name)
+
+
+def is_dummy(column: Any) -> bool:
+    """Whether a column holds 0 and 1 and nothing else."""
+    if getattr(column, "nullable", False):
+        return False
+    if isinstance(column, IntegerColumn):
+        return (column.min, column.max) == (0, 1)
+    if isinstance(column, CategoricalColumn):
+        return not isinstance(column.values[0], str) and set(column.values) <= {0, 1} and len(column.values) == 2
+    return isinstance(column, BooleanColumn)

@@ -1,0 +1,123 @@
+"""Evaluate rule expressions over spans of columns: over rows, or over the cells of a grid of codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.rule_language import Node
+from privsyn.tasks.rules import values as v
+from privsyn.tasks.rules.values import Span, Truth
+
+DAY = 86_400.0
+
+Vocabulary = dict[str, int]
+"""Text -> its number in spans."""
+
+Env = Callable[[str], Span]
+"""The span of a column."""
+
+
+def truth(node: Node, env: Env, vocabulary: Mapping[str, int]) -> Truth:
+    """The condition ``node`` over the columns of ``env``; texts that ``vocabulary`` lacks equal no other."""
+    match node.op:
+        case "and":
+            return v.conjunction(*(truth(a, env, vocabulary) for a in node.args))
+        case "or":
+            return v.disjunction(*(truth(a, env, vocabulary) for a in node.args))
+        case "not":
+            return v.negation(truth(node.args[0], env, vocabulary))
+        case "is null":
+            return v.is_null(span(node.args[0], env, vocabulary))
+        case "in":
+            numbers = np.array([_number(value, vocabulary) for value in node.value])
+            return v.among(span(node.args[0], env, vocabulary), numbers)
+        case "<" | "<=" | ">" | ">=" | "==" | "!=":
+            return v.compare(node.op, *(span(a, env, vocabulary) for a in node.args))
+    return v.as_truth(span(node, env, vocabulary))
+
+
+def span(node: Node, env: Env, vocabulary: Mapping[str, int]) -> Span:
+    """The values of ``node`` over the columns of ``env``."""
+    if node.op == "column":
+        return env(node.value)
+    if node.op == "constant":
+        return v.constant(_number(node.value, vocabulary))
+    if node.op == "null":
+        return v.NULL
+    if node.op == "if":
+        test, *both = node.args
+        return v.either(truth(test, env, vocabulary), *(span(a, env, vocabulary) for a in both))
+    if node.type == "truth":
+        return v.as_span(truth(node, env, vocabulary))
+    return _OPERATIONS[node.op](*(span(a, env, vocabulary) for a in node.args))
+
+
+def _number(value: float | str | bool, vocabulary: Mapping[str, int]) -> float:
+    """A constant as spans hold it; -1 for a text that no column has."""
+    return float(vocabulary.get(value, -1)) if isinstance(value, str) else float(value)
+
+
+def _subtract(a: Span, b: Span) -> Span:
+    return v.add(a, v.negative(b))
+
+
+def _days(a: Span, b: Span) -> Span:
+    return v.monotone(lambda x: x / DAY, _subtract(a, b))
+
+
+def _later(moment: Span, days: Span) -> Span:
+    return v.add(moment, v.monotone(lambda x: x * DAY, days))
+
+
+def _dates(seconds: NDArray[np.float64]) -> NDArray[np.datetime64]:
+    return np.clip(np.floor(seconds / DAY), -1e6, 3e6).astype("datetime64[D]")
+
+
+def _year(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    return _dates(seconds).astype("datetime64[Y]").astype(np.float64) + 1970
+
+
+def _month(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    return (_dates(seconds).astype("datetime64[M]").astype(np.int64) % 12 + 1).astype(np.float64)
+
+
+def _day(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    days = _dates(seconds)
+    return (days - days.astype("datetime64[M]").astype("datetime64[D]")).astype(np.float64) + 1
+
+
+def _cyclic(part: Callable[..., NDArray[np.float64]], period: str, most: float) -> Callable[[Span], Span]:
+    """A part of a date that begins anew with every ``period``: between dates of two periods it may be anything."""
+
+    def of(a: Span) -> Span:
+        low = part(a.low)
+        if a.exact:
+            return Span(low, low, a.null, a.some)
+        same = _dates(a.low).astype(f"datetime64[{period}]") == _dates(a.high).astype(f"datetime64[{period}]")
+        return Span(np.where(same, low, 1.0), np.where(same, part(a.high), most), a.null, a.some)
+
+    return of
+
+
+_OPERATIONS: dict[str, Callable[..., Span]] = {
+    "+": v.add,
+    "-": _subtract,
+    "*": v.multiply,
+    "/": v.divide,
+    "//": lambda a, b: v.monotone(np.floor, v.divide(a, b)),
+    "%": v.modulo,
+    "neg": v.negative,
+    "abs": v.absolute,
+    "floor": lambda a: v.monotone(np.floor, a),
+    "ceil": lambda a: v.monotone(np.ceil, a),
+    "min": lambda a, b: v.extreme(np.minimum, a, b),
+    "max": lambda a, b: v.extreme(np.maximum, a, b),
+    "days": _days,
+    "later": _later,
+    "year": lambda a: v.monotone(_year, a),
+    "month": _cyclic(_month, "Y", 12.0),
+    "day": _cyclic(_day, "M", 31.0),
+}

@@ -1,0 +1,84 @@
+"""Cells that rules forbid: known zeros of every marginal, for consistency and for the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.tasks.codecs.encoding_plan import EncodingPlan
+from privsyn.tasks.compress_domain import AttributeRecode, Recode, coarse_domain
+from privsyn.tasks.rules.book import MAX_GRID
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class KnownZeros:
+    """What rules forbid of codes: ``tables`` has (attributes, forbidden), of their shape, one per set of attributes."""
+
+    tables: tuple[tuple[Clique, Bools], ...] = ()
+
+    @property
+    def tied(self) -> frozenset[str]:
+        """The attributes of which some joint codes are forbidden."""
+        return frozenset(a for clique, _ in self.tables if len(clique) > 1 for a in clique)
+
+    @property
+    def cliques(self) -> list[Clique]:
+        """The sets of attributes, of two and more, whose rows are to be made together."""
+        return [clique for clique, _ in self.tables if len(clique) > 1]
+
+    def on(self, attributes: Sequence[str], shape: Sequence[int]) -> Bools | None:
+        """The cells of a marginal that no row can be in: forbidden whatever the other attributes are; None: no cell."""
+        found = np.zeros(shape, dtype=bool)
+        for clique, forbidden in self.tables:
+            inside = [a for a in attributes if a in clique]
+            if inside:
+                gone = tuple(i for i, a in enumerate(clique) if a not in inside)
+                left = [a for a in clique if a in inside]
+                mask = np.asarray(forbidden.all(axis=gone)).transpose([left.index(a) for a in inside])
+                found |= mask.reshape([n if a in clique else 1 for a, n in zip(attributes, shape, strict=True)])
+        return found if found.any() and not found.all() else None
+
+
+def known_zeros(plan: EncodingPlan, recode: Recode) -> KnownZeros:
+    """The codes of ``recode`` that the plan's rules forbid together.
+
+    A coarse cell is forbidden where every row of every fine cell in it meets a condition.  Conditions over more than
+    MAX_GRID cells are left to the repair of rows.
+    """
+    if plan.rules is None:
+        return KnownZeros()
+    found: dict[Clique, Bools] = {}
+    domain = coarse_domain(recode)
+    cells = {name: c for codec in plan.codecs for name, c in codec.cells().items()}
+    for condition in plan.rules.conditions:
+        codecs = [c for c in plan.codecs if set(c.sources) & set(condition.needs)]
+        if not codecs or prod(c.size for c in codecs) > MAX_GRID:
+            continue
+        surely = plan.rules.surely_broken(condition, cells, [c.sources for c in codecs])
+        surely = np.broadcast_to(surely, [c.size for c in codecs])
+        for axis, codec in enumerate(codecs):
+            surely = _coarse(surely, axis, recode[codec.attribute])
+        clique = tuple(c.attribute for c in codecs)
+        if surely.any():
+            found[clique] = surely | found.get(clique, False)
+    return KnownZeros(tuple((c, mask) for c, mask in found.items() if mask.shape == domain.shape(c)))
+
+
+def _coarse(surely: Bools, axis: int, recode: AttributeRecode) -> Bools:
+    """The codes of one axis made coarse: forbidden where all fine codes of a coarse one are."""
+    members = np.flatnonzero(recode.kept)
+    order = members[np.argsort(recode.coarse[members], kind="stable")]
+    starts = np.searchsorted(recode.coarse[order], np.arange(recode.size))
+    return np.asarray(np.logical_and.reduceat(surely.take(order, axis=axis), starts, axis=axis))
+
+
+def of_domain(zeros: KnownZeros, domain: Domain) -> KnownZeros:
+    """Those of ``zeros`` whose attributes are all in ``domain``."""
+    return KnownZeros(tuple((c, mask) for c, mask in zeros.tables if set(c) <= set(domain.attributes)))

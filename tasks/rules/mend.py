@@ -1,0 +1,137 @@
+"""Mend rows that break a rule, so that none is left: first drawn anew inside their codes, then changed a little.
+
+Post-processing of released codes and public rules costs no budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from privsyn.tasks.codecs.codec import Codec
+from privsyn.tasks.rules.book import RuleBook
+
+REDRAWS = 8
+"""How often a row is drawn anew inside its codes: where a code is partly forbidden, values beside it are not."""
+
+ATTEMPTS = 12
+"""How often so many attributes of a row are taken from other rows."""
+
+WIDEST = 3
+"""Most attributes that are taken at once before all that the rules speak of are."""
+
+Codes = dict[str, NDArray[Any]]
+Columns = dict[str, pa.Array]
+
+
+@dataclass
+class _Rows:
+    """The rows of one batch while they are mended; ``wrong``: which conditions each breaks, (conditions, rows)."""
+
+    codes: Codes
+    columns: Columns
+    wrong: NDArray[np.bool_]
+
+    @property
+    def left(self) -> NDArray[np.int64]:
+        """The rows that break a condition."""
+        return np.flatnonzero(self.wrong.any(axis=0))
+
+    def take(self, rows: NDArray[np.int64], codes: Codes, columns: Columns, wrong: NDArray[np.bool_]) -> None:
+        """Put new rows in the places ``rows``, ascending, where they break nothing."""
+        fine = ~wrong.any(axis=0)
+        places = rows[fine]
+        if not places.size:
+            return
+        mask = np.zeros(self.wrong.shape[1], dtype=bool)
+        mask[places] = True
+        self.wrong[:, places] = False
+        for a, new in codes.items():
+            self.codes[a][places] = new[fine]
+        for name, array in columns.items():
+            self.columns[name] = pc.replace_with_mask(self.columns[name], pa.array(mask), array.filter(pa.array(fine)))
+
+
+def mend(
+    codes: Codes,
+    columns: Columns,
+    make: Callable[[Codes], Columns],
+    rules: RuleBook,
+    codecs: Sequence[Codec],
+    witness: Callable[[], Columns],
+    rng: np.random.Generator,
+) -> Columns:
+    """The rows of ``columns`` with those that break a rule changed, as few values as were found to be enough.
+
+    codes: of every attribute, shape (rows,), from which ``make`` draws rows; changed in place.  witness: one row that
+    breaks no rule, for a batch in which every row does.
+    """
+    if not rules.conditions:
+        return columns
+    rows = _Rows(codes, columns, rules.broken(columns))
+    for _ in range(REDRAWS):
+        left = rows.left
+        if not left.size:
+            return rows.columns
+        _try(rows, left, {a: c[left] for a, c in codes.items()}, make, rules)
+    attributes = {name: codec.attribute for codec in codecs for name in codec.sources}
+    needs = [tuple(dict.fromkeys(attributes[n] for n in c.needs)) for c in rules.conditions]
+    for width in range(1, WIDEST + 1):
+        for _ in range(ATTEMPTS):
+            if not rows.left.size:
+                return rows.columns
+            _change(rows, width, needs, make, rules, rng)
+    if rows.left.size:
+        _replace(rows, rules, witness, rng)
+    return rows.columns
+
+
+def _try(
+    rows: _Rows, places: NDArray[np.int64], codes: Codes, make: Callable[[Codes], Columns], rules: RuleBook
+) -> None:
+    columns = make(codes)
+    rows.take(places, codes, columns, rules.broken(columns))
+
+
+def _change(
+    rows: _Rows,
+    width: int,
+    needs: Sequence[tuple[str, ...]],
+    make: Callable[[Codes], Columns],
+    rules: RuleBook,
+    rng: np.random.Generator,
+) -> None:
+    """Give every row that is left another row's codes in ``width`` attributes of a condition that it breaks."""
+    left = rows.left
+    donors = np.flatnonzero(~rows.wrong.any(axis=0))
+    if not donors.size:
+        return
+    codes = {a: c[left] for a, c in rows.codes.items()}
+    first = rows.wrong[:, left].argmax(axis=0)
+    for condition in np.unique(first):
+        here = np.flatnonzero(first == condition)
+        given = donors[rng.integers(donors.size, size=here.size)]
+        names = needs[condition]
+        for a in rng.permutation(len(names))[:width]:
+            codes[names[a]][here] = rows.codes[names[a]][given]
+    _try(rows, left, codes, make, rules)
+
+
+def _replace(rows: _Rows, rules: RuleBook, witness: Callable[[], Columns], rng: np.random.Generator) -> None:
+    """Give every row that is left all values that rules speak of from one row that breaks none."""
+    left = rows.left
+    donors = np.flatnonzero(~rows.wrong.any(axis=0))
+    names = {*rules.order, *(n for c in rules.conditions for n in c.needs)}
+    names |= {n for group in rules.groups if names & set(group) for n in group}
+    mask = np.zeros(rows.wrong.shape[1], dtype=bool)
+    mask[left] = True
+    source: Mapping[str, pa.Array] = rows.columns if donors.size else witness()
+    given = pa.array(donors[rng.integers(donors.size, size=left.size)] if donors.size else np.zeros(left.size, int))
+    for name in names:
+        rows.columns[name] = pc.replace_with_mask(rows.columns[name], pa.array(mask), source[name].take(given))

@@ -1,0 +1,43 @@
+"""Where conditions cut ordered columns: bin edges that no bin should lie across."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from privsyn.data_contracts.columns import DatetimeColumn, IntegerColumn, NumberColumn
+from privsyn.data_contracts.rule_language import Node
+
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+
+
+def edges_of(node: Node, columns: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, ...]]]:
+    """The bin edges that a comparison of an ordered column with a constant, or with a list of them, asks for."""
+    if node.op == "in" and node.args[0].op == "column":
+        for value in node.value:
+            yield from _edge(node.args[0].value, "==", value, columns)
+    if node.op in _MIRRORED:
+        left, right = node.args
+        for column, constant, sign in ((left, right, node.op), (right, left, _MIRRORED[node.op])):
+            if column.op == "column" and constant.op == "neg" and constant.args[0].op == "constant":
+                yield from _edge(column.value, sign, -constant.args[0].value, columns)
+            elif column.op == "column" and constant.op == "constant":
+                yield from _edge(column.value, sign, constant.value, columns)
+
+
+def _edge(name: str, sign: str, value: float, columns: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, ...]]]:
+    """Where values that the comparison holds for end.  Between two reals there is no next one: then it is ``value``."""
+    match columns[name]:
+        case IntegerColumn():
+            below, above = float(np.ceil(value)), float(np.floor(value) + 1)
+        case NumberColumn(decimals=int() as decimals):
+            step = 10.0**-decimals
+            below, above = value, round(value + step, decimals)
+        case NumberColumn() | DatetimeColumn():
+            below = above = value
+        case _:
+            return
+    edges = {"<": (below,), ">=": (below,), "<=": (above,), ">": (above,)}.get(sign, (below, above))
+    yield name, edges
