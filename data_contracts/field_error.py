@@ -10,6 +10,6 @@ class FieldError(ValueError):
     error is about, from the field or model whose validator raises it, empty for that itself.
     """
 
-    def __init__(self, problem: str, cure: str = "", place: tuple[str, ...] = ()) -> None:
+    def __init__(self, problem: str, cure: str = "", place: tuple[str | int, ...] = ()) -> None:
         self.problem, self.cure, self.place = problem, cure, place
         super().__init__(f"{problem}. {cure}" if cure else problem)

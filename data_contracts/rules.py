@@ -58,7 +58,7 @@ class Lookup(FrozenModel):
         description="The table itself, a list for each row: the values of `from`, then those of `to`.",
     )
 
-    model_config = ConfigDict(populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
     @field_validator("from_", "to", mode="before")
     @classmethod
@@ -181,7 +181,7 @@ def check_rules(rules: Sequence[Any], columns: Columns) -> None:
         try:
             _check_rule(rule, columns, taken)
         except FieldError as error:
-            raise FieldError(error.problem, error.cure, ("rules", str(i), *error.place)) from None
+            raise FieldError(error.problem, error.cure, ("rules", i, *error.place)) from None
     dummies = {name for rule in rules if isinstance(rule, OneOf) for name in rule.one_of}
     for name in computed_columns(rules):
         if name in dummies:
@@ -214,6 +214,7 @@ def _check_rule(rule: Any, columns: Columns, taken: set[str]) -> None:
             if missing:
                 raise FieldError(f"{missing[0]!r} is not a released column", place=("lookup", "from"))
             _claim(lookup.to, columns, taken)
+            _check_lookup(lookup, columns)
         case OneOf():
             _claim(rule.one_of, columns, taken)
             for name in rule.one_of:
@@ -223,6 +224,46 @@ def _check_rule(rule: Any, columns: Columns, taken: set[str]) -> None:
                         "Let it be `kind: boolean`, an integer from 0 to 1, or a list of two such values, not nullable",
                         ("one_of",),
                     )
+
+
+def _check_lookup(lookup: Lookup, columns: Columns) -> None:
+    """That the values fit the columns, and that each of one key column is found, or what it gives may be null."""
+    names = (*lookup.from_, *lookup.to)
+    for i, name in enumerate(names):
+        odd = next((v for v in dict.fromkeys(row[i] for row in lookup.rows) if not holds(columns[name], v)), lookup)
+        if odd is not lookup:
+            raise FieldError(f"{odd!r} is not a value of the column {name!r}", "Correct the table", ("lookup",))
+    first = columns[lookup.from_[0]]
+    if not lookup.rows or len(lookup.from_) > 1 or not isinstance(first, CategoricalColumn):
+        return
+    found = {row[0] for row in lookup.rows}
+    wanted = [*first.values, *(["other"] if first.goes_to == "other" else []), *([None] if first.has_null else [])]
+    missing = [value for value in wanted if value not in found]
+    if missing and not all(may_be_null(columns[name]) for name in lookup.to):
+        raise FieldError(
+            f"the table says nothing for {lookup.from_[0]!r} = {missing[0]!r}",
+            "Add a row for it, or let what it gives be nullable",
+            ("lookup",),
+        )
+
+
+def may_be_null(column: Any) -> bool:
+    """Whether null is a value of the column."""
+    return bool(column.has_null if isinstance(column, CategoricalColumn) else column.nullable)
+
+
+def holds(column: Any, value: Any) -> bool:
+    """Whether ``value`` lies in the column's domain."""
+    if value is None:
+        return may_be_null(column)
+    match column:
+        case CategoricalColumn():
+            return value in column.values or (column.goes_to == "other" and value == "other")
+        case BooleanColumn():
+            return value in (0, 1)
+        case IntegerColumn() | NumberColumn():
+            return not isinstance(value, str) and column.min <= value <= column.max
+    return False
 
 
 def _claim(names: Sequence[str], columns: Columns, taken: set[str]) -> None:

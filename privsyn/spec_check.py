@@ -6,7 +6,7 @@ Nothing is drawn, spent or written.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -136,11 +136,15 @@ def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
     public = plan_of(spec)
     encoding = public.request.encoding
     columns = tuple(
-        ColumnPlan(c.attribute, spec.columns[c.attribute].kind, c.size, int(c.groups.max()) + 1)
-        for c in encoding.codecs
+        ColumnPlan(c.attribute, _kind(spec, c.sources), c.size, int(c.groups.max()) + 1) for c in encoding.codecs
     )
+    columns += tuple(ColumnPlan(c.attribute, f"{_kind(spec, c.sources)}, computed", 0, 0) for c in encoding.computed)
     fit = None if source is None else _fit(spec, source, encoding.codecs)
     return CheckReport(tuple(_warnings(public, columns)), _noise(public), columns, fit)
+
+
+def _kind(spec: ReleaseSpec, sources: Sequence[str]) -> str:
+    return str(spec.columns[sources[0]].kind) if len(sources) == 1 else "one of"
 
 
 def _warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:

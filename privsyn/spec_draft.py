@@ -15,6 +15,7 @@ from privsyn.errors import RequestError
 from privsyn.notebook import html_table, paragraph
 from privsyn.source.private_table import SupportsArrowStream
 from privsyn.spec.draft import TODO, draft
+from privsyn.spec.lookup_tables import with_lookup_tables
 from privsyn.spec.places import dotted
 from privsyn.spec.spec_file import checked_spec, load_spec, todos
 from privsyn.spec.yaml_file import parse_yaml
@@ -122,7 +123,7 @@ def spec_of(
         section = content.get(name)
         if fields:
             content[name] = {**(section if isinstance(section, Mapping) else {}), **fields}
-    return checked_spec(content)
+    return with_lookup_tables(checked_spec(content), Path())
 
 
 def _plain(value: Any) -> Any:

@@ -32,7 +32,7 @@ from privsyn.source.open_source import open_source
 from privsyn.source.private_table import Source
 from privsyn.storage.disk import in_words, replacing
 from privsyn.storage.zones import private_folder, roots
-from privsyn.tasks.codecs import EncodingPlan, plan
+from privsyn.tasks.codecs import EncodingPlan, plan_of_columns
 from privsyn.tasks.encode import Repairs, encode
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise
@@ -132,7 +132,7 @@ def run_all(
     request.check()
     spec = request.spec
     source = open_source(spec.data, spec)
-    encoding = plan(spec, tuple(c for c in source.columns if c in spec.released_columns))
+    encoding = plan_of_columns(spec, tuple(c for c in source.columns if c in spec.released_columns))
     holdout = None if request.holdout is None else read_table(request.holdout, encoding, spec, "compare.holdout")
     rows = _training_rows(source, spec, encoding)
     real = coded(source.batches(), encoding)

@@ -28,7 +28,7 @@ from privsyn.source.private_table import Source, SupportsArrowStream
 from privsyn.storage.released_files import VersionError, read_manifest, request_of, synthetic_names
 from privsyn.storage.safe_names import safe_name
 from privsyn.storage.table_files import Place
-from privsyn.tasks.codecs import EncodingPlan, plan
+from privsyn.tasks.codecs import EncodingPlan, plan, plan_of_columns
 from privsyn.tasks.encode import Repairs, encode, encode_batch
 from privsyn.tasks.kernels.counting import CodeTable
 
@@ -52,7 +52,12 @@ class Release:
 
     @property
     def encoding(self) -> EncodingPlan:
-        """The codecs, in the released column order."""
+        """A codec for every released column, in the released order: what is compared."""
+        return plan_of_columns(self.spec, tuple(self.manifest.column_order))
+
+    @property
+    def measured(self) -> EncodingPlan:
+        """The codecs of the release's attributes: without computed columns, dummies of one rule together."""
         return plan(self.spec, tuple(self.manifest.column_order))
 
     @property

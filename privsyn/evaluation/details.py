@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,15 +60,25 @@ class ReleasedTables:
         try:
             found = cls._read(release)
             sizes = {attribute: len(r.coarse) for attribute, r in found.recode.items()}
-            if sizes != {codec.attribute: codec.size for codec in release.encoding.codecs}:
+            if sizes != {codec.attribute: codec.size for codec in release.measured.codecs}:
                 raise ValueError("these are not the codes of the release's spec")
-            return found
+            return found._of({codec.attribute for codec in release.encoding.codecs})
         except (OSError, KeyError, ValueError, pa.ArrowException) as error:
             raise RequestError(
                 f"the tables in {where} are missing, damaged or of another version of this program",
                 "Copy the release again, evaluate it with the version that its manifest names, or release again",
                 "evaluate.release",
             ) from error
+
+    def _of(self, columns: AbstractSet[str]) -> ReleasedTables:
+        """What was measured of these columns, each an attribute of its own; dummies of one rule are none."""
+        kept = [i for i, m in enumerate(self.measured) if columns >= set(m.attributes)]
+        return ReleasedTables(
+            {a: r for a, r in self.recode.items() if a in columns},
+            tuple(self.measured[i] for i in kept),
+            tuple(self.sigmas[i] for i in kept),
+            tuple(m for m in self.consistent if columns >= set(m.attributes)),
+        )
 
     @classmethod
     def _read(cls, release: Release) -> ReleasedTables:
@@ -81,7 +92,7 @@ class ReleasedTables:
             return [pq.read_table(release.folder / step.published[name].name) for step in measured_in]
 
         queries, answers = noisy.all_measured(tables("receipts"), tables("noisy"))
-        recode = refined(first, queries, answers, release.encoding.groups)
+        recode = refined(first, queries, answers, release.measured.groups)
         measured = tuple(measured_marginals(queries, answers, domain))
         consistent = tuple(marginals.from_table(pq.read_table(where / "consistent.parquet"), domain))
         return cls(recode, measured, tuple(m.sigma for m in measured), consistent)
@@ -96,16 +107,17 @@ class ReleasedTables:
 
 
 def one_ways(release: Release, real: Coded, synthetic: Coded, tables: ReleasedTables) -> tuple[OneWay, ...]:
-    """Every column, in table order."""
+    """Every column, in table order; the noise of one that rules compute is said to be the largest of any measured."""
     encoding = release.encoding
     noise = bin_noise(tables.recode, encoding.groups)
+    unmeasured = max((float(sd.max()) for sd in noise.values()), default=0.0)
     rows = max(synthetic.bins.rows, 1)
     found = []
     for codec in encoding.codecs:
         name = codec.attribute
         true = count(real.bins, (name,)) / max(real.bins.rows, 1)
         made = count(synthetic.bins, (name,)) / rows
-        sd = noise[name] / rows
+        sd = noise.get(name, np.full(true.shape, unmeasured)) / rows
         found.append(
             OneWay(
                 column=name,

@@ -221,13 +221,13 @@ def _guarantee(epsilon: float, delta: float, field: str) -> Guarantee:
 
 
 def _compare(release: Release, spec: ReleaseSpec) -> Comparison:
-    synthetic = read_table(release.synthetic, release.encoding, spec, "evaluate.release").bins
+    synthetic = read_table(release.synthetic, release.measured, spec, "evaluate.release").bins
     if not synthetic.rows:
         raise RequestError(
             f"{release.manifest.run} has no synthetic rows", "There is nothing to compare", "evaluate.release"
         )
     sha256 = synthetic_digest(release.manifest)
-    return Comparison(synthetic, release.encoding.groups, sha256, quality_figures.figures(synthetic.domain))
+    return Comparison(synthetic, release.measured.groups, sha256, quality_figures.figures(synthetic.domain))
 
 
 def _check_noise(comparison: Comparison, spec: ReleaseSpec) -> None:

@@ -15,7 +15,9 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.rules import LookupRule
 from privsyn.engines.chosen_engine import engine_of
 from privsyn.errors import PrivsynError, RequestError
 from privsyn.ledgers.known_tables import KnownTable
@@ -41,6 +43,7 @@ from privsyn.storage.records import Records, write_json
 from privsyn.storage.store import Store
 from privsyn.tasks.privacy.accountant import cap_accountant
 from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
+from privsyn.tasks.rules.witness import check_possible
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,8 @@ def check_request(
 def _agreed(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job) -> Iterator[tuple[Store, Records, Ledger]]:
     """Hold the data set's lock, once the promises can be accounted and the ledger agrees; no data is looked for."""
     check_policy(spec, job, settings)
-    job.plan(Request(spec)).check_noise()
+    plan = job.plan(_checked_rules(Request(spec)))
+    plan.check_noise()
     store = Store(settings.private_root, settings.released_root, spec.dataset)
     records = Records(settings.private_root, spec.dataset)
     with store.lock(f"release-{spec.dataset}"):
@@ -189,6 +193,27 @@ def _agreed(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job) -> 
         if seen is None or (seen.finished and (fresh or unbegun)):
             check_room(ledger, spec)
         yield store, records, ledger
+
+
+def _checked_rules(request: Request) -> Request:
+    """The request, if some row keeps its rules.  Raises RequestError that names the rule.
+
+    A lookup whose table was not read is refused: whoever may start runs must not choose which file is published.
+    """
+    for i, rule in enumerate(request.spec.rules):
+        if isinstance(rule, LookupRule) and rule.lookup.table:
+            raise RequestError(
+                "names a file, and a run takes none",
+                "Start the release from the spec's file, or give the table itself as `rows`",
+                f"rules[{i}].lookup.table",
+            )
+    try:
+        check_possible(request.encoding)
+    except FieldError as error:
+        raise RequestError(
+            error.problem, error.cure, "".join(f"[{p}]" if isinstance(p, int) else p for p in error.place)
+        ) from None
+    return request
 
 
 def _data_to_finish(records: Records, begun: PeriodRow | None, current: str, shell_of: Callable[[str], Shell]) -> str:

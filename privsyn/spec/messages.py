@@ -171,6 +171,8 @@ def _words(entry: Any, place: tuple[str | int, ...]) -> tuple[str, Text]:
         return wrong, f"Write `{{name: NAME, ...}}` with one of the names {', '.join(MECHANISMS)}"
     if type_ in ("union_tag_not_found", "union_tag_invalid"):
         return _bad_kind(entry["ctx"].get("tag"))
+    if type_ == "no_rule":
+        return "is not a rule", "Write `never: CONDITION`, `derive: {...}`, `lookup: {...}` or `one_of: [...]`"
     if entry["loc"] and entry["loc"][-1] == "[key]":
         return "is not text", "Put quotation marks around the column's name"
     if place == ("unit",):

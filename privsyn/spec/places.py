@@ -29,6 +29,8 @@ MECHANISMS: dict[str, type[BaseModel]] = {
     "independent": mechanism_options.Independent,
 }
 
+RULES = ("never", "derive", "lookup", "one_of")
+
 _BRANCHES = {"bool", "int", "float", "str"}
 
 
@@ -61,6 +63,8 @@ def place_of(entry: Any) -> tuple[str | int, ...]:
     """The place as the spec's author knows it: without pydantic's names of union branches."""
     parts = list(entry["loc"])
     if len(parts) > 2 and parts[0] == "columns" and parts[2] in KINDS:
+        del parts[2]
+    if len(parts) > 2 and parts[0] == "rules" and parts[2] in RULES:
         del parts[2]
     if len(parts) > 1 and parts[0] == "mechanism" and parts[1] in MECHANISMS:
         del parts[1]

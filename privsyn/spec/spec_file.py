@@ -12,6 +12,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
 from privsyn.paths import expanded
 from privsyn.spec import messages
+from privsyn.spec.lookup_tables import with_lookup_tables
 from privsyn.spec.yaml_file import Document, parse_yaml, read_yaml
 
 _FREE_LISTS = ("values", "null_values")
@@ -22,11 +23,12 @@ def load_spec(path: Path) -> ReleaseSpec:
     """The spec in the YAML file ``path``, with ``data`` made absolute from the spec's own folder.
 
     Raises RequestError (exit 2) that names the file, line or field, and the cure.  A ``TODO`` that
-    ``spec draft`` left is refused with the field's name.  Reads nothing but this one file.
+    ``spec draft`` left is refused with the field's name.  Reads nothing but this one file and the public tables that
+    its rules name, beside it.
     """
     path = Path(path)
-    spec = _validate(read_yaml(path))
-    return _with_data(spec, path.absolute().parent)
+    folder = path.absolute().parent
+    return with_lookup_tables(_with_data(_validate(read_yaml(path)), folder), folder)
 
 
 def parse_spec(text: str, name: str = "the spec") -> ReleaseSpec:

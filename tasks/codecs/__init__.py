@@ -7,7 +7,7 @@ looks at more than one row at a time, or chooses bins or values from data.
 
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
 from privsyn.tasks.codecs.codec import Codec
-from privsyn.tasks.codecs.encoding_plan import EncodingPlan, plan
+from privsyn.tasks.codecs.encoding_plan import EncodingPlan, plan, plan_of_columns
 from privsyn.tasks.codecs.ordered import DatetimeCodec, IntegerCodec, NumberCodec
 
 __all__ = [
@@ -19,4 +19,5 @@ __all__ = [
     "IntegerCodec",
     "NumberCodec",
     "plan",
+    "plan_of_columns",
 ]

@@ -55,7 +55,7 @@ def check_possible(plan: EncodingPlan) -> None:
             raise FieldError(
                 f"no row was found that does not meet it: {condition.words}",
                 "Write a rule that rows can keep; a column that equals an expression is better derived",
-                ("rules", str(condition.rule)),
+                ("rules", condition.rule),
             )
     for i, condition in enumerate(rules.conditions):
         for before in rules.conditions[:i]:
@@ -72,5 +72,5 @@ def _contradiction(condition: Condition, before: Condition) -> FieldError:
     return FieldError(
         f"leaves no row beside rule {before.rule + 1} ({before.words}) that was found",
         "Drop one of the two, or widen a domain",
-        ("rules", str(condition.rule)),
+        ("rules", condition.rule),
     )
