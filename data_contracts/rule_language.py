@@ -97,7 +97,7 @@ def parse_expression(text: str, types: Mapping[str, Type]) -> Node:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # "5 is not null" and the like: said by us
-            tree = ast.parse(_QUOTED.sub(placeholder, text.strip()), mode="eval")
+            tree = ast.parse(f"({_QUOTED.sub(placeholder, text)}\n)", mode="eval")  # of several lines, too
     except (SyntaxError, ValueError, RecursionError, MemoryError, Warning):
         _refuse(
             f"`{text}` is not an expression that can be read",

@@ -1,0 +1,98 @@
+"""The language of rules: what it reads, what it refuses, and in which words."""
+
+from __future__ import annotations
+
+import pytest
+
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.rule_language import MAX_LENGTH, parse_condition, parse_expression
+
+TYPES = {
+    "age": "number",
+    "wage": "number",
+    "name": "text",
+    "born": "moment",
+    "east": "truth",
+    "hours-per-week": "number",
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "age < 15",
+        "0 <= age < 15",
+        "age < 15 and (wage is not null or name != 'never married')",
+        "name in ['a', 'b'] or name not in ('c',)",
+        "`hours-per-week` > 40",
+        "name == 'a `quoted` and `b`'",
+        "born < '2000-01-01' or born >= date('2001-02-03')",
+        "born + 30 < '2000-01-01' and born - date('1999-01-01') > 3",
+        "year(born) < 2000 and month(born) == 2 and day(born) == 30",
+        "east and not (east == 0)",
+        "min(age, wage, 3) < floor(age / 2) % 3",
+        "(1 if age < 3 else 2) == 1",
+        "-age > -3",
+        "age < 3\n  or age > 5",
+    ],
+)
+def test_conditions_are_read(text: str) -> None:
+    assert parse_condition(text, TYPES).type == "truth"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("age <", "is not an expression"),
+        ("age = 3", "is not an expression"),
+        ("AGE < 3", "'AGE', which is not a released column"),
+        ("`no such` < 3", "'no such', which is not a released column"),
+        ("age", "is a number, not a condition"),
+        ("age + 1", "not a condition"),
+        ("age < 'x'", "compares a number with a text"),
+        ("name < 'x'", "orders a text"),
+        ("name + 1 < 3", "calculates (+) with a text"),
+        ("wage == null", "never true"),
+        ("age is 3", "something else than null"),
+        ("age is wage", "something else than null"),
+        ("age in 3", "no list of values"),
+        ("age in []", "no list of values"),
+        ("age in [wage]", "is not a value"),
+        ("max(age) < 3", "two values or more"),
+        ("abs(name) < 3", "`abs()` of a text"),
+        ("year(age) < 3", "`year()` of a number"),
+        ("born < 'yesterday'", "is not a date"),
+        ("born < '2000-01-01T00:00:00+02:00'", "has a time zone"),
+        ("age.real < 3", "has no meaning in a rule"),
+        ("__import__('os').system('x') == 0", "has no meaning in a rule"),
+        ("age[0] < 3", "has no meaning in a rule"),
+        ("(lambda: 1)() < age", "has no meaning in a rule"),
+        ("[age for age in (1,)] == 1", "has no meaning in a rule"),
+        ("age ** 9 < 3", "has no meaning in a rule"),
+        ("eval('1') < age", "has no meaning in a rule"),
+        ("abs(age, key=3) < 3", "has no meaning in a rule"),
+        ("(age := 3) < 4", "has no meaning in a rule"),
+        ("age < 1e999", "too large"),
+        ("age < b'x'", "is not a value"),
+        ("age < " + "9" * 5000, "longer than"),
+        ("(" * 900 + "age < 3" + ")" * 900, "is not an expression"),
+        ("age and wage", "where a condition must stand"),
+    ],
+)
+def test_what_is_refused(text: str, said: str) -> None:
+    with pytest.raises(FieldError) as refused:
+        parse_condition(text, TYPES)  # type: ignore[arg-type]
+    assert said in str(refused.value)
+
+
+def test_long_and_deep_texts_are_refused_in_words() -> None:
+    deep = "-" * (MAX_LENGTH - 10) + "age < 3"
+    for text in (deep, " or ".join(["age<3"] * 300)):
+        with pytest.raises(FieldError):
+            parse_condition(text, TYPES)  # type: ignore[arg-type]
+
+
+def test_an_expression_says_its_columns() -> None:
+    node = parse_expression("wage if east else age - `hours-per-week`", TYPES)  # type: ignore[arg-type]
+    assert node.type == "number"
+    assert node.columns == ("east", "wage", "age", "hours-per-week")

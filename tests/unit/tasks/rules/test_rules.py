@@ -1,0 +1,208 @@
+"""Rules over rows and over codes: held against SQLite, against each other, and against what is released."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.rules import conditions
+from privsyn.tasks.codecs import plan
+from privsyn.tasks.compress_domain import compress_attribute
+from privsyn.tasks.rules.known_zeros import known_zeros
+from privsyn.tasks.rules.mend import mend
+from privsyn.tasks.rules.witness import check_possible, find_row
+from tests.support.ruled import COLUMNS, CONDITIONS, RULES, people, ruled_spec
+
+ROWS = people(400, seed=3)
+
+
+@pytest.fixture(scope="module")
+def sql() -> sqlite3.Connection:
+    """The rows in a database whose meaning of null is the one that rules promise."""
+    base = sqlite3.connect(":memory:")
+    table = ROWS.assign(hired=ROWS.hired.astype(str), **{c: ROWS[c].astype(float) for c in ("age", "educ")})
+    table.loc[::7, "marital"] = None
+    table.to_sql("people", base, index=False)
+    base.create_function("floor", 1, lambda x: None if x is None else float(np.floor(x)))
+    base.create_function("mod_", 2, lambda a, b: None if a is None or not b else a - b * np.floor(a / b))
+    return base
+
+
+@given(condition=CONDITIONS)
+@settings(max_examples=300, deadline=None)
+def test_a_condition_means_what_it_means_in_sql(sql: sqlite3.Connection, condition: str) -> None:
+    spec = ruled_spec([{"never": condition}])
+    table = ROWS.copy()
+    table.loc[::7, "marital"] = None
+    columns = {name: pa.array(table[name], from_pandas=True) for name in ("age", "educ", "wage", "marital")}
+    book = plan(spec).rules
+    assert book is not None
+    broken = book.broken(columns)[0]
+    expected = sql.execute(
+        f"select ({condition.replace('age % 7', 'mod_(age, 7)')}) is true from people"  # noqa: S608 - our own texts
+    ).fetchall()
+    assert broken.tolist() == [bool(row[0]) for row in expected]
+
+
+@given(condition=CONDITIONS, seed=st.integers(0, 1000))
+@settings(max_examples=150, deadline=None)
+def test_a_forbidden_cell_holds_no_row_that_may_be(condition: str, seed: int) -> None:
+    """Where codes are said to be surely broken, every row that is decoded from them is."""
+    made = plan(ruled_spec([{"never": condition}]))
+    assert made.rules is not None
+    rng = np.random.default_rng(seed)
+    codes = {c.attribute: rng.integers(c.size, size=300) for c in made.codecs}
+    columns = made.decode(codes, rng)
+    broken = made.rules.broken(columns)
+    cells = {name: c for codec in made.codecs for name, c in codec.cells().items()}
+    for i, found in enumerate(made.rules.conditions):
+        codecs = [c for c in made.codecs if set(c.sources) & set(found.needs)]
+        surely = made.rules.surely_broken(found, cells, [c.sources for c in codecs])
+        surely = np.broadcast_to(surely, [c.size for c in codecs])
+        assert broken[i][surely[tuple(codes[c.attribute] for c in codecs)]].all()
+
+
+def test_thresholds_are_bin_edges_and_codes_on_one_side_are_surely_forbidden() -> None:
+    made = plan(ruled_spec())
+    labels = made.labels()["age"]
+    assert any(label.startswith("15") for label in labels)
+    zeros = known_zeros(made, {c.attribute: _whole(c.groups) for c in made.codecs})
+    forbidden = dict(zeros.tables)[("age", "wage", "marital")]
+    below = [i for i, codec in enumerate(made.codecs[0].groups) if made.codecs[0].values(fine=True)[i] < 15]  # type: ignore[index]
+    coarse = sorted({int(made.codecs[0].groups[i]) for i in below})
+    assert forbidden[coarse, :-1, :].all()  # with a wage
+    assert not forbidden[coarse, -1, 0].any()  # without one, never married
+
+
+def _whole(groups: Any) -> Any:
+    from privsyn.data_contracts.mechanism_options import Compression
+
+    return compress_attribute(np.full(len(groups), 1000), 1.0, groups, Compression(enabled=False))
+
+
+@given(rules=st.lists(CONDITIONS.map(lambda c: {"never": c}), min_size=1, max_size=4), seed=st.integers(0, 1000))
+@settings(max_examples=60, deadline=None)
+def test_no_mended_row_breaks_a_rule(rules: list[dict[str, str]], seed: int) -> None:
+    """Random rules with the fixed derived column and dummies: from any codes, however bad."""
+    made = plan(ruled_spec([RULES[0], RULES[4], *rules]))
+    try:
+        check_possible(made)
+    except FieldError:
+        assume(False)
+    assert made.rules is not None
+    rng = np.random.default_rng(seed)
+    codes = {c.attribute: rng.integers(c.size, size=500) for c in made.codecs}
+    columns = made.decode(codes, rng)
+    witness = lambda: find_row(made) or {}  # noqa: E731
+    mended = mend(codes, columns, lambda c: made.decode(c, rng), made.rules, made.codecs, witness, rng)
+    assert not made.rules.broken(mended).any()
+    table = pa.table(mended).to_pandas()
+    assert (table.exper == table.age - table.educ - 6).all()
+    assert (table.east.astype(int) + table.north == 1).all()
+
+
+def test_rows_that_keep_the_rules_are_not_touched() -> None:
+    made = plan(ruled_spec())
+    assert made.rules is not None
+    rng = np.random.default_rng(5)
+    codes = {c.attribute: rng.integers(c.size, size=2000) for c in made.codecs}
+    columns = made.decode(codes, rng)
+    fine = ~made.rules.broken(columns).any(axis=0)
+    before = pa.table(columns)
+    mended = mend(codes, dict(columns), lambda c: made.decode(c, rng), made.rules, made.codecs, dict, rng)
+    assert 0 < fine.sum() < 2000
+    assert pa.table(mended).filter(pa.array(fine)).equals(before.filter(pa.array(fine)))
+
+
+def test_a_batch_without_one_possible_row_is_mended_by_the_row_that_was_found_before() -> None:
+    made = plan(ruled_spec([{"never": "age > 1"}]))
+    assert made.rules is not None
+    codes = {c.attribute: np.full(20, c.size - 1) for c in made.codecs}
+    rng = np.random.default_rng(0)
+    columns = made.decode(codes, rng)
+    mended = mend(
+        codes, columns, lambda c: made.decode(c, rng), made.rules, made.codecs, lambda: find_row(made) or {}, rng
+    )
+    assert max(mended["age"].to_pylist()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("rules", "place", "said"),
+    [
+        ([{"never": "age >= 0"}], ("rules", 0), "no row was found that does not meet it: never age >= 0"),
+        ([{"never": "age < 50"}, {"never": "age >= 50"}], ("rules", 1), "leaves no row beside rule 1"),
+        ([{"derive": {"exper": "age + 200"}}], ("rules", 0), "outside its column's domain"),
+        (
+            [{"never": "age < 80"}, {"never": "educ < 20"}, {"never": "age + educ > 99"}],
+            ("rules",),
+            "together they leave no row",
+        ),
+    ],
+)
+def test_rules_that_leave_no_row_are_named(rules: list[dict[str, Any]], place: tuple[Any, ...], said: str) -> None:
+    with pytest.raises(FieldError) as refused:
+        check_possible(plan(ruled_spec(rules)))
+    assert refused.value.place == place
+    assert said in str(refused.value)
+
+
+def test_a_row_is_found_where_few_are_possible() -> None:
+    made = plan(
+        ruled_spec([{"never": "age * 7 % 91 != 70 or educ != 13"}, {"never": "hired is null or year(hired) != 1999"}])
+    )
+    found = find_row(made)
+    assert found is not None
+    assert not made.rules.broken(found).any()  # type: ignore[union-attr]
+
+
+def test_a_lookup_gives_what_the_table_says_and_forbids_what_it_lacks() -> None:
+    lookup = {"from": ["marital", "east"], "to": ["educ"], "rows": [["married", True, 3], ["widowed", False, 4]]}
+    made = plan(ruled_spec([{"lookup": lookup}]))
+    assert made.rules is not None
+    table = {
+        "marital": pa.array(["married", "married", "widowed", None]),
+        "east": pa.array([True, False, False, True]),
+    }
+    assert made.rules.compute(table, {"educ": pa.int64()})["educ"].to_pylist() == [3, None, 4, None]
+    assert made.rules.broken(table).any(axis=0).tolist() == [False, True, False, True]
+
+
+def test_conditions_of_computed_columns_are_asked_of_what_they_are_computed_from() -> None:
+    made = plan(ruled_spec([RULES[0], {"never": "exper > 40"}]))
+    assert made.rules is not None
+    assert [c.needs for c in made.rules.conditions] == [("age", "educ"), ("age", "educ")]
+    assert conditions(ruled_spec(RULES).rules, ruled_spec().released_columns).keys() == {1, 2, 3}
+
+
+def test_dummies_are_one_attribute_that_gives_each_column_its_type() -> None:
+    made = plan(ruled_spec([{"one_of": ["east", "north"], "or_none": True}]))
+    codec = next(c for c in made.codecs if len(c.sources) == 2)
+    columns = {"east": pa.array([True, False, True, None]), "north": pa.array(["0", "1", "1", "x"])}
+    codes, repairs = codec.encode(columns)
+    assert codes.tolist() == [0, 1, 0, 2]
+    assert repairs["not exactly one"] == 1
+    decoded = codec.decode(np.array([0, 1, 2]), np.random.default_rng(0))
+    assert decoded["east"].to_pylist() == [True, False, False]
+    assert decoded["north"].to_pylist() == [0, 1, 0]
+    assert decoded["north"].type == pa.int64()
+
+
+def test_what_private_rows_break_is_counted_and_they_are_counted_as_they_are() -> None:
+    from privsyn.tasks.encode import Repairs, encode_batch
+
+    made, repairs = plan(ruled_spec()), Repairs()
+    batch = pa.RecordBatch.from_pandas(ROWS[list(COLUMNS)], preserve_index=False)
+    codes = encode_batch(batch, made, repairs)
+    child = (ROWS.age < 15) & (ROWS.wage.notna() | (ROWS.marital != "never married"))
+    assert repairs.counts["rules[1]", f"never {RULES[1]['never']}"] == child.sum() > 0
+    assert repairs.counts["exper", "not as computed"] == (ROWS.exper != ROWS.age - ROWS.educ - 6).sum() > 0
+    wages = pd.Series(codes.column("wage").to_numpy()) == made.domain.size("wage") - 1
+    assert (wages == ROWS.wage.isna()).all()
