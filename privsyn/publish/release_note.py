@@ -14,6 +14,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.publish.formats.csv_file import csv_name, formula_like
 from privsyn.publish.formats.described import null_text, ranges_of
 from privsyn.publish.markdown import code, paragraph, plain
+from privsyn.publish.rules_note import rules_note
 from privsyn.run.plan import Plan
 from privsyn.run.request import Request
 from privsyn.run.step import Look, ReleaseStep, Step, release_steps
@@ -30,11 +31,12 @@ def release_note(plan: Plan, certificate: Certificate, rows: int, *, private: bo
         _heading(request, certificate, rows, private=private),
         promise(certificate),
         _schema(request),
+        rules_note(request.spec),
         cost(certificate, looks_of(plan.steps)),
         _files(plan, rows, private=private),
         _limits(plan),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _heading(request: Request, certificate: Certificate, rows: int, *, private: bool) -> str:

@@ -99,8 +99,9 @@ def plan(spec: ReleaseSpec, order: Sequence[str] = ()) -> EncodingPlan:
 def plan_of_columns(spec: ReleaseSpec, order: Sequence[str] = ()) -> EncodingPlan:
     """One codec per released column, computed ones and dummies as any other: what an evaluation compares."""
     names = tuple(order or spec.released_columns)
-    thresholds = RuleBook.of(spec).thresholds if spec.rules else {}
-    return EncodingPlan(tuple(_codec(n, spec.released_columns[n], thresholds.get(n, ())) for n in names))
+    rules = RuleBook.of(spec) if spec.rules else None
+    thresholds = {} if rules is None else rules.thresholds
+    return EncodingPlan(tuple(_codec(n, spec.released_columns[n], thresholds.get(n, ())) for n in names), (), rules)
 
 
 def _codec(name: str, column: Column, thresholds: Sequence[float] = ()) -> Codec:

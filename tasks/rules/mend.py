@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.rules.book import RuleBook
 
-REDRAWS = 8
+REDRAWS = 16
 """How often a row is drawn anew inside its codes: where a code is partly forbidden, values beside it are not."""
 
 ATTEMPTS = 12
