@@ -11,10 +11,8 @@ from collections.abc import Collection, Mapping
 
 from privsyn.data_contracts.columns import CategoricalColumn
 
-NULL_TEXTS = frozenset(
-    ("na", "n/a", "#n/a", "n.a.", "<na>", "nan", "nat", "null", "none", "nil", "nd", "missing", "unknown")
-    + ("-", "--", ".", "..", "?")
-)
+_WORDS = ("na", "n/a", "#n/a", "n.a.", "<na>", "nan", "nat", "null", "none", "nil", "nd", "missing", "unknown")
+NULL_TEXTS = frozenset((*_WORDS, "-", "--", ".", "..", "?"))
 """Usual texts for a missing value, in small letters."""
 
 _SLASHED = re.compile(r"(\d{1,2})([/.-])(\d{1,2})\2(\d{4}|\d{2})(\D.*)?")
