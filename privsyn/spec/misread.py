@@ -78,7 +78,7 @@ def misread_columns(counts: Mapping[tuple[str, str], int], rows: int) -> tuple[M
 
 def meant(spec: ReleaseSpec, column: str) -> frozenset[str]:
     """Repairs of a column that keep what its values mean, because the spec says where these go."""
-    described = spec.columns[column]
+    described = spec.columns.get(column)
     if not isinstance(described, CategoricalColumn):
         return frozenset()
     found = {"unlisted"} if described.unlisted != "auto" else set()
