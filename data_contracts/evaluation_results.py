@@ -46,12 +46,26 @@ class TableScores(PrivateResult):
     metrics: tuple[Metric, ...]
 
 
+class MisreadColumn(PrivateResult):
+    """One column of which so much was repaired while it was read that the spec is likely wrong.
+
+    ``column`` is empty for whole records.  ``repairs``: repair -> its share of the rows, 0..1; ``words`` says them;
+    ``cures`` are sentences.  ``counted``: whether repaired values stand in a bin of their own in all comparisons.
+    """
+
+    column: str
+    repairs: dict[str, float]
+    words: str
+    cures: tuple[str, ...]
+    counted: bool
+
+
 class OneWay(PrivateResult):
     """One column: shares of every public bin, and the sd of the noise that the budget implies for each share.
 
     ``noise_sd`` is None where nothing is known of the noise.  ``l1`` is in 0..2.  ``noise_l1``, the L1 error that noise
     alone would be expected to make, is at least 0 and has no upper bound: noisy counts are neither kept above 0 nor
-    made to add up.
+    made to add up.  ``misread``: the last bin is that of repaired values.
     """
 
     column: str
@@ -62,6 +76,7 @@ class OneWay(PrivateResult):
     noise_sd: tuple[float, ...] | None
     l1: float
     noise_l1: float | None
+    misread: bool = False
 
 
 class Pair(PrivateResult):
@@ -69,7 +84,8 @@ class Pair(PrivateResult):
 
     ``l1``: synthetic against real, 0..2.  ``consistent_l1``: the noisy consistent marginal against real, None where
     the pair is in no measured marginal.  ``cause``: the larger part of the error: noise, synthesis, or that the pair
-    was not selected.  Associations are in 0..1 (nominal) or -1..1 (both ordered), None where undefined.
+    was not selected; misread where one of its columns is.  Associations are in 0..1 (nominal) or -1..1 (both
+    ordered), None where undefined.
     """
 
     a: str
@@ -78,7 +94,7 @@ class Pair(PrivateResult):
     l1: float
     measured: bool
     consistent_l1: float | None
-    cause: Literal["noise", "synthesis", "not selected"]
+    cause: Literal["noise", "synthesis", "not selected", "misread"]
     association_real: float | None
     association_synthetic: float | None
 
@@ -147,6 +163,7 @@ class Evaluation(PrivateResult):
     stages: tuple[StageError, ...]
     earth_mover: tuple[EarthMover, ...]
     notes: tuple[str, ...] = ()
+    misread: tuple[MisreadColumn, ...] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:

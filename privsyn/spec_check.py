@@ -23,6 +23,8 @@ from privsyn.mechanisms.release_job import plan_of
 from privsyn.notebook import html_table
 from privsyn.run.plan import Plan, accounted
 from privsyn.source.private_table import LEFT_OUT, Source
+from privsyn.spec.likely_cures import likely_cures
+from privsyn.spec.misread import Misread, misread_columns, odd_texts
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.encode import Repairs
@@ -35,7 +37,7 @@ EXAMPLES = 5
 ASSUMED = (10, 50, 200)
 """Numbers of chosen marginals for which noise is predicted."""
 _TRIED = 500
-"""Different values tried per column and batch in search of examples."""
+"""Most different odd values of a column that are kept, in search of examples and cures."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,10 @@ class ColumnPlan:
 
 @dataclass
 class ColumnFit:
-    """PRIVATE: how one column of the table fits.  ``repairs`` counts values by what would be done to them."""
+    """PRIVATE: how one column of the table fits.
+
+    ``repairs`` counts values by what would be done to them; ``cures`` are likely ones, as sentences.
+    """
 
     column: str
     stored: str
@@ -71,6 +76,7 @@ class ColumnFit:
     nulls: int = field(default=0, repr=False)
     repairs: Counter[str] = field(default_factory=Counter, repr=False)
     examples: list[str] = field(default_factory=list, repr=False)
+    cures: list[str] = field(default_factory=list, repr=False)
 
 
 @dataclass
@@ -78,13 +84,14 @@ class Fit:
     """PRIVATE: the whole table.
 
     ``cut`` are rows left out by unit.person_id and unit.max_records; ``unread`` records that cannot be read, which are
-    not among ``rows``.
+    not among ``rows``; ``misread`` are columns of which so much would be repaired that the spec is likely wrong.
     """
 
     rows: int
     columns: list[ColumnFit]
     cut: int | None = None
     unread: int = 0
+    misread: tuple[Misread, ...] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
         return "<Fit: PRIVATE>"
@@ -115,7 +122,8 @@ class CheckReport:
         fit = None
         if self.fit is not None:
             columns = [{**vars(column), "repairs": dict(column.repairs)} for column in self.fit.columns]
-            fit = {"private": True, **vars(self.fit), "columns": columns}
+            misread = [{"column": m.column, "shares": dict(m.repairs)} for m in self.fit.misread]
+            fit = {"private": True, **vars(self.fit), "columns": columns, "misread": misread}
         noise, sizes = [asdict(line) for line in self.noise], [asdict(column) for column in self.columns]
         return {"warnings": list(self.warnings), "noise": noise, "columns": sizes, "fit": fit}
 
@@ -196,6 +204,7 @@ def _fit(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Fit:
         for name in codec.sources
     }
     people: Counter[Any] = Counter()
+    odd: dict[str, Counter[str]] = {name: Counter() for name in fits}
     rows, reading = 0, Repairs()
     for batch in source.batches(reading):
         rows += batch.num_rows
@@ -203,30 +212,35 @@ def _fit(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Fit:
         if spec.unit.person_id is not None:
             people.update(_counts(data[spec.unit.person_id]))
         for codec in codecs:
-            _add(fits[codec.sources[0]], codec, data)
+            name = codec.sources[0]
+            odd[name] = _most_common(odd[name] + _add(fits[name], codec, data))
     for (column, repair), many in reading.counts.items():
         if column in fits:
             fits[column].repairs[repair] += many
-    return Fit(rows, list(fits.values()), _cut(people, spec), reading.counts["", LEFT_OUT])
+    for name, fit in fits.items():
+        fit.examples = list(dict.fromkeys(map(_printable, odd[name])))[:EXAMPLES]
+    unread = reading.counts["", LEFT_OUT]
+    counts = {(name, repair): many for name, fit in fits.items() for repair, many in fit.repairs.items()}
+    misread = misread_columns({**counts, ("", LEFT_OUT): unread}, rows)
+    shares = {m.column: m.repairs for m in misread}
+    for name, fit in fits.items():
+        fit.cures = list(likely_cures(spec.columns[name], odd[name], shares.get(name, {})))
+    return Fit(rows, list(fits.values()), _cut(people, spec), unread, misread)
 
 
-def _add(fit: ColumnFit, codec: Codec, data: Mapping[str, pa.Array]) -> None:
+def _add(fit: ColumnFit, codec: Codec, data: Mapping[str, pa.Array]) -> Counter[str]:
+    """Add one batch to the fit of its column; returns its odd values as text, with their numbers."""
     arrays = {name: data[name] for name in codec.sources}
     array: Any = arrays[codec.sources[0]]
     fit.nulls += int(np.count_nonzero(pc.is_null(array, nan_is_null=True)))
     repairs = codec.inspect(arrays)
     fit.repairs.update(repairs)
-    odd = {"unlisted", "unparseable"} & set(repairs)
-    if not odd or len(fit.examples) >= EXAMPLES or len(arrays) > 1:
-        return
-    different = pc.unique(array)
-    for i in range(min(len(different), _TRIED)):
-        if odd & set(codec.inspect({codec.sources[0]: different.slice(i, 1)})):
-            shown = _printable(to_keys(different.slice(i, 1), pa.string())[0].as_py())
-            if shown not in fit.examples:
-                fit.examples.append(shown)
-        if len(fit.examples) >= EXAMPLES:
-            return
+    odd = len(arrays) == 1 and {"unlisted", "unparseable"} & set(repairs)
+    return odd_texts(codec, arrays, _TRIED) if odd else Counter()
+
+
+def _most_common(texts: Counter[str]) -> Counter[str]:
+    return Counter(dict(texts.most_common(_TRIED)))
 
 
 def _counts(array: pa.Array) -> dict[str | None, int]:
@@ -280,6 +294,8 @@ def _render_fit(fit: Fit, console: Console) -> None:
             border_style="bold red",
         )
     )
+    for misread in fit.misread:
+        console.print(Text(f"PRIVATE: {_clean(misread.sentence())}.", style="bold red"))
     rows = [
         [
             c.column,
@@ -293,6 +309,9 @@ def _render_fit(fit: Fit, console: Console) -> None:
     ]
     headers = ["column", "stored", "released", "null", "repairs", "e.g."]
     console.print(_table("PRIVATE - how the table fits", headers, rows))
+    cures = [[c.column, f"{cure}."] for c in fit.columns for cure in c.cures]
+    if cures:
+        console.print(_table("PRIVATE - likely cures", ["column", "cure"], cures))
 
 
 def _span(low: float, high: float) -> str:

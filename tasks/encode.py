@@ -58,16 +58,23 @@ def encode(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -
     identifier are left out.  Each kept row is encoded by itself: adding or removing one person changes
     at most ``unit.records`` rows of the output.
     """
+    for batch in kept_batches(batches, plan, unit, repairs):
+        yield encode_batch(batch, plan, repairs)
+
+
+def kept_batches(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -> Iterator[pa.RecordBatch]:
+    """The rows that :func:`encode` keeps of each person, as they are stored; how many it leaves out is added to
+    ``repairs``."""
     keep = _kept_rows(batches, plan, unit) if unit.person_id is not None else None
     start = 0
     for batch in batches(repairs):
-        kept = batch
-        if keep is not None:
-            mask = keep[start : start + batch.num_rows]
-            start += batch.num_rows
-            kept = batch.filter(pa.array(mask))
-            repairs.add(str(unit.person_id), +Counter({"left out": int((~mask).sum())}))
-        yield encode_batch(kept, plan, repairs)
+        if keep is None:
+            yield batch
+            continue
+        mask = keep[start : start + batch.num_rows]
+        start += batch.num_rows
+        repairs.add(str(unit.person_id), +Counter({"left out": int((~mask).sum())}))
+        yield batch.filter(pa.array(mask))
 
 
 def encode_batch(batch: pa.RecordBatch, plan: EncodingPlan, repairs: Repairs) -> pa.RecordBatch:

@@ -26,6 +26,7 @@ from privsyn.flows.cli.common import (
     warn,
     warn_of_epsilon,
 )
+from privsyn.flows.cli.private_lines import say_misread
 from privsyn.flows.cli.vocabulary import COMMAND_LINE
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ def release_command(
         if as_json:
             print_answer(json.dumps({**_as_json(request.dataset, summary), "seconds": seconds}))
         _print_summary(request, summary, seconds)
+        say_misread(Path(summary.private), spec)
         if summary.rows == 0 and request.mechanism.synthesis.rows == "auto":
             warn(
                 f"the release has 0 rows: the noisy total is zero, since epsilon {request.privacy.epsilon:g} is too "

@@ -29,7 +29,7 @@ from privsyn.storage.released_files import VersionError, read_manifest, request_
 from privsyn.storage.safe_names import safe_name
 from privsyn.storage.table_files import Place
 from privsyn.tasks.codecs import EncodingPlan, plan, plan_of_columns
-from privsyn.tasks.encode import Repairs, encode, encode_batch
+from privsyn.tasks.encode import Repairs, encode, encode_batch, kept_batches
 from privsyn.tasks.kernels.counting import CodeTable
 
 
@@ -137,9 +137,16 @@ class OpenTable:
     encoding: EncodingPlan
     unit: Unit
 
-    def read(self) -> Coded:
-        """All rows, or with ``unit.person_id`` those that a release keeps of each person."""
-        return _from_codes(encode(self.source.batches, self.encoding, self.unit, Repairs()), self.encoding)
+    def read(self, repairs: Repairs | None = None, as_if: EncodingPlan | None = None) -> Coded:
+        """All rows, or with ``unit.person_id`` those that a release keeps of each person.
+
+        What reading repairs is added to ``repairs``.  ``as_if``: the codes of another plan for the same rows.
+        """
+        found = Repairs() if repairs is None else repairs
+        if as_if is None:
+            return _from_codes(encode(self.source.batches, self.encoding, self.unit, found), self.encoding)
+        kept = kept_batches(self.source.batches, self.encoding, self.unit, Repairs())
+        return _from_codes((encode_batch(batch, as_if, found) for batch in kept), as_if)
 
 
 ALL_ROWS = Unit(records_per_person=1)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -16,10 +16,12 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.evaluation_results import OneWay, Pair, SizeError, StageError
 from privsyn.errors import RequestError
 from privsyn.evaluation.coded_tables import Coded, Release
+from privsyn.evaluation.misread_columns import MisreadCodec
 from privsyn.mechanisms.release_job import plan_of
 from privsyn.run.step import release_steps, step_of
 from privsyn.tasks import marginals, noisy
-from privsyn.tasks.compress_domain import Recode, coarse_domain, recode_from_table, refined
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.compress_domain import AttributeRecode, Recode, coarse_domain, recode_from_table, refined
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.make_consistent import measured_marginals
 from privsyn.tasks.marginals import Marginal
@@ -98,18 +100,30 @@ class ReleasedTables:
         return cls(recode, measured, tuple(m.sigma for m in measured), consistent)
 
     def recoded(self, real: Coded, synthetic: Coded) -> tuple[CodeTable, CodeTable]:
-        """Both tables in the compressed domain, filtered values as one code more."""
-        return recoded(real.fine, self.recode), recoded(synthetic.fine, self.recode)
+        """Both tables in the compressed domain, filtered values as one code more; misread ones count as filtered."""
+        recode = {a: _filtering_the_rest(r, real.fine.domain.size(a)) for a, r in self.recode.items()}
+        return recoded(real.fine, recode), recoded(synthetic.fine, recode)
 
     def measured_pairs(self) -> set[Clique]:
         """Every pair inside a measured marginal, in the domain's order."""
         return {(a, b) for m in self.measured for i, a in enumerate(m.attributes) for b in m.attributes[i + 1 :]}
 
 
-def one_ways(release: Release, real: Coded, synthetic: Coded, tables: ReleasedTables) -> tuple[OneWay, ...]:
-    """Every column, in table order; the noise of one that rules compute is said to be the largest of any measured."""
-    encoding = release.encoding
-    noise = bin_noise(tables.recode, encoding.groups)
+def _filtering_the_rest(recode: AttributeRecode, size: int) -> AttributeRecode:
+    """A recoding of ``size`` fine codes: those after its own are filtered."""
+    more = size - len(recode.coarse)
+    coarse = np.append(recode.coarse, np.full(more, recode.size, recode.coarse.dtype))
+    return replace(recode, coarse=coarse, kept=np.append(recode.kept, np.zeros(more, bool)))
+
+
+def one_ways(
+    release: Release, encoding: EncodingPlan, real: Coded, synthetic: Coded, tables: ReleasedTables
+) -> tuple[OneWay, ...]:
+    """Every column, in table order; ``encoding``: the tables', which may have bins for misread values.
+
+    The noise of a column that rules compute is said to be the largest of any measured.
+    """
+    noise = bin_noise(tables.recode, release.encoding.groups)
     unmeasured = max((float(sd.max()) for sd in noise.values()), default=0.0)
     rows = max(synthetic.bins.rows, 1)
     found = []
@@ -117,7 +131,8 @@ def one_ways(release: Release, real: Coded, synthetic: Coded, tables: ReleasedTa
         name = codec.attribute
         true = count(real.bins, (name,)) / max(real.bins.rows, 1)
         made = count(synthetic.bins, (name,)) / rows
-        sd = noise.get(name, np.full(true.shape, unmeasured)) / rows
+        own = noise.get(name, np.full(true.shape, unmeasured))
+        sd = np.append(own, np.zeros(len(true) - len(own))) / rows  # none is in a bin of misread values
         found.append(
             OneWay(
                 column=name,
@@ -128,15 +143,20 @@ def one_ways(release: Release, real: Coded, synthetic: Coded, tables: ReleasedTa
                 noise_sd=_floats(sd),
                 l1=float(np.abs(true - made).sum()),
                 noise_l1=expected_l1(sd),
+                misread=isinstance(codec, MisreadCodec),
             )
         )
     return tuple(found)
 
 
 def pairs(
-    figures: PairFigures, coarse: tuple[CodeTable, CodeTable], tables: ReleasedTables, threads: int
+    figures: PairFigures,
+    coarse: tuple[CodeTable, CodeTable],
+    tables: ReleasedTables,
+    threads: int,
+    misread: Collection[str] = (),
 ) -> tuple[Pair, ...]:
-    """Every pair of columns, in table order, with what its error is made of."""
+    """Every pair of columns, in table order, with what its error is made of; ``misread``: columns that are."""
     parts = pair_errors(*coarse, [m for m in tables.consistent if len(m.attributes) > 1], threads)
     found = []
     for i, (a, b) in enumerate(figures.pairs):
@@ -149,7 +169,7 @@ def pairs(
                 l1=float(figures.l1[i]),
                 measured=part is not None,
                 consistent_l1=None if part is None else part.consistent,
-                cause=_cause(part),
+                cause="misread" if {a, b} & set(misread) else _cause(part),
                 association_real=_known(figures.association_real[i]),
                 association_synthetic=_known(figures.association_synthetic[i]),
             )

@@ -13,10 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from privsyn.data_contracts.evaluation_results import Evaluation, TableScores
+from privsyn.data_contracts.evaluation_results import Evaluation, MisreadColumn, TableScores
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.evaluation import details
 from privsyn.evaluation.coded_tables import Coded, OpenTable, Release, open_release, open_table
+from privsyn.evaluation.misread_columns import Reading, described, with_misread
 from privsyn.evaluation.scores import Scorer
 from privsyn.evaluation.settings_file import check_settings
 from privsyn.report.page import render
@@ -25,6 +26,7 @@ from privsyn.settings import Settings
 from privsyn.source.private_table import SupportsArrowStream
 from privsyn.storage.disk import in_words, replacing
 from privsyn.storage.zones import private_folder, roots
+from privsyn.tasks.codecs import EncodingPlan
 
 Result = TypeVar("Result")
 RunStage = Callable[[str, Callable[[], Result]], Result]
@@ -75,6 +77,8 @@ class _Tables:
     real: Coded
     holdout: Coded | None
     compared: dict[str, Coded]
+    encoding: EncodingPlan
+    misread: tuple[MisreadColumn, ...]
 
 
 def evaluate(
@@ -99,8 +103,8 @@ def evaluate(
     check_settings(request.spec, release.encoding)
     released = details.ReleasedTables.read(release)
     opened = _open(request, release)
-    tables = stage("Read tables", opened.read)
-    scorer = Scorer(tables.real, tables.holdout, release.encoding, request.spec, settings.threads)
+    tables = stage("Read tables", lambda: opened.read(release, request.spec))
+    scorer = Scorer(tables.real, tables.holdout, tables.encoding, request.spec, settings.threads)
     scores = [
         stage(f"Score {name}", lambda table=table, name=name: TableScores(  # type: ignore[misc]
             table=name, rows=table.bins.rows, metrics=scorer.with_subsamples(scorer.score(table))))
@@ -123,10 +127,21 @@ class _Opened:
     holdout: OpenTable | None
     compared: dict[str, OpenTable]
 
-    def read(self) -> _Tables:
-        """Every table in codes."""
-        holdout = None if self.holdout is None else self.holdout.read()
-        return _Tables(self.real.read(), holdout, {name: table.read() for name, table in self.compared.items()})
+    def read(self, release: Release, settings: EvaluationSpec) -> _Tables:
+        """Every table in codes.  Where much of a real column is repaired, its repaired values have a bin of their own.
+
+        A column whose hierarchy the settings give stays as it is: the hierarchy has no place for such a bin.
+        """
+        reading, plain, spec = Reading(), release.encoding, release.spec
+        real = self.real.read(reading.repairs)
+        reading.rows = real.fine.rows
+        free = [c.attribute for c in plain.codecs if c.attribute not in settings.mgd.hierarchies]
+        encoding = with_misread(plain, spec, reading.not_meant(spec, free))
+        if encoding != plain:
+            real = self.real.read(as_if=encoding)
+        compared = {name: table.read(as_if=encoding) for name, table in self.compared.items()}
+        holdout = None if self.holdout is None else self.holdout.read(as_if=encoding)
+        return _Tables(real, holdout, compared, encoding, tuple(described(reading, encoding, spec)))
 
 
 def _open(request: EvaluationRequest, release: Release) -> _Opened:
@@ -150,7 +165,8 @@ def _evaluation(
 ) -> Evaluation:
     real, synthetic = tables.real, tables.compared["release"]
     coarse = released.recoded(real, synthetic)
-    pairs = details.pairs(scorer.pairs(synthetic), coarse, released, scorer.threads)
+    own_bin = [m.column for m in tables.misread if m.counted]
+    pairs = details.pairs(scorer.pairs(synthetic), coarse, released, scorer.threads, own_bin)
     return Evaluation(
         run=release.manifest.run,
         dataset=release.spec.dataset,
@@ -161,12 +177,13 @@ def _evaluation(
         rows_holdout=None if tables.holdout is None else tables.holdout.bins.rows,
         settings=scorer.spec,
         scores=tuple(scores),
-        one_ways=details.one_ways(release, real, synthetic, released),
+        one_ways=details.one_ways(release, tables.encoding, real, synthetic, released),
         pairs=pairs,
         sizes=details.sizes(scorer.size_errors(synthetic)),
         stages=details.stages(pairs, real, coarse, released, scorer.threads),
         earth_mover=scorer.earth_mover(synthetic).marginals,
         notes=tuple(_notes(release, tables)),
+        misread=tables.misread,
     )
 
 

@@ -6,6 +6,7 @@ machine or exact count is in it, and the same run always gives the same bytes.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -32,6 +33,9 @@ from privsyn.storage.records import Records, write_json
 from privsyn.storage.released_files import manifest_if_readable, read_certificate, read_manifest, request_of
 from privsyn.storage.store import Store
 
+REPAIRS = "repairs.json"
+"""In a run's private folder: what reading and encoding its rows repaired."""
+
 
 class ReleaseSummary(BaseModel):
     """The result of a run for people: its name, folders, size and cost.  It holds no private value."""
@@ -46,6 +50,14 @@ class ReleaseSummary(BaseModel):
     delta: float
     rho: float
     drawn: tuple[str, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class RepairCounts:
+    """PRIVATE: how many values of each column each repair touched, of how many rows; ``rows`` 0: not known."""
+
+    rows: int
+    counts: Mapping[tuple[str, str], int]
 
 
 @dataclass(frozen=True)
@@ -199,9 +211,24 @@ def _add_tables(
 
 def _publish_private(run: OpenRun, refs: Mapping[str, StepRefs]) -> None:
     """Repair counts as readable JSON beside run.json; the encoded rows stay in the private store."""
-    table = run.shell.store.read_table(refs["encode"].tables["repairs"])
+    encoded, place = refs["encode"].tables, run.private_folder / REPAIRS
+    table = run.shell.store.read_table(encoded["repairs"])
     where = {name: ref.path for r in refs.values() for name, ref in r.tables.items() if ref.zone == "private"}
-    write_json(run.private_folder / "repairs.json", {"repairs": table.to_pylist(), "tables": where})
+    if Path(encoded["encoded_rows"].path).exists():
+        rows = run.shell.store.stored(encoded["encoded_rows"]).num_rows
+    else:
+        rows = repairs_of(run.private_folder).rows  # pruned: as it was counted before
+    write_json(place, {"rows": rows, "repairs": table.to_pylist(), "tables": where})
+
+
+def repairs_of(private_folder: Path) -> RepairCounts:
+    """What the private folder of a run says of its repairs; nothing where it has no such file.  PRIVATE."""
+    try:
+        content = json.loads((private_folder / REPAIRS).read_text(encoding="utf-8"))
+        counts = {(str(r["column"]), str(r["repair"])): int(r["rows"]) for r in content["repairs"]}
+        return RepairCounts(int(content.get("rows", 0)), counts)
+    except (OSError, ValueError, KeyError, TypeError):
+        return RepairCounts(0, {})
 
 
 def write_manifest(shell: Shell, folder: Path, rows: int, versions: Mapping[str, str]) -> None:

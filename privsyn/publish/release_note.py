@@ -225,6 +225,18 @@ def _limits(plan: Plan) -> str:
         "## Limits\n\n"
         f"- Small groups are blurred: a count below about three times its noise is not told from zero{merged}.\n"
         f"{''.join(f'- {step.limit}{chr(10)}' for step in plan.steps if step.limit)}"
+        f"{_unlinked(plan.request.spec.unit.records)}"
         "- Do not treat the rows as a sample for confidence intervals: add the noise's variance.\n"
         "- Do not look up a person here: a matching row is chance."
+    )
+
+
+def _unlinked(records: int) -> str:
+    """What a table without persons cannot say, where a person may have several ``records``."""
+    if records == 1:
+        return ""
+    return (
+        f"- Rows of one person are not linked. A person may have up to {records:,} records in the private table; here "
+        "every row was drawn by itself and none says whose it is. Records per person, their order and changes over "
+        "time cannot be computed from this table, and it counts records, not people.\n"
     )

@@ -7,6 +7,9 @@ from privsyn.data_contracts.evaluation_results import Evaluation, Metric, OneWay
 NOISE_FACTOR = 2.0
 """A column's error counts as noise up to this many times the L1 that noise alone would be expected to make."""
 
+SHOWN_MISREAD = 5
+"""Misread columns that the verdict names; it counts the rest."""
+
 PAIRS, COLUMNS = "l1_2way", "l1_1way"
 """Names of the metrics whose equivalent subsample the verdict gives: that of pairs, or with one column that of it."""
 
@@ -44,7 +47,12 @@ def sentence(text: str) -> str:
 
 
 def column_cause(one_way: OneWay) -> str:
-    """``noise``, ``synthesis`` or ``not known`` (the noise is not): the larger part of one column's error."""
+    """``noise``, ``synthesis`` or ``not known`` (the noise is not): the larger part of one column's error.
+
+    ``misread`` where the real column is, whatever its error.
+    """
+    if one_way.misread:
+        return "misread"
     if one_way.noise_l1 is None:
         return "not known"
     return "noise" if one_way.l1 <= NOISE_FACTOR * one_way.noise_l1 else "synthesis"
@@ -73,7 +81,18 @@ def verdict(evaluation: Evaluation) -> str:
     """
     if empty := _empty(evaluation):
         return empty
-    return "; ".join(p for p in (_typical(evaluation), _columns(evaluation), _worst(evaluation)) if p) + "."
+    parts = (_misread(evaluation), _typical(evaluation), _columns(evaluation), _worst(evaluation))
+    return "; ".join(p for p in parts if p) + "."
+
+
+def _misread(evaluation: Evaluation) -> str:
+    names = [o.column for o in evaluation.one_ways if o.misread]
+    if not names:
+        return ""
+    shown = ", ".join(names[:SHOWN_MISREAD]) + (
+        f" and {len(names) - SHOWN_MISREAD} more" * (len(names) > SHOWN_MISREAD)
+    )
+    return f"The real table is misread in {shown}, so these columns of the release are wrong, whatever the noise"
 
 
 def _empty(evaluation: Evaluation) -> str:
@@ -88,7 +107,8 @@ def _typical(evaluation: Evaluation) -> str:
     if not errors:
         return "There is no column to compare"
     moved = percent(sum(errors) / len(errors) / 2)
-    text = f"On average {moved} of the rows would have to be different for a table of "
+    begin = "on" if _misread(evaluation) else "On"
+    text = f"{begin} average {moved} of the rows would have to be different for a table of "
     text += "two columns to agree with the real one" if evaluation.pairs else "one column to agree with the real one"
     name = PAIRS if evaluation.pairs else COLUMNS
     sample = next((m.subsample for m in evaluation.release.metrics if m.name == name), None)
@@ -115,6 +135,6 @@ def _worst(evaluation: Evaluation) -> str:
     if not evaluation.pairs:
         return ""
     worst = worst_pairs(evaluation)[0]
-    because = {"noise": "mostly noise", "synthesis": "mostly from synthesis"}
+    because = {"noise": "mostly noise", "synthesis": "mostly from synthesis", "misread": "one is misread"}
     why = because.get(worst.cause, "the pair was not selected for measuring")
     return f"the worst pair is {worst.a} with {worst.b} ({why})"

@@ -58,6 +58,7 @@ def render(evaluation: Evaluation) -> str:
         "percent": words.percent,
         "sentence": words.sentence,
         "breakable": _breakable,
+        "coded": _coded,
     }
     library, script = _library(), _part("report.js")
     return environment.get_template("page.html.j2").render(
@@ -199,6 +200,14 @@ def _specs(evaluation: Evaluation) -> dict[str, Any]:
 def _breakable(name: str) -> Markup:
     """The name escaped, with places where a narrow column may break it."""
     return Markup("_<wbr>").join(escape(part) for part in name.split("_"))
+
+
+def _coded(text: str) -> Markup:
+    """The text escaped, what stands between backticks as code."""
+    parts = [escape(part) for part in text.split("`")]
+    if len(parts) % 2 == 0:
+        return escape(text)
+    return Markup("").join(Markup("<code>{}</code>").format(p) if i % 2 else p for i, p in enumerate(parts))
 
 
 @cache

@@ -135,7 +135,8 @@ def test_causes_follow_what_was_measured(made: ReleaseSummary, report: Report) -
     assert queries
     for pair in evaluation.pairs:
         assert pair.measured == ((pair.a, pair.b) in inside)
-        assert (pair.cause == "not selected") == (not pair.measured)
+        misread = {"age", "seen"} & {pair.a, pair.b}  # more than 5 % of each lie outside their bounds
+        assert pair.cause == "misread" if misread else (pair.cause == "not selected") == (not pair.measured)
     assert len(evaluation.pairs) == 10  # five columns
     stages = {s.stage: s for s in evaluation.stages}
     assert stages["measured"].marginals == sum(len(q["attributes"]) > 1 for q in queries)

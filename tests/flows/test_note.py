@@ -48,6 +48,15 @@ def test_the_note_follows_the_request(places: Path, save: Save) -> None:
         assert absent not in other
 
 
+def test_the_note_says_that_rows_of_one_person_are_not_linked(places: Path, save: Save) -> None:
+    alone = (released(save) / "README.md").read_text(encoding="utf-8")
+    assert "not linked" not in alone, "nobody has two rows: there is nothing to link"
+    for number, unit in enumerate(({"records_per_person": 3}, {"person_id": "caseid", "max_records": 3})):
+        folder = released(save, unit=unit, dataset=f"visits{number}", new_dataset="a test of the note")
+        limits = (folder / "README.md").read_text(encoding="utf-8").partition("## Limits")[2]
+        assert "Rows of one person are not linked. A person may have up to 3 records" in limits
+
+
 def test_the_certificate_holds_the_argument(places: Path, save: Save) -> None:
     folder = released(save)
     certificate = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))

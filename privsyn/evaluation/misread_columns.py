@@ -1,0 +1,129 @@
+"""The real table as it means itself: values that a release would repair stand in a bin of their own.
+
+A column of which much is repaired is likely misread.  Compared as repaired, it agrees with its synthetic one however
+wrong both are; so its repaired values count as values that no synthetic row has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import code_dtype
+from privsyn.data_contracts.evaluation_results import MisreadColumn
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.tables import ValueRange
+from privsyn.spec.likely_cures import likely_cures
+from privsyn.spec.misread import MISREAD_SHARE, Misread, meant, misread_columns, odd_texts, repaired_rows
+from privsyn.tasks.codecs import Codec, EncodingPlan
+from privsyn.tasks.codecs.codec import Codes, Columns
+from privsyn.tasks.codecs.parsing import plain, to_keys
+from privsyn.tasks.encode import Repairs
+
+MISREAD = "(misread)"
+"""The bin of repaired values; no synthetic row is in it."""
+
+_TEXTS = 500
+"""Most different odd values of a column that are looked at for a cure."""
+
+
+@dataclass
+class Reading:
+    """What reading the real table repaired; ``rows``: of the table that is compared."""
+
+    repairs: Repairs = field(default_factory=Repairs)
+    rows: int = 0
+
+    def misread(self) -> tuple[Misread, ...]:
+        """Columns of which more than MISREAD_SHARE was repaired, most first."""
+        return misread_columns(self.repairs.counts, self.rows)
+
+    def not_meant(self, spec: ReleaseSpec, columns: Collection[str]) -> tuple[str, ...]:
+        """Those of the ``columns`` of which more than MISREAD_SHARE no longer means what it says."""
+        counts, found = self.repairs.counts, []
+        for column in columns:
+            kept = meant(spec, column)
+            lost = sum(n for (c, repair), n in counts.items() if c == column and repair not in kept)
+            if lost > MISREAD_SHARE * self.rows:
+                found.append(column)
+        return tuple(found)
+
+
+class MisreadCodec(Codec):
+    """A codec with one code, one bin more: that of the values which it repairs.
+
+    ``keeping``: repairs that keep what a value means.  ``odd``: values that cannot be read, as text.
+    """
+
+    def __init__(self, codec: Codec, keeping: frozenset[str]) -> None:
+        self.attribute, self.sources, self.in_order = codec.attribute, codec.sources, codec.in_order
+        self.groups = np.append(codec.groups, codec.groups.max() + 1).astype(np.int32)
+        self.odd: Counter[str] = Counter()
+        self._codec, self._keeping = codec, keeping
+
+    def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
+        """As the codec, but for the values that it repairs."""
+        codes, repairs = self._codec.encode(columns)
+        codes = codes.astype(code_dtype(self.size))
+        if set(repairs) - self._keeping:
+            codes[self._misread(columns, codes)] = self.size - 1
+            self.odd = Counter(dict((self.odd + odd_texts(self._codec, columns, _TEXTS)).most_common(_TEXTS)))
+        return codes, repairs
+
+    def _misread(self, columns: Columns, codes: Codes) -> NDArray[np.bool_]:
+        """Mask of repaired values, but for those that a release writes so itself, such as an unlisted `other`."""
+        mask = repaired_rows(self._codec, columns, self._keeping)
+        texts = to_keys(plain(columns[self.sources[0]]).filter(pa.array(mask)), pa.string())
+        labels = pa.array(self._codec.labels(), pa.string()).take(pa.array(codes[mask]))
+        mask[mask] = ~np.asarray(pc.fill_null(pc.equal(texts, labels), False))
+        return mask
+
+    def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
+        """Nothing: a misread value has none."""
+        raise NotImplementedError
+
+    def labels(self) -> list[str]:
+        """The codec's, and MISREAD."""
+        return [*self._codec.labels(), MISREAD]
+
+    def bin_labels(self) -> list[str]:
+        """The codec's, and MISREAD."""
+        return [*self._codec.bin_labels(), MISREAD]
+
+    def values(self, *, fine: bool) -> NDArray[np.float64] | None:
+        """The codec's, and NaN."""
+        found = self._codec.values(fine=fine)
+        return None if found is None else np.append(found, np.nan)
+
+    def ranges(self) -> dict[str, ValueRange]:
+        """The codec's."""
+        return self._codec.ranges()
+
+
+def with_misread(plan: EncodingPlan, spec: ReleaseSpec, columns: Collection[str]) -> EncodingPlan:
+    """The plan with a bin for the repaired values of these ``columns``."""
+    return EncodingPlan(
+        tuple(MisreadCodec(c, meant(spec, c.attribute)) if c.attribute in columns else c for c in plan.codecs)
+    )
+
+
+def described(reading: Reading, plan: EncodingPlan, spec: ReleaseSpec) -> Iterator[MisreadColumn]:
+    """Every misread column for the report: what was repaired, and likely cures."""
+    own = {c.attribute: c for c in plan.codecs if isinstance(c, MisreadCodec)}
+    for misread in reading.misread():
+        column: Any = spec.columns.get(misread.column)
+        odd = own[misread.column].odd if misread.column in own else Counter()
+        yield MisreadColumn(
+            column=misread.column,
+            repairs=dict(misread.repairs),
+            words=f"{misread.shares()}.",
+            cures=tuple(f"{cure}." for cure in likely_cures(column, odd, misread.repairs)),
+            counted=misread.column in own,
+        )

@@ -1,0 +1,125 @@
+"""Likely cures of a misread column: what its odd values look like, and what a spec says of such values.
+
+PRIVATE: a cure follows from private values.  It stands where these may stand, and holds none of them but usual texts
+for null.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+from privsyn.data_contracts.columns import CategoricalColumn
+
+_WORDS = ("na", "n/a", "#n/a", "n.a.", "<na>", "nan", "nat", "null", "none", "nil", "nd", "missing", "unknown")
+NULL_TEXTS = frozenset((*_WORDS, "-", "--", ".", "..", "?"))
+"""Usual texts for a missing value, in small letters."""
+
+_SLASHED = re.compile(r"(\d{1,2})([/.-])(\d{1,2})\2(\d{4}|\d{2})(\D.*)?")
+_NAMED_MONTH = re.compile(r"\d{1,2}([ -])[A-Za-z]{3}\1(\d{4}|\d{2})(\D.*)?")
+_ZONE = re.compile(r"\d{4}-\d\d?-\d\d?.*\d *(?:[A-Z]{3,5}|[A-Za-z]+/[A-Za-z_/]+|\[[^]]+\])")
+_NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")
+_CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d)?")
+_DECIMAL_COMMA = re.compile(r"[-+]?(\d+|\d{1,3}([. ']\d{3})+),\d+")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}([,' \u00a0\u202f]\d{3})+(\.\d+)?")
+_SIGN = re.compile(r"[$€£¥]\s*[-+]?[\d.,]+|[-+]?[\d.,]+\s*[$€£¥%]")
+
+
+def likely_cures(column: object, odd: Collection[str], repairs: Mapping[str, float]) -> tuple[str, ...]:
+    """Sentences without their full stops, likeliest first; empty where nothing is known.
+
+    ``column``: its part of the spec; ``odd``: its values that are in no list or cannot be read, as text; ``repairs``:
+    the repairs of more than a few values.
+    """
+    texts = [text.strip() for text in odd]
+    nulls = sorted({text for text in texts if text.lower() in NULL_TEXTS})
+    left = [text for text in texts if text and text.lower() not in NULL_TEXTS]
+    kind = getattr(column, "kind", "")
+    by_kind = {"datetime": _moments, "date": _moments, "time": _moments, "integer": _numbers, "number": _numbers}
+    found = list(by_kind[kind](left) if kind in by_kind else [])
+    if isinstance(column, CategoricalColumn):
+        found += _categories(left, column)
+    if nulls:
+        listed = ", ".join(f'"{text}"' for text in nulls[:3])
+        found.append(f"{listed} may mean null: list it in `null_values` of a CSV file, and write `nullable: true`")
+    return tuple(found + [cure for repair, cure in _OTHERS.items() if repair in repairs])
+
+
+_OTHERS = {
+    "below min": "Check `min` and its unit against the codebook",
+    "above max": "Check `max` and its unit against the codebook",
+    "null": "Write `nullable: true` if null can occur",
+    "not UTF-8": "Name the file's encoding, such as `csv: {encoding: latin-1}`",
+}
+
+
+def _moments(texts: Collection[str]) -> list[str]:
+    found = []
+    slashed = [match for match in map(_SLASHED.fullmatch, texts) if match]
+    if slashed:
+        found.append(_date_order(slashed))
+    named = next((match for match in map(_NAMED_MONTH.fullmatch, texts) if match), None)
+    if named:
+        year = "%Y" if len(named[2]) == 4 else "%y"
+        found.append(f'Months are names: write `format: "%d{named[1]}%b{named[1]}{year}{_time_of_day(named[3])}"`')
+    if any(map(_ZONE.fullmatch, texts)):
+        found.append("Moments name a time zone: write `zone:` with the zone of the released moments")
+    if any(map(_NUMBER.fullmatch, texts)):
+        found.append("Moments are stored as numbers, seconds or days since a start: store them as moments")
+    if any(map(_CLOCK.fullmatch, texts)):
+        found.append("Values are times of day: write `kind: time`")
+    return found
+
+
+def _date_order(dates: Collection[re.Match[str]]) -> str:
+    """Which of the first two numbers is the day, as far as these dates tell."""
+    one = next(iter(dates))
+    year, separator, time = "%Y" if len(one[4]) == 4 else "%y", one[2], _time_of_day(one[5])
+    orders = {first: f'`format: "{separator.join((*first, year))}{time}"`' for first in (("%d", "%m"), ("%m", "%d"))}
+    day_first, month_first = any(int(d[1]) > 12 for d in dates), any(int(d[3]) > 12 for d in dates)
+    if day_first != month_first:
+        order = orders["%d", "%m"] if day_first else orders["%m", "%d"]
+        return f"Dates have the {'day' if day_first else 'month'} first: write {order}"
+    return f"Dates do not begin with the year: write {orders['%d', '%m']} or {orders['%m', '%d']}"
+
+
+def _time_of_day(text: str | None) -> str:
+    found = re.match(r"(\D+)\d{1,2}:\d\d(:\d\d)?", text or "")
+    return "" if found is None else found[1] + ("%H:%M:%S" if found[2] else "%H:%M")
+
+
+def _numbers(texts: Collection[str]) -> list[str]:
+    found = []
+    commas = [text for text in texts if _DECIMAL_COMMA.fullmatch(text)]
+    thousands = [text for text in texts if _THOUSANDS.fullmatch(text)]
+    if set(commas) - set(thousands):
+        found.append('Numbers have a decimal comma: write `csv: {decimal: ","}`')
+    elif thousands:
+        separator = next(c for c in thousands[0].lstrip("+-") if not c.isdigit())
+        found.append(f'Numbers have a separator of thousands: write `csv: {{thousands: "{separator}"}}`')
+    if any(map(_SIGN.fullmatch, texts)):
+        found.append("Numbers have a sign of currency or per cent: store them without it")
+    if any(map(_CLOCK.fullmatch, texts)):
+        found.append("Values are times of day: write `kind: time`")
+    if any(map(_SLASHED.fullmatch, texts)):
+        found.append("Values are dates: write `kind: date`")
+    return found
+
+
+def _categories(texts: Collection[str], column: CategoricalColumn) -> list[str]:
+    known = {str(value) for value in column.values}
+    alike = {value.strip().casefold() for value in known}
+    zeros = {_unpadded(value) for value in known}
+    found = []
+    if any(text.casefold() in alike for text in texts):
+        found.append("Some differ from a listed value in capital letters or spaces only: list them as they are stored")
+    elif any(_unpadded(text) in zeros for text in texts):
+        found.append("Some differ from a listed value in zeros or a decimal point only: list them as they are stored")
+    elif texts:
+        found.append("List what the codebook has for this column, or say with `unlisted` where the rest goes")
+    return found
+
+
+def _unpadded(text: str) -> str:
+    """A number without leading zeros and zero decimals; other text as it is."""
+    return re.sub(r"\.0+$", "", text).lstrip("0") or "0" if _NUMBER.fullmatch(text) else text
