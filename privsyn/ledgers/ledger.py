@@ -28,7 +28,7 @@ from privsyn.errors import LedgerError
 from privsyn.ledgers.audit import ChargeState, Dataset, Entry, audit, charge_states, spent_rho
 from privsyn.ledgers.charges import Event, Line, append_entry, as_text, fitting, now, unheld
 from privsyn.ledgers.database import Database
-from privsyn.ledgers.known_tables import KnownTable, mark_table, refuse_second_name
+from privsyn.ledgers.known_tables import KnownTable, counting_marks, mark_table, refuse_second_name
 from privsyn.ledgers.marks import Mark, audit_marks, claim_charge, entered_draw, mark_rows
 from privsyn.ledgers.refusals import another_cap
 from privsyn.ledgers.released_periods import PeriodRow, audit_periods, latest, period_rows, refuse_second_release
@@ -144,13 +144,15 @@ class Ledger:
                 new = self._begin(connection, known, entries, run, lines, delta, period)
             if new and table is not None:
                 self._database.make(connection, "marks")
-                mark_table(connection, dataset, run, table, now())
+                mark_table(connection, read_entries(connection), dataset, run, table, now())
             for line in new:
                 append_entry(connection, known, run, line, "reserve")
 
     def check_table(self, dataset: str, table: KnownTable) -> None:
         """Raise what :meth:`reserve` would raise for new charges on this table now; write nothing."""
-        refuse_second_name(self.marks(), dataset, table)
+        with self._database.read() as connection:
+            rows = counting_marks(self._marks(connection), read_entries(connection))
+        refuse_second_name(rows, dataset, table)
 
     def _begin(
         self,
