@@ -55,6 +55,9 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The processes that tests start load the project from its bytecode, whatever the user's environment says of that.
+test test-all: export PYTHONDONTWRITEBYTECODE :=
+
 test: lint
 	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow"
 

@@ -41,7 +41,7 @@ CONFIDENCE = 0.95
 
 FIGURES = {
     "compare-noise": (
-        ("weighted-gaussian", "equal-gaussian", "equal-laplace"),
+        ("privsyn-paper", "equal-gaussian", "equal-laplace"),
         "Noise addition (the paper's Figure 6)",
     ),
     "compare-selection": (("privsyn-paper", "non-private-selection", "all-pairs"), "Selection (the paper's Figure 5)"),
@@ -131,7 +131,7 @@ def page(results: Comparison) -> list[str]:
         "",
         "| shape | metric | epsilon | holds | difference | seeds |",
         "|---|---|---|---|---|---|",
-        *shape(results, "weighted-gaussian", "equal-gaussian"),
+        *shape(results, "privsyn-paper", "equal-gaussian"),
         *shape(results, "equal-gaussian", "equal-laplace"),
         *shape(results, "non-private-selection", "privsyn-paper", close=True),
         "",
@@ -144,9 +144,7 @@ def page(results: Comparison) -> list[str]:
         ),
         "",
         "### All metrics",
-        "weighted-gaussian is privsyn-paper, row for row, and is left out here.",
-        "",
-        *markdown_table(subset(results, [m.name for m in results.methods if m.name != "weighted-gaussian"])),
+        *markdown_table(results),
     ]
     return rows
 

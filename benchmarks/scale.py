@@ -28,10 +28,10 @@ from benchmarks.whole_release import census_spec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.mechanisms.release_job import release_job
 from privsyn.publish.folder import publish
-from privsyn.run.execute import StepRefs
 from privsyn.run.open_run import open_run
 from privsyn.run.runner import run_steps
 from privsyn.run.step import Step
+from privsyn.run.step_tables import StepRefs
 from privsyn.settings import Settings
 from privsyn.tasks.kernels.counting import CodeTable
 

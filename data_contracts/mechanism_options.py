@@ -6,7 +6,6 @@ description says why.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -274,39 +273,3 @@ class Independent(Mechanism):
 
 AnyMechanism = Annotated[PrivSyn | Adaptive | Independent, Field(discriminator="name")]
 """The options of one mechanism; ``name`` says of which."""
-
-PAPER: dict[str, Any] = {
-    "split": {"one_way": 0.1, "selection": 0.1, "measurement": 0.8, "one_ways": "equal", "remeasure_one_ways": False},
-    "compression": {"filter": True, "neighbours": False},
-    "selection": {"scores": "indif", "criterion": "dense_marg", "combine_cliques": True},
-    "consistency": {"one_way_weight": 1.0, "shrink": False},
-    "synthesis": {"method": "gum", "duplicate_share": 0.5},
-}
-"""The paper's values of the options of ``privsyn``, where they are not the defaults."""
-
-PAPER_ACCOUNTANT: Literal["paper"] = "paper"
-"""The accountant of ``preset: paper``: Theorem 2."""
-
-PRESET_MECHANISMS = ("privsyn", "adaptive")
-"""The mechanisms whose options a preset fills in."""
-
-
-def filled(content: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
-    """``content`` with the values of ``preset`` that it does not give."""
-    whole = dict(content)
-    for name, value in preset.items():
-        if isinstance(value, Mapping) and isinstance(whole.get(name), Mapping):
-            whole[name] = filled(whole[name], value)
-        else:
-            whole.setdefault(name, dict(value) if isinstance(value, Mapping) else value)
-    return whole
-
-
-def as_in_the_paper(options: Mechanism) -> PrivSyn:
-    """The paper's options; rows, seed and public limits on sizes stay those of ``options``."""
-    values = filled({}, PAPER)
-    if isinstance(options, PrivSyn):
-        values["selection"]["max_cells"] = options.selection.max_cells
-        values["consistency"]["rounds"] = options.consistency.rounds
-    values["synthesis"] |= {name: getattr(options.synthesis, name) for name in Rows.model_fields}
-    return PrivSyn.model_validate(values)

@@ -16,14 +16,8 @@ from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, current_s
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.form import Schema, leave_to_preset, one_object
-from privsyn.data_contracts.mechanism_options import (
-    PAPER,
-    PAPER_ACCOUNTANT,
-    PRESET_MECHANISMS,
-    AnyMechanism,
-    PrivSyn,
-    filled,
-)
+from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
+from privsyn.data_contracts.presets import PAPER, PAPER_ACCOUNTANT, PRESET_MECHANISMS, filled
 from privsyn.data_contracts.publication import About, Format, checked_formats
 from privsyn.data_contracts.rules import Rule, check_rules
 

@@ -19,7 +19,7 @@ from privsyn.flows.private_errors import words_only
 from privsyn.flows.run_page.show import or_left_out
 from privsyn.flows.states import failed
 from privsyn.ledger_view import LedgerView
-from privsyn.ledgers.ledger import DatasetSummary
+from privsyn.ledgers.dataset_summary import DatasetSummary
 from privsyn.settings import Settings
 
 BAR = 20

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
-from privsyn.ledgers.ledger import DatasetSummary
+from privsyn.ledgers.dataset_summary import DatasetSummary
 from privsyn.settings import Settings
 from privsyn.storage.disk import in_words
 

@@ -25,10 +25,11 @@ from privsyn.flows.states import already_released, failed, released
 from privsyn.flows.waiting import say_who_is_waited_for
 from privsyn.mechanisms.release_job import release_job
 from privsyn.publish.folder import ReleaseSummary, publish, summarize
-from privsyn.run.execute import ReportProgress, Shell, StepRefs
+from privsyn.run.execute import ReportProgress, Shell
 from privsyn.run.open_run import OpenRun, open_run
 from privsyn.run.runner import run_steps
 from privsyn.run.step import Step, step_of
+from privsyn.run.step_tables import StepRefs
 from privsyn.settings import Settings
 
 NewDataset = Annotated[str, Field(description="Why a table that is known under another name gets a second budget.")]

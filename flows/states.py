@@ -11,7 +11,7 @@ from prefect.states import State, StateType
 
 from privsyn.errors import BudgetRefusedError, ContractError, LedgerError, PeriodReleasedError, PrivsynError
 from privsyn.flows.form_vocabulary import FORM
-from privsyn.ledgers.ledger import DatasetSummary
+from privsyn.ledgers.dataset_summary import DatasetSummary
 from privsyn.publish.folder import ReleaseSummary, summary_on_disk
 from privsyn.settings import Settings
 

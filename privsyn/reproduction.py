@@ -29,10 +29,11 @@ from privsyn.publish.folder import fill
 from privsyn.publish.formats.described import files_in
 from privsyn.publish.versions import versions
 from privsyn.run.contract_checks import check_table
-from privsyn.run.execute import ReportProgress, Shell, StepRefs
+from privsyn.run.execute import ReportProgress, Shell
 from privsyn.run.inputs import PrivateAccess
 from privsyn.run.runner import run_steps
 from privsyn.run.step import ReleaseStep, Step, published_files, release_steps
+from privsyn.run.step_tables import StepRefs
 from privsyn.settings import Settings
 from privsyn.storage.records import Records
 from privsyn.storage.released_files import public_spec, read_certificate, read_manifest, release_folder

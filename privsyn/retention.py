@@ -19,7 +19,7 @@ from privsyn.data_contracts.artifacts import Zone
 from privsyn.errors import PrivsynError
 from privsyn.ledgers.ledger import Ledger
 from privsyn.run.earlier_runs import read_note
-from privsyn.run.execute import StepRefs
+from privsyn.run.step_tables import StepRefs
 from privsyn.settings import Settings
 from privsyn.storage.disk import in_words
 from privsyn.storage.records import Records, private_records

@@ -157,7 +157,25 @@ def print_answer(text: str) -> None:
     try:
         print(text, flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _print_to_nobody()
+
+
+class Tables(Console):
+    """Tables on standard output; where nobody reads them any more they are silent and go on, as :func:`print_answer`.
+
+    ``width``: their columns where standard output is no terminal.
+    """
+
+    def __init__(self, width: int = PIPED_WIDTH) -> None:
+        super().__init__(highlight=False, markup=False, width=None if sys.stdout.isatty() else width)
+
+    def on_broken_pipe(self) -> None:
+        """Go on in silence; rich's own way is to end the program with exit code 1."""
+        _print_to_nobody()
+
+
+def _print_to_nobody() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def warn(text: str) -> None:

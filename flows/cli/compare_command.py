@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from privsyn.errors import RequestError
@@ -17,6 +15,7 @@ from privsyn.flows.cli.common import (
     PIPED_WIDTH,
     Debug,
     SpecPath,
+    Tables,
     errors_for_people,
     make_folder,
     named_path,
@@ -122,8 +121,7 @@ def _show(compared: Compared, seconds: float, *, as_json: bool) -> None:
     if as_json:
         print_answer(json.dumps(_as_json(compared, seconds)))
     else:
-        wide = max(PIPED_WIDTH, 60 + 24 * len(results.methods))
-        Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else wide).print(table(results))
+        Tables(max(PIPED_WIDTH, 60 + 24 * len(results.methods))).print(table(results))
         for sentence in missing(results):
             people.print(sentence, soft_wrap=True)
     undone = [r for r in results.runs if r.outcome != "done"]

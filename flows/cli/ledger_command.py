@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from privsyn.flows.cli.common import PIPED_WIDTH, Debug, errors_for_people, named_path, people, print_answer, write_new
+from privsyn.flows.cli.common import Debug, Tables, errors_for_people, named_path, people, print_answer, write_new
 from privsyn.flows.cli.vocabulary import COMMAND_LINE
 
 app = typer.Typer(no_args_is_help=True, help="Look into the privacy ledger.")
@@ -39,8 +38,7 @@ def show_command(
             print_answer(json.dumps(answer))
             verified = bool(answer["verified"])
         else:
-            width = None if sys.stdout.isatty() else PIPED_WIDTH
-            verified = print_ledger(LedgerView(settings), dataset, Console(highlight=False, markup=False, width=width))
+            verified = print_ledger(LedgerView(settings), dataset, Tables())
         if not verified:
             raise typer.Exit(1)
 
@@ -73,8 +71,7 @@ def verify_command(
         if as_json:
             print_answer(json.dumps(verified.as_json(COMMAND_LINE)))
         else:
-            width = None if sys.stdout.isatty() else PIPED_WIDTH
-            print_verified(verified, Console(highlight=False, markup=False, width=width))
+            print_verified(verified, Tables())
         if verified.problems:
             raise typer.Exit(1)
 

@@ -11,7 +11,8 @@ from rich.text import Text
 from privsyn.errors import LedgerMissingError
 from privsyn.flows.cli.vocabulary import COMMAND_LINE
 from privsyn.ledger_view import HEADINGS, Budgets, LedgerView, Verified
-from privsyn.ledgers.ledger import DatasetSummary, Ledger
+from privsyn.ledgers.dataset_summary import DatasetSummary
+from privsyn.ledgers.ledger import Ledger
 
 _VERIFIED = ("Verified: ", "green")
 

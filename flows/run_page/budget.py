@@ -9,7 +9,8 @@ from fractions import Fraction
 
 from privsyn.data_contracts.release_spec import Guarantee
 from privsyn.ledgers.audit import Entry, charge_states
-from privsyn.ledgers.ledger import DatasetSummary, Ledger
+from privsyn.ledgers.dataset_summary import DatasetSummary
+from privsyn.ledgers.ledger import Ledger
 from privsyn.tasks.privacy.accountant import CapAccountant, epsilon_for
 
 OTHERS, THIS, LEFT = "other releases", "this release", "left"

@@ -29,8 +29,9 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.certificate_of_run import certificate_of
 from privsyn.publish.folder import Published
 from privsyn.publish.release_note import looks_of
-from privsyn.run.execute import Shell, StepRefs
+from privsyn.run.execute import Shell
 from privsyn.run.open_run import OpenRun
+from privsyn.run.step_tables import StepRefs
 from privsyn.settings import Settings
 from privsyn.storage.released_files import read_manifest
 

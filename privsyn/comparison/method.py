@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain, code_dtype
-from privsyn.data_contracts.mechanism_options import PAPER_ACCOUNTANT, AnyMechanism, PrivSyn, as_in_the_paper
+from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
+from privsyn.data_contracts.presets import PAPER_ACCOUNTANT, as_in_the_paper
 from privsyn.data_contracts.receipts import Query, total_rho
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.kernels.counting import CodeTable

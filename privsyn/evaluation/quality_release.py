@@ -27,7 +27,6 @@ from privsyn.publish.certificate_of_run import certificate_of
 from privsyn.publish.folder import is_whole, place, write_manifest
 from privsyn.publish.release_note import looks_of
 from privsyn.publish.versions import versions_of_files
-from privsyn.run.execute import StepRefs
 from privsyn.run.inputs import Inputs
 from privsyn.run.job import Job
 from privsyn.run.open_run import OpenRun, open_run
@@ -35,6 +34,7 @@ from privsyn.run.plan import accounted
 from privsyn.run.request import Request
 from privsyn.run.runner import run_steps
 from privsyn.run.step import Look, ReleaseStep, release_steps
+from privsyn.run.step_tables import StepRefs, record_name
 from privsyn.settings import Settings
 from privsyn.storage.records import Records
 from privsyn.storage.released_files import synthetic_digest
@@ -181,7 +181,7 @@ def _published_keys(release: Release, settings: Settings) -> Mapping[str, str]:
     folder = settings.private_root / "runs" / name
     try:
         keys = dict(json.loads((folder / "run.json").read_text(encoding="utf-8"))["keys"])
-        record = Records(settings.private_root, dataset).load_as(f"step-{keys['decode']}", StepRefs)
+        record = Records(settings.private_root, dataset).load_as(record_name(keys["decode"]), StepRefs)
     except (OSError, ValueError, KeyError, TypeError):
         record = None
     if record is None or "synthetic" not in record.tables or (folder / "not-private").exists():

@@ -7,12 +7,14 @@ it changed; who holds the key, and a fingerprint, can look for it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.engine import Connection
 
 from privsyn.errors import RequestError, mention
+from privsyn.ledgers.audit import Entry
 from privsyn.ledgers.chains import append_row
 from privsyn.ledgers.marks import TABLE, Mark, mark_rows
 
@@ -34,8 +36,22 @@ class KnownTable:
     reason: str = ""
 
 
+def counting_marks(rows: Sequence[Mark], entries: Sequence[Entry]) -> list[Mark]:
+    """The marks without those of tables whose runs gave back all that they had reserved: nothing was spent there."""
+    unspent = given_back(entries)
+    return [row for row in rows if row.kind != "table" or (row.dataset, row.subject) not in unspent]
+
+
+def given_back(entries: Iterable[Entry]) -> frozenset[tuple[str, str]]:
+    """The runs, as (data set, run), that have charges and gave back every one."""
+    held: Counter[tuple[str, str]] = Counter()
+    for entry in entries:
+        held[entry.dataset, entry.run] += {"reserve": 1, "cancel": -1}.get(entry.event, 0)
+    return frozenset(run for run, charges in held.items() if charges == 0)
+
+
 def refuse_second_name(rows: Sequence[Mark], dataset: str, table: KnownTable) -> list[str]:
-    """The other names of the table for which a reason is now stated; ``rows``: the whole ledger's marks.
+    """The other names of the table for which a reason is now stated; ``rows``: as :func:`counting_marks` of the ledger.
 
     What the data set has released before is no new name for it.  Raises RequestError if the table is known under
     another name and not under this one, and nobody has stated a reason.
@@ -55,10 +71,15 @@ def refuse_second_name(rows: Sequence[Mark], dataset: str, table: KnownTable) ->
     return open_names
 
 
-def mark_table(connection: Connection, dataset: str, run: str, table: KnownTable, now: str) -> None:
-    """Enter the run's table, once, and the reason for its second name; refusals as :func:`refuse_second_name`."""
+def mark_table(
+    connection: Connection, entries: Sequence[Entry], dataset: str, run: str, table: KnownTable, now: str
+) -> None:
+    """Enter the run's table, once, and the reason for its second name; refusals as :func:`refuse_second_name`.
+
+    ``entries``: the whole ledger's.
+    """
     rows = mark_rows(connection)
-    for other in refuse_second_name(rows, dataset, table):
+    for other in refuse_second_name(counting_marks(rows, entries), dataset, table):
         append_row(connection, TABLE, Mark(0, dataset, now, "", "", "reason", other, table.reason))
     if not any((row.kind, row.dataset, row.subject) == ("table", dataset, run) for row in rows):
         text = table.mark(dataset, run, table.fingerprints[0])

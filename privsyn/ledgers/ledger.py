@@ -14,9 +14,8 @@ whole database can rewrite the chain.  Nothing here holds a private value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from fractions import Fraction
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,10 +24,11 @@ from sqlalchemy.engine import Connection
 
 from privsyn.data_contracts.release_spec import Guarantee
 from privsyn.errors import LedgerError
-from privsyn.ledgers.audit import ChargeState, Dataset, Entry, audit, charge_states, spent_rho
+from privsyn.ledgers.audit import ChargeState, Dataset, Entry, audit, charge_states
 from privsyn.ledgers.charges import Event, Line, append_entry, as_text, fitting, now, unheld
 from privsyn.ledgers.database import Database
-from privsyn.ledgers.known_tables import KnownTable, mark_table, refuse_second_name
+from privsyn.ledgers.dataset_summary import DatasetSummary, summary_of
+from privsyn.ledgers.known_tables import KnownTable, counting_marks, mark_table, refuse_second_name
 from privsyn.ledgers.marks import Mark, audit_marks, claim_charge, entered_draw, mark_rows
 from privsyn.ledgers.refusals import another_cap
 from privsyn.ledgers.released_periods import PeriodRow, audit_periods, latest, period_rows, refuse_second_release
@@ -36,35 +36,7 @@ from privsyn.ledgers.released_periods import append as append_period
 from privsyn.ledgers.released_periods import close as close_period
 from privsyn.ledgers.rows import read_datasets, read_entries
 from privsyn.ledgers.schema import datasets_table, ledger_table
-from privsyn.tasks.privacy.accountant import CapAccountant, epsilon_for, rho_for
-
-
-@dataclass(frozen=True)
-class DatasetSummary:
-    """What one data set has spent; epsilons are by its ``accountant``, at the cap's delta, rounded up."""
-
-    dataset: str
-    cap: Guarantee
-    cap_rho: Fraction
-    rho: Fraction
-    entries: int
-    created: str
-    accountant: CapAccountant
-
-    @property
-    def epsilon(self) -> float:
-        """What was spent, as an epsilon."""
-        return epsilon_for(self.rho, self.cap.delta, self.accountant)
-
-    @property
-    def remaining_rho(self) -> Fraction:
-        """What is left of the cap."""
-        return max(self.cap_rho - self.rho, Fraction(0))
-
-    @property
-    def remaining_epsilon(self) -> float:
-        """What is left of the cap, as an epsilon."""
-        return epsilon_for(self.remaining_rho, self.cap.delta, self.accountant)
+from privsyn.tasks.privacy.accountant import CapAccountant, rho_for
 
 
 class Ledger:
@@ -144,13 +116,15 @@ class Ledger:
                 new = self._begin(connection, known, entries, run, lines, delta, period)
             if new and table is not None:
                 self._database.make(connection, "marks")
-                mark_table(connection, dataset, run, table, now())
+                mark_table(connection, read_entries(connection), dataset, run, table, now())
             for line in new:
                 append_entry(connection, known, run, line, "reserve")
 
     def check_table(self, dataset: str, table: KnownTable) -> None:
         """Raise what :meth:`reserve` would raise for new charges on this table now; write nothing."""
-        refuse_second_name(self.marks(), dataset, table)
+        with self._database.read() as connection:
+            rows = counting_marks(self._marks(connection), read_entries(connection))
+        refuse_second_name(rows, dataset, table)
 
     def _begin(
         self,
@@ -238,7 +212,7 @@ class Ledger:
         """The summaries of all data sets by name, or of the named one; empty if the ledger does not know it."""
         with self._database.read() as connection:
             known = [d for d in read_datasets(connection).values() if dataset in (None, d.name)]
-            return [_summary(d, read_entries(connection, d.name)) for d in known]
+            return [summary_of(d, read_entries(connection, d.name)) for d in known]
 
     def entries(self, dataset: str | None = None) -> list[Entry]:
         """The history, oldest first."""
@@ -312,11 +286,3 @@ class Ledger:
                     "Run the release again: it goes on from that noise",
                 )
             append_entry(connection, known, charge.run, Line(charge.step, key, charge.rho), event)
-
-
-def _summary(dataset: Dataset, entries: Iterable[Entry]) -> DatasetSummary:
-    history = list(entries)
-    spent = spent_rho(history)
-    return DatasetSummary(
-        dataset.name, dataset.cap, dataset.rho, spent, len(history), dataset.created, dataset.accountant
-    )

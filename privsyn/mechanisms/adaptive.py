@@ -17,7 +17,14 @@ from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.mechanism_options import Adaptive
 from privsyn.data_contracts.receipts import Query
 from privsyn.mechanisms.common_steps import ONE_CELL, RECODE, RELEASED, counts_of, options_as, published, wide_codes
-from privsyn.mechanisms.privsyn import COMBINE_CLIQUES, RECODED, measure_step, select_step, up_to_measurement
+from privsyn.mechanisms.privsyn import (
+    COMBINE_CLIQUES,
+    RECODED,
+    choice_key,
+    measure_step,
+    select_step,
+    up_to_measurement,
+)
 from privsyn.mechanisms.synthesis_steps import (
     APPEND_ATTRIBUTES,
     consistency_key,
@@ -190,11 +197,7 @@ def _choice(n: int, stages: Sequence[str], scores: ReleaseStep, measure: Release
         Kind.POSTPROCESS,
         (*counts_of([scores.name]), RECODE, *counts_of(stages)),
         {"cliques": tables.CLIQUES},
-        lambda r: {
-            "rho": str(measure.rho(r)),
-            "records": r.records,
-            "again": options_of(r).split.remeasure_one_ways,
-        },
+        lambda r: choice_key(r, measure),
         run,
         version=_versions(select_step(measure), COMBINE_CLIQUES),
         words=lambda r: "rows made from what was measured so far say where to ask again",

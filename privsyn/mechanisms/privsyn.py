@@ -111,6 +111,11 @@ def _criterion(request: Request) -> dict[str, Any]:
     return {"choice": selection.criterion, "max_cells": selection.max_cells}
 
 
+def choice_key(request: Request, measure: ReleaseStep) -> dict[str, Any]:
+    """The settings of every choice of what ``measure`` is to measure."""
+    return {**measure.priced(request), "again": options_of(request).split.remeasure_one_ways}
+
+
 def select_step(measure: ReleaseStep) -> Step:
     """The choice of pairs by their noisy scores, for the budget of the step ``measure``."""
 
@@ -129,12 +134,7 @@ def select_step(measure: ReleaseStep) -> Step:
         Kind.POSTPROCESS,
         (*counts_of(["indif_scores"]), RECODE),
         {"pairs": tables.PAIRS},
-        lambda r: {
-            "rho": str(measure.rho(r)),
-            "records": r.records,
-            "again": options_of(r).split.remeasure_one_ways,
-            **_criterion(r),
-        },
+        lambda r: {**choice_key(r, measure), **_criterion(r)},
         run,
         version=3,
         words=lambda r: (

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from privsyn.data_contracts.certificate import Certificate, LedgerHead, PublishedTheorems, QueryGroup, StageCost, Total
 from privsyn.data_contracts.receipts import SMOOTHING, Pricing, Query, rho_text, total_rho
-from privsyn.run.execute import Shell, StepRefs
+from privsyn.run.execute import Shell
 from privsyn.run.step import ReleaseStep
+from privsyn.run.step_tables import StepRefs
 from privsyn.storage.records import private_records
 from privsyn.tasks.noisy import receipts_from_table
 from privsyn.tasks.privacy.accountant import Accountant, epsilon_for

@@ -23,10 +23,11 @@ from privsyn.publish.formats.described import files_in
 from privsyn.publish.formats.writing import write_descriptions, write_tables
 from privsyn.publish.release_note import release_note
 from privsyn.publish.versions import versions_of_files
-from privsyn.run.execute import Shell, StepRefs
+from privsyn.run.execute import Shell
 from privsyn.run.open_run import OpenRun
 from privsyn.run.request import Request
 from privsyn.run.step import Step, published_files
+from privsyn.run.step_tables import StepRefs
 from privsyn.settings import Settings
 from privsyn.storage.record_kinds import FormatsRecord
 from privsyn.storage.records import Records, write_json

@@ -19,7 +19,8 @@ from privsyn.data_contracts.certificate import Certificate, StageCost
 from privsyn.data_contracts.receipts import rho_text, total_rho
 from privsyn.errors import RequestError, Text, mention
 from privsyn.ledgers.audit import Entry, charge_states
-from privsyn.ledgers.ledger import DatasetSummary, Ledger
+from privsyn.ledgers.dataset_summary import DatasetSummary
+from privsyn.ledgers.ledger import Ledger
 from privsyn.mechanisms.release_job import plan_of
 from privsyn.publish.certificate_of_run import was_certified
 from privsyn.publish.folder import is_whole

@@ -16,8 +16,9 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.engines.local_engine import LocalEngine
 from privsyn.publish.markdown import plain
 from privsyn.report.overview_chart import MarginalOverview, OneWayOverview
-from privsyn.run.execute import Shell, StepRefs
+from privsyn.run.execute import Shell
 from privsyn.run.step import step_of
+from privsyn.run.step_tables import StepRefs
 from privsyn.storage.released_root import ZoneError
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks import marginals

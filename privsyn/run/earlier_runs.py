@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from privsyn.data_contracts.mechanism_options import Rows
 from privsyn.data_contracts.publication import WORDS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
 from privsyn.run.execute import Shell
+from privsyn.run.plan import Plan
+from privsyn.run.step import release_steps
 from privsyn.settings import Settings
 from privsyn.storage.released_files import manifest_if_readable, public_spec
 
-FREE = frozenset({"data", "engine", "formats", "about", "preset", "mechanism.synthesis"})
-"""Fields that no noise depends on, besides the words of a column."""
+FREE = frozenset({"data", "engine", "formats", "about", "preset"})
+"""Fields that no noise depends on, besides the words of a column and what :func:`_free_synthesis` finds."""
 
 
 def refuse_silent_redraw(shell: Shell, settings: Settings, fingerprint: str, asks: Mapping[str, Any]) -> None:
@@ -37,14 +42,17 @@ def refuse_silent_redraw(shell: Shell, settings: Settings, fingerprint: str, ask
         if _asks(run, periods) != asks:
             continue
         program, content = _origin(run, settings)
-        if program in (None, version("privsyn-flows")) or content is None or not _has_explicit_values(spec, content):
+        if program in (None, version("privsyn-flows")) or content is None:
+            continue
+        free = FREE | _free_synthesis(shell.plan, content)
+        if any(True for _ in _unlike(spec, content, free, explicit_only=True)):
             continue
         keys = run.get("keys")
         paid = isinstance(keys, Mapping) and any(
             shell.ledger.state(shell.dataset, str(key)) == "spent" for key in keys.values()
         )
         if paid:
-            changed = ", ".join(_differences(spec, content)) or "its steps"
+            changed = ", ".join(_unlike(spec, content, free, explicit_only=False)) or "its steps"
             privacy = spec.privacy
             raise RequestError(
                 f"the run {run['run']} of version {program} was paid for this request, and version "
@@ -89,27 +97,46 @@ def _origin(run: Mapping[str, Any], settings: Settings) -> tuple[str | None, Rel
         return None, None
 
 
-def _has_explicit_values(request: BaseModel, earlier: BaseModel) -> bool:
-    """Whether ``earlier`` has every value that ``request`` gives explicitly, except fields that no noise depends on."""
-    return not any(True for _ in _unlike(request, earlier, explicit_only=True))
+def _free_synthesis(plan: Plan, earlier: ReleaseSpec) -> frozenset[str]:
+    """The fields of ``mechanism.synthesis``, dotted, whose earlier values would leave every look's settings alone.
+
+    That is all of them where rows are made last; a mechanism that looks at rows made before has others.
+    """
+    spec, looks = plan.request.spec, {step.name for step in release_steps(plan.steps)}
+    last = max(place for place, step in enumerate(plan.steps) if step.name in looks)
+    synthesis = spec.mechanism.synthesis
+
+    def settings(values: Rows) -> list[str]:
+        mechanism = spec.mechanism.model_copy(update={"synthesis": values})
+        request = replace(plan.request, spec=spec.model_copy(update={"mechanism": mechanism}))
+        return [step.settings_json(request) for step in plan.steps[: last + 1]]
+
+    asked = settings(synthesis)
+    there = {name: getattr(earlier.mechanism.synthesis, name, None) for name in type(synthesis).model_fields}
+    return frozenset(
+        f"mechanism.synthesis.{name}"
+        for name, value in there.items()
+        if value is None or settings(synthesis.model_copy(update={name: value})) == asked
+    )
 
 
-def _differences(request: BaseModel, earlier: BaseModel) -> list[str]:
-    """The fields in which the two requests differ, dotted."""
-    return list(_unlike(request, earlier, explicit_only=False))
+def _unlike(
+    request: BaseModel, earlier: BaseModel, free: AbstractSet[str], *, explicit_only: bool, place: str = ""
+) -> Iterator[str]:
+    """The fields in which the two requests differ, dotted, without the ``free`` ones.
 
-
-def _unlike(request: BaseModel, earlier: BaseModel, *, explicit_only: bool, place: str = "") -> Iterator[str]:
+    ``explicit_only``: of those that ``request`` gives explicitly.
+    """
     names = request.model_fields_set if explicit_only else type(request).model_fields
     for name in names:
         here, there = getattr(request, name), getattr(earlier, name, None)
         dotted = f"{place}.{name}" if place else name
-        if dotted in FREE or (place.startswith("columns.") and name in WORDS):
+        if dotted in free or (place.startswith("columns.") and name in WORDS):
             continue
         if isinstance(here, BaseModel) and isinstance(there, BaseModel):
-            yield from _unlike(here, there, explicit_only=explicit_only, place=dotted)
+            yield from _unlike(here, there, free, explicit_only=explicit_only, place=dotted)
         elif isinstance(here, dict) and isinstance(there, dict) and here.keys() == there.keys():
             for key, value in here.items():
-                yield from _unlike(value, there[key], explicit_only=explicit_only, place=f"{dotted}.{key}")
+                yield from _unlike(value, there[key], free, explicit_only=explicit_only, place=f"{dotted}.{key}")
         elif here != there:
             yield dotted

@@ -12,22 +12,19 @@ each draw before its look and takes one a charge, which copies of a private fold
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-
-from pydantic import BaseModel, ConfigDict
 
 from privsyn.data_contracts.artifacts import ArtifactRef, Kind, Zone
 from privsyn.data_contracts.receipts import Query, total_rho
 from privsyn.errors import LedgerError, PrivsynError, RequestError, Text, action, error_place
 from privsyn.ledgers.ledger import Ledger, Line
-from privsyn.run.contract_checks import check_stage, check_table, checked_stream
+from privsyn.run.contract_checks import check_stage
 from privsyn.run.inputs import Inputs, PrivateAccess
-from privsyn.run.plan import Plan
+from privsyn.run.plan import Plan, digest_of
 from privsyn.run.request import Request
-from privsyn.run.step import Output, ReleaseStep, Step, Wide, release_steps, step_of
+from privsyn.run.step import Output, ReleaseStep, Step, release_steps, step_of
+from privsyn.run.step_tables import StepRefs, recorded_outputs, write_outputs
 from privsyn.storage.records import Records
 from privsyn.storage.store import Store
 from privsyn.tasks import noisy
@@ -41,16 +38,6 @@ _PLAN = b"plan"
 
 REDRAW: Text = action("redraw") + " to draw new noise at new cost"
 """How a release asks for new noise."""
-
-
-class StepRefs(BaseModel):
-    """The result of a step: references to its tables.  Prefect passes, stores and shows these."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    step: str
-    key: str
-    tables: dict[str, ArtifactRef]
 
 
 class StepFailedError(PrivsynError):
@@ -222,7 +209,7 @@ class Shell:
 
     def _noise(self, step: ReleaseStep, key: str, queries: list[Query]) -> noisy.Answers:
         """The noise of this charge, drawn once for this plan and kept privately until the charge is settled."""
-        kept, plan = self.records.kept_noise(key), _plan(queries)
+        kept, plan = self.records.kept_noise(key), digest_of(queries)
         if kept is None:
             draws = self._draws(queries)
             kept = noisy.answers_to_table(draws).replace_schema_metadata({_PLAN: plan})
@@ -299,40 +286,10 @@ class Shell:
         return (lambda: self.store.stored(ref)) if wide else (lambda: self.store.read_table(ref))
 
     def _write(self, step: Step, outputs: Mapping[str, Output]) -> StepRefs:
-        """Check every output against its contract, write it atomically, and record the whole step last."""
-        refs = {}
-        for name, contract in step.outputs.items():
-            output = outputs[name]
-            if callable(output):
-                output = output()
-            parts: tuple[int, ...] = ()
-            if isinstance(output, Wide):
-                rows, schema, parts = checked_stream(contract, output), output.schema, output.parts
-            else:
-                check_table(contract, output)
-                rows, schema = output, output.schema
-            where = (name, step.name, self.keys[step.name], contract.zone)
-            # What follows from released tables is made again where it is lost; noise and what was counted are not.
-            for_good = step.kind is not Kind.POSTPROCESS
-            refs[name] = self.store.write_table(rows, schema, *where, parts=parts, for_good=for_good)
-        done = StepRefs(step=step.name, key=self.keys[step.name], tables=refs)
-        self.records.save(f"step-{done.key}", done.model_dump(mode="json"))
-        return done
+        return write_outputs(step, outputs, self.keys[step.name], self.store, self.records)
 
     def _recorded(self, step: Step) -> StepRefs | None:
-        name = f"step-{self.keys[step.name]}"
-        refs = self.records.load_as(name, StepRefs)
-        if refs is None:
-            return None
-        if refs.tables.keys() != step.outputs.keys():
-            raise self.records.damaged(name)
-        return refs if all(self.store.verify(ref) for ref in refs.tables.values()) else None
+        return recorded_outputs(step, self.keys[step.name], self.store, self.records)
 
     def _progress(self, step: Step) -> Callable[[int, int], None]:
         return lambda done, total: self.report(step.name, done, total)
-
-
-def _plan(queries: Sequence[Query]) -> bytes:
-    """A digest of the queries that noise is drawn for."""
-    facts = [[q.attributes, q.cells, q.sensitivity, q.sigma.hex(), q.pricing] for q in queries]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest().encode()

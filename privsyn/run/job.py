@@ -10,7 +10,7 @@ from privsyn.errors import Text
 from privsyn.run.execute import REDRAW
 from privsyn.run.plan import Plan
 from privsyn.run.request import Request
-from privsyn.run.step import Step
+from privsyn.run.step import Step, check_shares
 
 
 @dataclass(frozen=True)
@@ -34,5 +34,10 @@ class Job:
     new_dataset: str | None = None
 
     def plan(self, request: Request) -> Plan:
-        """The public plan of ``request``.  Raises RequestError if its promise cannot be accounted."""
+        """The public plan of ``request``.
+
+        Raises RequestError if its promise cannot be accounted.  Raises ValueError if the steps' shares are not the
+        whole budget.
+        """
+        check_shares(self.steps, request)
         return Plan.of(request, self.steps)

@@ -10,6 +10,7 @@ from typing import Any
 
 from privsyn.errors import RequestError
 from privsyn.ledgers.audit import Entry
+from privsyn.ledgers.known_tables import given_back
 from privsyn.run.earlier_runs import read_note
 
 LONGEST_REASON = 500
@@ -46,13 +47,15 @@ def same_tables(private_root: Path, entries: Sequence[Entry]) -> list[tuple[str,
 def fingerprints_by_name(private_root: Path, entries: Sequence[Entry]) -> dict[str, set[str]]:
     """Data set -> the fingerprints of its tables and of their files, by the notes of runs.
 
-    ``entries``: the ledger's, which know the data set of a run whose note does not say.
+    ``entries``: the ledger's, which know the data set of a run whose note does not say, and the runs that gave back
+    all that they had reserved: those do not count.
     """
     found: dict[str, set[str]] = defaultdict(set)
-    by_run = {entry.run: entry.dataset for entry in entries}
+    by_run, unspent = {entry.run: entry.dataset for entry in entries}, given_back(entries)
     for note in _notes(private_root):
-        name = _dataset(note) or by_run.get(str(note.get("run")))
-        if name is not None:
+        run = str(note.get("run"))
+        name = _dataset(note) or by_run.get(run)
+        if name is not None and (name, run) not in unspent:
             found[name] |= {str(note.get("fingerprint")), *map(str, note.get("file_fingerprints") or ())}
     return found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,3 +108,9 @@ def accounted(promise: Guarantee, field: str, accountant: Accountant) -> Fractio
             "Choose a larger epsilon or delta",
             field,
         ) from None
+
+
+def digest_of(queries: Sequence[Query]) -> bytes:
+    """A digest (SHA-256, hex) of planned queries: noise that was drawn for them fits no others."""
+    facts = [[q.attributes, q.cells, q.sensitivity, q.sigma.hex(), q.pricing] for q in queries]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest().encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from privsyn.data_contracts.policy import LENGTHS, DatasetPolicy, Policy
@@ -13,6 +14,7 @@ from privsyn.ledgers.calendar_periods import period as period_named
 from privsyn.run.job import Job
 from privsyn.settings import Settings
 from privsyn.spec.policy_file import load_policy
+from privsyn.storage.table_files import entries_of_folder
 
 
 def check_policy(spec: ReleaseSpec, job: Job, settings: Settings) -> None:
@@ -79,8 +81,17 @@ def _check_path(rules: DatasetPolicy, at: str, path: str | None, field: str) -> 
             raise _refused(f"is a table in memory, which the policy's {at}.in_memory does not allow", field)
         return
     place = Path(path).resolve()
-    if not any(place == Path(allowed) or Path(allowed) in place.parents for allowed in rules.paths):
+    if not _is_within(place, rules.paths):
         raise _refused(f"is not among the policy's {at}.paths", field)
+    with suppress(OSError):  # what cannot be listed cannot be read either, and the source says why
+        for entry in entries_of_folder(place) if place.is_dir() else ():
+            if not _is_within(entry.resolve(), rules.paths):
+                raise _refused(f"holds the link {entry.name!r}, which leads out of the policy's {at}.paths", field)
+
+
+def _is_within(place: Path, allowed: Iterable[str]) -> bool:
+    """Whether a path without links is one of the allowed ones, or below one."""
+    return any(place.is_relative_to(root) for root in allowed)
 
 
 def _check_output(rules: DatasetPolicy, at: str, output: str, field: str) -> None:

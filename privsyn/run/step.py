@@ -128,8 +128,11 @@ class ReleaseStep(Step):
 
     def settings_json(self, request: Request) -> str:
         """The settings with what every release step depends on: its budget, and the records of one person."""
-        charged = {"rho": str(self.rho(request)), "records": request.records}
-        return json.dumps({**charged, **self.settings(request)}, sort_keys=True, separators=(",", ":"))
+        return json.dumps({**self.priced(request), **self.settings(request)}, sort_keys=True, separators=(",", ":"))
+
+    def priced(self, request: Request) -> dict[str, Any]:
+        """What the step's noise depends on, JSON-ready: its budget, and the records of one person."""
+        return {"rho": str(self.rho(request)), "records": request.records}
 
     def rho(self, request: Request) -> Fraction:
         """The step's exact budget."""

@@ -191,8 +191,13 @@ def _files(path: Path) -> tuple[Path, ...]:
     return (path,)
 
 
+def entries_of_folder(folder: Path) -> list[Path]:
+    """What a folder holds of its table, in the order of the names: all but names that start with ``.`` or ``_``."""
+    return sorted((p for p in folder.iterdir() if not p.name.startswith((".", "_"))), key=lambda p: p.name)
+
+
 def _files_of_folder(folder: Path) -> tuple[Path, ...]:
-    found = sorted((p for p in folder.iterdir() if not p.name.startswith((".", "_"))), key=lambda p: p.name)
+    found = entries_of_folder(folder)
     if not found:
         raise RequestError(f"the folder {folder} holds no table", f"Put the table there as {FORMATS}", "data")
     _refuse_other_formats(found, folder)

@@ -13,6 +13,7 @@ import pytest
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.release_flow import release
+from privsyn.ledgers.ledger import Ledger
 from tests.support.prefect_ui import Page, Server, server
 from tests.support.releases import few
 from tests.support.specs import people
@@ -20,8 +21,23 @@ from tests.support.specs import people
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
 
+MOST_EPSILON = 20
+"""What the policy allows a release of the table."""
+
 REBOUND = "rebound.example"
 """A name that leads to the loopback address, as one that somebody else bound anew does."""
+
+
+POLICY = f"""\
+datasets:
+  people:
+    paths: [people.parquet]
+    budget: {{epsilon: 1000, delta: 0.01}}
+    epsilon: {MOST_EPSILON}
+    delta: 0.01
+    outputs: [parquet, csv]
+"""
+"""The operator's policy: all that the tests ask for, but for one that asks for more."""
 
 
 @pytest.fixture(scope="session")
@@ -56,6 +72,10 @@ class Place:
     deployment: str
     folder: Path
 
+    def ledger(self) -> list[dict[str, Any]]:
+        """The entries of the server's ledger."""
+        return Ledger(self.folder / "ledger.sqlite").export()
+
     def requested(self, **changes: Any) -> ReleaseSpec:
         """What the deployment asks for, with an option that every mechanism has."""
         return few(str(self.folder / "people.parquet"), synthesis={"seed": 7}, **changes)
@@ -66,7 +86,8 @@ def place(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pl
     """The server; it is started once there is a browser."""
     folder = tmp_path_factory.mktemp("ui")
     pq.write_table(people(300), folder / "people.parquet")
-    with server(folder) as running:
+    (folder / "policy.yaml").write_text(POLICY, encoding="utf-8")
+    with server(folder, PRIVSYN_POLICY=str(folder / "policy.yaml")) as running:
         made = Place(running, "", folder)
         spec = made.requested().model_dump(mode="json", exclude_defaults=True)
         deployment = {

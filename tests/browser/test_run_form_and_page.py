@@ -12,7 +12,7 @@ from privsyn.data_contracts.mechanism_options import Independent, Rows, Split
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.mechanisms.privsyn import STEPS
 from privsyn.mechanisms.registry import MECHANISMS
-from tests.browser.conftest import Place
+from tests.browser.conftest import MOST_EPSILON, Place
 from tests.support.prefect_ui import Page, eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -136,6 +136,28 @@ def test_the_artifacts_are_the_certificate_the_budget_the_note_the_files_and_the
         if key in ("budget", "overview"):
             assert min(eventually(page.drawn, "the picture")) > 300
         page.photograph(place.folder / f"{key}.png")
+
+
+def test_what_the_operators_policy_does_not_allow_is_refused_in_one_line(place: Place, page: Page, first: str) -> None:
+    """The form takes the epsilon, which is a lawful one; the worker refuses it, before the table is opened."""
+    page.open(f"/deployments/deployment/{place.deployment}/run")
+    asked = MOST_EPSILON + 1
+    run = submitted(place, page, lambda: page.write(str(asked), *EPSILON))
+    assert run["parameters"]["spec"]["privacy"]["epsilon"] == asked
+    assert place.server.ended(run["id"]) == "Failed"
+    message = place.server.ask(f"/flow_runs/{run['id']}")["state"]["message"]
+    rule = f"is {asked}, and the policy's datasets.people.epsilon allows at most {MOST_EPSILON}"
+    assert "Privacy" in message and rule in message and "\n" not in message
+    assert "nothing was read, nothing was spent" in message
+    page.open(f"/runs/flow-run/{run['id']}")
+    page.says("Failed")
+    page.tab("Details")
+    page.says("State Message", f"is {asked}, and the policy")  # the page cuts it
+    page.photograph(place.folder / "policy.png")
+    page.tab("Logs")
+    assert "Traceback" not in page.says(f"is {asked}, and the policy")
+    kept = {entry["run"] for entry in place.ledger()}
+    assert len(kept) == 1  # the first release's
 
 
 def test_the_same_run_again_is_cached_and_one_beyond_the_cap_is_refused(place: Place, page: Page, first: str) -> None:

@@ -407,12 +407,14 @@ def test_fresh_noise_that_was_killed_is_taken_up_again(children: Any, spec: Rele
         release_in_process(spec, Settings(), fresh=True)
 
 
-def time_of_a_run(children: Any, spec: ReleaseSpec) -> float:
+def time_of_a_run(children: Any, spec: ReleaseSpec, places: Path, monkeypatch: pytest.MonkeyPatch) -> float:
     """Seconds; the first child of the server is slower than all others."""
     seconds = []
     for number in range(3):
+        monkeypatch.setenv("PRIVSYN_OUT", str(places / f"measure-{number}"))
+        monkeypatch.setenv("PRIVSYN_LEDGER", str(places / f"measure-{number}.sqlite"))
         started = time.monotonic()
-        process = start(children, spec.model_copy(update={"dataset": f"measure-{number}"}))
+        process = start(children, spec)
         process.join()
         assert process.exitcode == 0
         seconds.append(time.monotonic() - started)
@@ -425,7 +427,8 @@ def test_a_release_survives_100_kills_at_random_moments(
     children: Any, spec: ReleaseSpec, places: Path, monkeypatch: pytest.MonkeyPatch, quarter: int
 ) -> None:
     """In each quarter 25 releases, each killed at a random moment of the time that a run takes, then run again."""
-    whole, moments, deaths = time_of_a_run(children, spec), random.Random(quarter), 0  # noqa: S311 - moments of a test
+    whole = time_of_a_run(children, spec, places, monkeypatch)
+    moments, deaths = random.Random(quarter), 0  # noqa: S311 - moments of a test
     for number in range(100):
         monkeypatch.setenv("PRIVSYN_OUT", str(places / f"out-{number}"))
         monkeypatch.setenv("PRIVSYN_LEDGER", str(places / f"ledger-{number}.sqlite"))

@@ -13,7 +13,7 @@ from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import PrivsynError
 from privsyn.ledgers.ledger import Ledger
-from privsyn.run.execute import StepRefs
+from privsyn.run.step_tables import StepRefs
 from privsyn.settings import Settings
 from privsyn.storage.record_kinds import (
     CounterRecord,

@@ -64,6 +64,8 @@ BEYOND: dict[str, tuple[dict[str, Any], str, str]] = {
     "link": ({"data": "{places}/tables/link.parquet"}, "data", r"datasets\.people\.paths"),
     "way up": ({"data": "{places}/tables/../people.parquet"}, "data", r"datasets\.people\.paths"),
     "neighbour": ({"data": "{places}/tables2/people.parquet"}, "data", r"datasets\.people\.paths"),
+    "link in a folder": ({"data": "{places}/tables/parts"}, "data", r"holds the link 'b.parquet', which leads out of"),
+    "links to links": ({"data": "{places}/tables/chain"}, "data", r"datasets\.people\.paths"),
     "cap": ({"budget": {"epsilon": 30, "delta": 1e-8}}, "budget.epsilon", r"\.budget\.epsilon allows at most 3"),
     "cap's delta": ({"budget": {"epsilon": 3, "delta": 1e-6}}, "budget.delta", r"\.budget\.delta allows at most 1e-08"),
     "epsilon": ({"privacy": {"epsilon": 1.5, "delta": 1e-9}}, "privacy.epsilon", r"people\.epsilon allows at most 1\b"),
@@ -85,7 +87,13 @@ def test_what_the_policy_does_not_allow_is_refused_before_the_data_is_opened(
 ) -> None:
     changes, field, words = BEYOND[what]
     pq.write_table(people(300), places / "people.parquet")
-    (places / "tables" / "link.parquet").symlink_to(places / "people.parquet")
+    tables = places / "tables"
+    (tables / "link.parquet").symlink_to(places / "people.parquet")
+    (tables / "parts").mkdir()
+    pq.write_table(people(50), tables / "parts" / "a.parquet")
+    (tables / "parts" / "b.parquet").symlink_to(places / "people.parquet")
+    (tables / "chain").symlink_to(tables / "way")
+    (tables / "way").symlink_to(places)
     monkeypatch.setattr(open_run, "open_source", lambda *a: pytest.fail("the data was opened"))
     there = {k: v.format(places=places) if isinstance(v, str) else v for k, v in changes.items()}
     wrong = asked(spec, **there)
@@ -113,6 +121,17 @@ def test_mutant_without_the_check_it_is_opened(
     changes = {k: v.format(places=places) if isinstance(v, str) else v for k, v in BEYOND[what][0].items()}
     with pytest.raises(pytest.fail.Exception, match="the data was opened"):
         privsyn.release(None, asked(spec, **changes))
+
+
+def test_links_within_the_allowed_folders_are_followed(spec: ReleaseSpec, places: Path) -> None:
+    """A folder of links to what lies in an allowed one, and an allowed path that is a link itself."""
+    parts = places / "parts"
+    parts.mkdir()
+    (parts / "a.parquet").symlink_to(places / "tables" / "people.parquet")
+    (parts / ".b.parquet").symlink_to(places / "ledger.sqlite")  # no part of the table
+    (places / "door").symlink_to(parts)
+    rule(places, RULES.replace("[tables]", "[tables, door]"))
+    assert privsyn.release(parts, spec).table.num_rows > 0
 
 
 def test_what_it_allows_is_released_and_its_later_looks_are_bound_too(

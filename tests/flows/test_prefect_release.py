@@ -32,7 +32,7 @@ from privsyn.mechanisms import common_steps
 from privsyn.mechanisms import privsyn as steps
 from privsyn.mechanisms.privsyn import STEPS
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.run.execute import StepRefs
+from privsyn.run.step_tables import StepRefs
 from privsyn.settings import Settings
 from privsyn.tasks.privacy.accountant import rho_for
 from tests.support.kept import Kept

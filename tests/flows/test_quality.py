@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,18 @@ def test_a_request_above_the_cap_is_refused_and_nothing_is_read(
     assert refused.value.exit_code == 3
     assert (spent(), len(Ledger(Settings().ledger).entries("people"))) == (cost, entries)
     assert {p.name for p in Settings().released_root.iterdir()} == {release.run}
+
+
+@pytest.mark.parametrize("share", [Fraction(101, 100), Fraction(99, 100)])
+def test_a_look_that_costs_more_or_less_than_the_request_is_refused(
+    release: ReleaseSummary, monkeypatch: pytest.MonkeyPatch, share: Fraction
+) -> None:
+    """Planted mutant: the ledger would hold another price than the certificate promises."""
+    step, cost = quality.quality_step, spent()
+    monkeypatch.setattr(quality, "quality_step", lambda compared: replace(step(compared), share=lambda r: share))
+    with pytest.raises(ValueError, match="must sum to 1"):
+        ask(release)
+    assert spent() == cost
 
 
 @pytest.mark.parametrize(

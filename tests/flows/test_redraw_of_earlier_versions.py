@@ -163,6 +163,36 @@ def test_a_field_that_no_noise_depends_on_makes_no_other_request(home: Path, fie
     assert RUN in refusal(home, ReleaseSpec.model_validate({**content, **fields})).problem
 
 
+ADAPTIVE_LOOKS = (*LOOKS, "residual_scores_2", "measure_again_2")
+
+
+@pytest.mark.parametrize(
+    ("synthesis", "drawn"),
+    [
+        ({"seed": 7, "rows": 60, "shard_rows": 1_000, "oversample": 2}, None),
+        ({"seed": 8}, ADAPTIVE_LOOKS),
+        ({"seed": 7, "sweeps": 3}, ADAPTIVE_LOOKS),
+        ({"seed": 7, "method": "gum"}, ADAPTIVE_LOOKS),
+    ],
+    ids=str,
+)
+def test_rows_that_a_later_round_looks_at_are_of_the_request(
+    home: Path, synthesis: dict[str, Any], drawn: tuple[str, ...] | None
+) -> None:
+    """A further round's noise is of its rows so far: their seed and method, and not how many are released at last."""
+    content = load_spec(home / "default.yaml").model_dump(exclude_unset=True)
+    content = {k: v for k, v in content.items() if k not in ("synthesis", "mechanism")} | {"dataset": "elsewhere"}
+    options = {"name": "adaptive", "rounds": 1}
+    earlier = {**options, "split": SPLIT, "synthesis": {"seed": 7, "rows": 50}}
+    made = ask(home, ReleaseSpec.model_validate({**content, "mechanism": earlier}))
+    made_by(settings_of(home), made.run, "0.2.9")
+    asked = ReleaseSpec.model_validate({**content, "mechanism": {**options, "synthesis": synthesis}})
+    if drawn is None:
+        assert made.run in refusal(home, asked).problem
+    else:
+        assert ask(home, asked).drawn == drawn
+
+
 def test_words_about_a_column_make_no_other_request(home: Path) -> None:
     content = load_spec(home / "default.yaml").model_dump(exclude_unset=True)
     content["columns"]["age"]["description"] = "Age in years"

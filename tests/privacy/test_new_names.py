@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.errors import BudgetRefusedError, RequestError
+from privsyn.errors import BudgetRefusedError, PrivsynError, RequestError
 from privsyn.ledger_view import LedgerView
 from privsyn.ledgers import known_tables
 from privsyn.ledgers.ledger import Ledger
@@ -114,6 +114,46 @@ def test_23_the_same_name_needs_no_reason_and_what_costs_nothing_is_found(places
     run(spec, fresh=True)
     assert run(few(spec.data, synthesis={"seed": 1, "sweeps": 2})).drawn == ()
     assert first.drawn
+
+
+def failed(spec: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release that stops once its budget is reserved, before any noise is drawn: all is given back."""
+
+    def stopped(*arguments: Any) -> Any:
+        raise OSError("the disk is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("privsyn.tasks.encode.encode", stopped)
+        with pytest.raises(PrivsynError):
+            run(spec)
+    name = spec.dataset
+    assert {e.event for e in Ledger(Settings().ledger).entries(name)} == {"reserve", "cancel"}
+    assert Ledger(Settings().ledger).summary(name)[0].rho == 0
+
+
+def test_23_a_name_that_only_failed_is_none(places: Path, save: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was spent under a wrong spelling, so the right one is no second name, and the wrong one is afterwards."""
+    right = few(save(people(200)))
+    wrong = few(right.data, dataset="poeple")
+    failed(wrong, monkeypatch)
+    assert run(right).drawn
+    with pytest.raises(RequestError, match="was released as 'people', and 'poeple' would be a second"):
+        run(wrong)
+    assert LedgerView(Settings()).verify().problems == ()
+    assert not any("the same table" in note for note in map(str, LedgerView(Settings()).verify().notes))
+
+
+def test_23_a_name_whose_noise_may_be_drawn_is_one(places: Path, save: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A charge that was not given back counts, though its release never came."""
+    right = few(save(people(200)))
+    wrong = few(right.data, dataset="poeple")
+    monkeypatch.setattr("privsyn.run.execute.Shell.give_back", lambda shell: None)
+    with monkeypatch.context() as patch:
+        patch.setattr("privsyn.tasks.encode.encode", lambda *a: pytest.fail("stopped"))
+        with pytest.raises(pytest.fail.Exception):
+            run(wrong)
+    with pytest.raises(RequestError, match="was released as 'poeple'"):
+        run(right)
 
 
 def test_23_a_name_that_holds_another_table_is_new_to_this_one(exhausted: dict[str, Any], places: Path) -> None:

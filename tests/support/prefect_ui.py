@@ -84,8 +84,11 @@ class Server:
 
 
 @contextmanager
-def server(folder: Path) -> Iterator[Server]:
-    """`privsyn server` on a free port, with its history, ledger and files in ``folder``; stopped at the end."""
+def server(folder: Path, **settings: str) -> Iterator[Server]:
+    """`privsyn server` on a free port, with its history, ledger and files in ``folder``; stopped at the end.
+
+    ``settings``: further variables of its environment.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -97,6 +100,7 @@ def server(folder: Path) -> Iterator[Server]:
         "PREFECT_SERVER_DATABASE_TIMEOUT": "60",  # seconds that a statement may wait for the file's lock
         "PRIVSYN_OUT": str(folder / "out"),
         "PRIVSYN_LEDGER": str(folder / "ledger.sqlite"),
+        **settings,
     }
     with (folder / "server.log").open("wb") as log:
         command = [sys.executable, "-m", "privsyn.flows.cli", "server"]

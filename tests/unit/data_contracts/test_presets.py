@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from privsyn.comparison.method import MethodSettings
-from privsyn.data_contracts.mechanism_options import PAPER, PAPER_ACCOUNTANT
+from privsyn.data_contracts.presets import PAPER, PAPER_ACCOUNTANT
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.deploy import read_spec
 from tests.support.specs import make_spec

@@ -1,0 +1,48 @@
+"""What a data set has spent of its lifetime cap, and what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from privsyn.data_contracts.release_spec import Guarantee
+from privsyn.ledgers.audit import Dataset, Entry, spent_rho
+from privsyn.tasks.privacy.accountant import CapAccountant, epsilon_for
+
+
+@dataclass(frozen=True)
+class DatasetSummary:
+    """What one data set has spent; epsilons are by its ``accountant``, at the cap's delta, rounded up."""
+
+    dataset: str
+    cap: Guarantee
+    cap_rho: Fraction
+    rho: Fraction
+    entries: int
+    created: str
+    accountant: CapAccountant
+
+    @property
+    def epsilon(self) -> float:
+        """What was spent, as an epsilon."""
+        return epsilon_for(self.rho, self.cap.delta, self.accountant)
+
+    @property
+    def remaining_rho(self) -> Fraction:
+        """What is left of the cap."""
+        return max(self.cap_rho - self.rho, Fraction(0))
+
+    @property
+    def remaining_epsilon(self) -> float:
+        """What is left of the cap, as an epsilon."""
+        return epsilon_for(self.remaining_rho, self.cap.delta, self.accountant)
+
+
+def summary_of(dataset: Dataset, entries: Iterable[Entry]) -> DatasetSummary:
+    """The summary of a data set by its entries."""
+    history = list(entries)
+    spent = spent_rho(history)
+    return DatasetSummary(
+        dataset.name, dataset.cap, dataset.rho, spent, len(history), dataset.created, dataset.accountant
+    )
