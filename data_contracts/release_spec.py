@@ -11,11 +11,12 @@ from typing import Any, Literal
 from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema
 
-from privsyn.data_contracts.columns import Column, DropColumn, FrozenModel
+from privsyn.data_contracts.columns import Column, DropColumn
 from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, current_spelling
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.form import Schema, leave_to_preset, one_object
+from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.mechanism_options import (
     PAPER,
     PAPER_ACCOUNTANT,
