@@ -28,14 +28,15 @@ Codes = NDArray[Any]
 class Codec(ABC):
     """Source column(s) <-> one attribute of fine codes 0 .. size - 1, null (if any) the last code.
 
-    ``groups[code]`` is the public bin of a fine code, shape (size,), ascending from 0; the first ``in_order`` bins are
-    intervals, each next to the one before.
+    ``groups[code]`` is the public bin of a fine code, shape (size,), ascending from 0; the first bins are
+    intervals in ascending order.  ``in_order``: where the sections of intervals end that may be combined with each
+    other, ascending, the number of intervals last; empty where no bin is an interval.
     """
 
     attribute: str
     sources: tuple[str, ...]
     groups: NDArray[np.int32]
-    in_order: int = 0
+    in_order: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:

@@ -35,8 +35,8 @@ class EncodingPlan:
         return {c.attribute: c.groups for c in self.codecs}
 
     @property
-    def in_order(self) -> dict[str, int]:
-        """Attribute -> how many of its public bins, from the first on, are intervals in order."""
+    def in_order(self) -> dict[str, tuple[int, ...]]:
+        """Attribute -> where the sections of its intervals end (:class:`Codec`)."""
         return {c.attribute: c.in_order for c in self.codecs}
 
     def labels(self) -> dict[str, list[str]]:

@@ -74,7 +74,7 @@ class OrderedCodec(Codec):
         self.groups = np.concatenate([bins, np.array(null_bin, dtype=np.int32)]).astype(np.int32)
         self._cells = len(bins)
         self._one_each = self._whole and bool((np.diff(self._edges) == 1).all())
-        self.in_order = int(bins[-1]) + 1
+        self.in_order = (int(bins[-1]) + 1,)
 
     @abstractmethod
     def _numbers(self, array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
