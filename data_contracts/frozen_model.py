@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import chain
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, ClassVar, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import CoreSchema
 
 from privsyn.data_contracts.field_error import FieldError
@@ -37,7 +45,13 @@ def _booleans_as_text(value: Any) -> Any:
 
 
 class FrozenModel(BaseModel):
-    """Base of every model of the spec: immutable, and unknown fields are refused."""
+    """Base of every model of the spec: immutable, and unknown fields are refused.
+
+    ``LATER``: fields that manifests and keys of earlier versions do not know; where they have their defaults, they are
+    left out of what is written.
+    """
+
+    LATER: ClassVar[frozenset[str]] = frozenset()
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -58,6 +72,12 @@ class FrozenModel(BaseModel):
                 "holds half a character (a lone surrogate), which no file can hold", "Write the whole character"
             )
         return value
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields, content = type(self).model_fields, handler(self)
+        unused = {name for name in self.LATER if getattr(self, name) == fields[name].default}
+        return {name: value for name, value in content.items() if name not in unused}
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:

@@ -12,6 +12,7 @@ from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validat
 from pydantic_core import CoreSchema
 
 from privsyn.data_contracts.columns import Column, DropColumn
+from privsyn.data_contracts.columns.numbers import heap_attribute
 from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, current_spelling
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.field_error import FieldError
@@ -196,6 +197,11 @@ class ReleaseSpec(FrozenModel):
             raise FieldError(f"at most {MAX_COLUMNS} columns")
         if "" in columns:
             raise FieldError("a column needs a name", "The empty name is not one")
+        for name, column in columns.items():
+            if getattr(column, "heaps", ()) and heap_attribute(name) in columns:
+                raise FieldError(
+                    f"the column {heap_attribute(name)!r} has the name that the `heaps` of {name!r} need", "Rename it"
+                )
         if all(isinstance(c, DropColumn) for c in columns.values()):
             raise FieldError("at least one column must not be dropped")
         return columns

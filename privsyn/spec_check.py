@@ -6,7 +6,7 @@ Nothing is drawn, spent or written.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.mechanisms.release_job import plan_of
 from privsyn.notebook import html_table
@@ -135,10 +136,7 @@ def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
     """
     public = plan_of(spec)
     encoding = public.request.encoding
-    columns = tuple(
-        ColumnPlan(c.attribute, spec.columns[c.attribute].kind, c.size, int(c.groups.max()) + 1)
-        for c in encoding.codecs
-    )
+    columns = tuple(ColumnPlan(c.attribute, _kind(spec, c), c.size, int(c.groups.max()) + 1) for c in encoding.codecs)
     fit = None if source is None else _fit(spec, source, encoding.codecs)
     return CheckReport(tuple(_warnings(public, columns)), _noise(public), columns, fit)
 
@@ -161,12 +159,32 @@ def _warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
         found.append("csv.line_breaks is true: the promise holds only if every quotation mark of a CSV file is closed.")
     if isinstance(spec.mechanism.synthesis.rows, int):
         found.append("synthesis.rows is a number: it must not be the table's row count, which is private.")
+    found.extend(_without_exact_zero(spec))
     found.extend(
         f"columns.{c.column} has {c.codes:,} codes: noise will outweigh rare ones; merge values or use fewer bins."
         for c in columns
         if c.codes > MANY_CODES
     )
     return found
+
+
+def _kind(spec: ReleaseSpec, codec: Codec) -> str:
+    """The kind of the codec's column; what values are rounded to is a column of its own here."""
+    return spec.columns[codec.attribute].kind if codec.attribute in spec.columns else "heaps"
+
+
+def _without_exact_zero(spec: ReleaseSpec) -> Iterator[str]:
+    """Columns of amounts that begin at 0 and spread it over their first bin."""
+    for name, column in spec.columns.items():
+        if not isinstance(column, NumberColumn) and (not isinstance(column, IntegerColumn) or column.edges is None):
+            continue
+        edges, one = column.edge_values(), column.grid()
+        alone = one is not None and edges[1] - edges[0] <= one.step
+        if edges[0] == 0 and not alone and 0 not in column.exact:
+            yield (
+                f"columns.{name} begins at 0 without `exact: [0]`: zeros come out as any value of its first bin, "
+                f"{edges[0]:g} to {edges[1]:g}."
+            )
 
 
 def _noise(plan: Plan) -> tuple[NoiseLine, ...]:
@@ -199,7 +217,8 @@ def _fit(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Fit:
         if spec.unit.person_id is not None:
             people.update(_counts(data[spec.unit.person_id]))
         for codec in codecs:
-            _add(fits[codec.sources[0]], codec, data)
+            if codec.ranges():
+                _add(fits[codec.sources[0]], codec, data)
     for (column, repair), many in reading.counts.items():
         if column in fits:
             fits[column].repairs[repair] += many

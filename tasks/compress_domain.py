@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -48,8 +47,8 @@ class AttributeRecode:
 
 Recode = dict[str, AttributeRecode]
 
-Sections = tuple[int, ...]
-"""Where the sections of an attribute's ordered bins end, ascending: (5, 32) are the intervals 0 to 4 and 5 to 31."""
+Sections = tuple[tuple[int, int], ...]
+"""First bin of each section of intervals, and the first after it: low intervals are combined inside a section only."""
 
 
 def compress_domain(
@@ -81,14 +80,13 @@ def compress_attribute(
     """Keep, combine or filter each bin of one attribute.
 
     The threshold is theta = ``settings.sigmas`` x sigma, sigma being the noise of one fine count (paper: 3 sigma).  A
-    bin (its fine codes summed) is kept if its noisy count reaches theta.  The first bins are intervals, in sections
-    that end before each of ``in_order``; nothing is combined across the end of a section.  Low intervals are combined
-    with low neighbours until these reach theta and WORTH_A_CODE together, or no low neighbour is left; they have a code
-    of their own if their sum reaches one standard deviation of its noise and WORTH_A_CODE, else each joins the nearest
-    code of its section; a section without any is one code (``settings.neighbours``; not in the paper).  All other low
-    bins share one combined code, the last.  With ``settings.filter`` (the paper) these are filtered instead, their
-    count taken as 0, where their sum is below theta too; that loses the rows of many rare values.  At least one code
-    always remains.
+    bin (its fine codes summed) is kept if its noisy count reaches theta.  The bins of each section of ``in_order`` are
+    intervals; nothing is combined across the end of a section.  Low intervals are combined with low neighbours until
+    these reach theta and WORTH_A_CODE together, or no low neighbour is left; they have a code of their own if their sum
+    reaches one standard deviation of its noise and WORTH_A_CODE, else each joins the nearest code of its section; a
+    section without any is one code (``settings.neighbours``; not in the paper).  All other low bins share one combined
+    code, the last.  With ``settings.filter`` (the paper) these are filtered instead, their count taken as 0, where
+    their sum is below theta too; that loses the rows of many rare values.  At least one code always remains.
     """
     y = noisy.astype(np.float64)
     bins = int(groups.max()) + 1
@@ -96,15 +94,14 @@ def compress_attribute(
     theta = settings.sigmas * sigma
     low = total < theta if settings.enabled else np.zeros(bins, dtype=bool)
     first = ~low  # the bins with which a code begins
-    if settings.neighbours and in_order:
-        n, worth_a_code = in_order[-1], WORTH_A_CODE * float(total.sum())
-        cells = np.bincount(groups)
-        for start, end in pairwise((0, *in_order)):
+    if settings.neighbours:
+        worth_a_code, cells = WORTH_A_CODE * float(total.sum()), np.bincount(groups)
+        for start, end in in_order:
             part = slice(start, end)
             first[part] = _first_of_intervals(
                 total[part], low[part], max(theta, worth_a_code), sigma * np.sqrt(cells[part]), worth_a_code
             )
-        low[:n] = False
+            low[part] = False
     combine = bool(low.any()) and (not settings.filter or bool(low.all()) or total[low].sum() >= theta)
     target = np.cumsum(first) - 1
     target[low] = int(first.sum())

@@ -13,12 +13,13 @@ from pydantic import Field
 from privsyn.data_contracts.columns.categories import MAX_CODES, MAX_TEXT, BooleanColumn, CategoricalColumn
 from privsyn.data_contracts.columns.moments import DatetimeColumn, seconds_since_epoch
 from privsyn.data_contracts.columns.numbers import INTEGER_TYPES, IntegerColumn, NumberColumn
-from privsyn.data_contracts.columns.shared_fields import Described
+from privsyn.data_contracts.columns.shared_fields import Binned, Described
 
 __all__ = [
     "INTEGER_TYPES",
     "MAX_CODES",
     "MAX_TEXT",
+    "Binned",
     "BooleanColumn",
     "CategoricalColumn",
     "Column",

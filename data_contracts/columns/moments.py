@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from privsyn.data_contracts.columns.shared_fields import DEFAULT_BINS, Binned
+from privsyn.data_contracts.columns.shared_fields import DEFAULT_BINS, EXACT, Binned
 from privsyn.data_contracts.field_error import FieldError
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -20,6 +20,7 @@ class DatetimeColumn(Binned):
     kind: Literal["datetime"]
     min: dt.datetime = Field(description="Earliest possible moment (a date means its midnight).")
     max: dt.datetime = Field(description="Latest possible moment.")
+    exact: tuple[dt.datetime, ...] = Field(default=(), description=EXACT)
     resolution: Literal["day", "hour", "minute", "second"] = Field(
         default="second", description="Released values are whole multiples of this, where the column's range has any."
     )
@@ -30,18 +31,17 @@ class DatetimeColumn(Binned):
     @field_validator("min", "max", mode="before")
     @classmethod
     def _from_date(cls, value: Any) -> Any:
-        if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
-            return dt.datetime(value.year, value.month, value.day)
-        if not isinstance(value, dt.datetime) and not (isinstance(value, str) and _DATE.match(value)):
-            raise FieldError(
-                "is not a date or moment", "Write one such as 2010-01-31 or 2010-01-31 08:30:00; a number is neither"
-            )
-        return value
+        return _moment(value)
 
-    @field_validator("min", "max", mode="after")
+    @field_validator("exact", mode="before")
     @classmethod
-    def _without_zone(cls, value: dt.datetime) -> dt.datetime:
-        if value.tzinfo is not None:
+    def _from_dates(cls, values: Any) -> Any:
+        return [_moment(value) for value in values] if isinstance(values, list | tuple) else values
+
+    @field_validator("min", "max", "exact", mode="after")
+    @classmethod
+    def _without_zone(cls, value: Any) -> Any:
+        if any(moment.tzinfo is not None for moment in (value if isinstance(value, tuple) else (value,))):
             raise FieldError("must be without a time zone", "Convert it to the data's own zone")
         return value
 
@@ -49,6 +49,8 @@ class DatetimeColumn(Binned):
     def _check_bounds(self) -> DatetimeColumn:
         if not self.min < self.max:
             raise FieldError(f"`min` ({self.min}) must be before `max` ({self.max})")
+        if self.type == "date" and any(moment.time() != dt.time() for moment in self.exact):
+            raise FieldError("`exact` of a column of dates must be dates", "Leave the time of day out")
         return self
 
     def edge_values(self) -> tuple[float, ...]:
@@ -57,6 +59,21 @@ class DatetimeColumn(Binned):
         bins = self.bins or DEFAULT_BINS
         step = (high - low) / bins
         return (*(low + step * i for i in range(bins)), high)
+
+    def exact_values(self) -> tuple[float, ...]:
+        """Moments with a bin of their own, in seconds since 1970, ascending."""
+        return tuple(sorted(map(seconds_since_epoch, self.exact)))
+
+
+def _moment(value: Any) -> Any:
+    """A date as its midnight; FieldError for what is neither a date nor a moment."""
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        return dt.datetime(value.year, value.month, value.day)
+    if not isinstance(value, dt.datetime) and not (isinstance(value, str) and _DATE.match(value)):
+        raise FieldError(
+            "is not a date or moment", "Write one such as 2010-01-31 or 2010-01-31 08:30:00; a number is neither"
+        )
+    return value
 
 
 def seconds_since_epoch(moment: dt.datetime) -> float:

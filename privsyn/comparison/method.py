@@ -49,8 +49,8 @@ class MethodSettings:
 class Trial:
     """One run of one method.
 
-    rows: the real training rows in fine codes; groups: fine code -> public bin, by attribute; in_order: where
-    the sections of an attribute's intervals end (:class:`privsyn.tasks.codecs.Codec`); epsilon, delta: the promise to
+    rows: the real training rows in fine codes; groups: fine code -> public bin, by attribute; in_order: the
+    sections of an attribute's intervals (:class:`privsyn.tasks.codecs.Codec`); epsilon, delta: the promise to
     keep for adding or removing one person with at most ``records`` rows; seed: of the post-processing;
     noise: seeded as well; threads: 0 for all cores.
     """
@@ -64,7 +64,7 @@ class Trial:
     seed: int = 0
     threads: int = 0
     settings: MethodSettings = MethodSettings()
-    in_order: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    in_order: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     @property
     def bins(self) -> Domain:

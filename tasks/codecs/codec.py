@@ -28,15 +28,16 @@ Codes = NDArray[Any]
 class Codec(ABC):
     """Source column(s) <-> one attribute of fine codes 0 .. size - 1, null (if any) the last code.
 
-    ``groups[code]`` is the public bin of a fine code, shape (size,), ascending from 0; the first bins are
-    intervals in ascending order.  ``in_order``: where the sections of intervals end that may be combined with each
-    other, ascending, the number of intervals last; empty where no bin is an interval.
+    ``groups[code]`` is the public bin of a fine code, shape (size,), ascending from 0.  ``in_order``: the
+    sections of bins that are intervals, each as its first bin and the first bin after it, ascending; intervals of one
+    section may be combined with each other.  ``helpers``: other attributes whose codes decoding reads, as a mapping.
     """
 
     attribute: str
+    helpers: tuple[str, ...] = ()
     sources: tuple[str, ...]
     groups: NDArray[np.int32]
-    in_order: tuple[int, ...] = ()
+    in_order: tuple[tuple[int, int], ...] = ()
 
     @property
     def size(self) -> int:

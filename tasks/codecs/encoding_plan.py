@@ -15,7 +15,10 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
 from privsyn.tasks.codecs.codec import Codec, Codes
-from privsyn.tasks.codecs.ordered import DatetimeCodec, IntegerCodec, NumberCodec
+from privsyn.tasks.codecs.heaps import HeapCodec
+from privsyn.tasks.codecs.moments import DatetimeCodec
+from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
+from privsyn.tasks.codecs.ordered import OrderedCodec
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,8 @@ class EncodingPlan:
         return {c.attribute: c.groups for c in self.codecs}
 
     @property
-    def in_order(self) -> dict[str, tuple[int, ...]]:
-        """Attribute -> where the sections of its intervals end (:class:`Codec`)."""
+    def in_order(self) -> dict[str, tuple[tuple[int, int], ...]]:
+        """Attribute -> its sections of intervals (:class:`Codec`)."""
         return {c.attribute: c.in_order for c in self.codecs}
 
     def labels(self) -> dict[str, list[str]]:
@@ -54,7 +57,8 @@ class EncodingPlan:
         """Fine codes of every attribute -> released columns."""
         columns: dict[str, pa.Array] = {}
         for codec in self.codecs:
-            columns.update(codec.decode(codes[codec.attribute], rng))
+            helped = {"helpers": {name: codes[name] for name in codec.helpers}} if codec.helpers else {}
+            columns.update(codec.decode(codes[codec.attribute], rng, **helped))
         return columns
 
 
@@ -65,9 +69,9 @@ def plan(spec: ReleaseSpec, order: Sequence[str] = ()) -> EncodingPlan:
         column = spec.released_columns[name]
         match column:
             case IntegerColumn():
-                codecs.append(IntegerCodec(name, column))
+                codecs.extend(_with_heaps(IntegerCodec(name, column), column.heap_values()))
             case NumberColumn():
-                codecs.append(NumberCodec(name, column))
+                codecs.extend(_with_heaps(NumberCodec(name, column), column.heap_values()))
             case DatetimeColumn():
                 codecs.append(DatetimeCodec(name, column))
             case BooleanColumn():
@@ -75,3 +79,8 @@ def plan(spec: ReleaseSpec, order: Sequence[str] = ()) -> EncodingPlan:
             case CategoricalColumn():
                 codecs.append(CategoricalCodec(name, column))
     return EncodingPlan(tuple(codecs))
+
+
+def _with_heaps(codec: OrderedCodec, heaps: Sequence[float]) -> list[Codec]:
+    """The codec, and where people round that of what they round to."""
+    return [codec, HeapCodec(codec, heaps)] if heaps else [codec]
