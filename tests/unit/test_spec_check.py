@@ -25,6 +25,7 @@ from privsyn.spec_check import CheckReport, check, render
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.encode import Repairs, encode
 from privsyn.tasks.privacy.accountant import rho_for
+from tests.support.specs import make_spec
 
 COLUMNS: dict[str, Any] = {
     "age": {"kind": "integer", "min": 0, "max": 99},
