@@ -42,7 +42,7 @@ class Given:
     triples: list[Clique]
     queries: tuple[RangeQuery, ...]
     settings: MethodSettings = field(default_factory=MethodSettings)
-    in_order: Mapping[str, int] = field(default_factory=dict)
+    in_order: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def trial(self, epsilon: float, seed: int, rows: CodeTable | None = None) -> Trial:
         """The trial of every method; ``rows`` in place of the training rows, for a warm-up."""

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from privsyn.data_contracts.columns import FrozenModel
 from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FrozenModel
 
 SHARD_ROWS = 2_000_000
 """Rows of a shard of the synthetic table at most, unless the spec says otherwise; figures: docs/operations.md."""

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from pydantic import Field
 
-from privsyn.data_contracts.columns import FrozenModel
+from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.publication import Format
 from privsyn.data_contracts.release_spec import Guarantee, Unit
 

@@ -11,11 +11,13 @@ from typing import Any, Literal
 from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema
 
-from privsyn.data_contracts.columns import Column, DropColumn, FrozenModel
+from privsyn.data_contracts.columns import Column, DropColumn
+from privsyn.data_contracts.columns.numbers import heap_attribute
 from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, current_spelling
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.form import Schema, leave_to_preset, one_object
+from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.data_contracts.presets import PAPER, PAPER_ACCOUNTANT, PRESET_MECHANISMS, filled
 from privsyn.data_contracts.publication import About, Format, checked_formats
@@ -196,6 +198,11 @@ class ReleaseSpec(FrozenModel):
             raise FieldError(f"at most {MAX_COLUMNS} columns")
         if "" in columns:
             raise FieldError("a column needs a name", "The empty name is not one")
+        for name, column in columns.items():
+            if getattr(column, "heaps", ()) and heap_attribute(name) in columns:
+                raise FieldError(
+                    f"the column {heap_attribute(name)!r} has the name that the `heaps` of {name!r} need", "Rename it"
+                )
         if all(isinstance(c, DropColumn) for c in columns.values()):
             raise FieldError("at least one column must not be dropped")
         return columns

@@ -11,13 +11,13 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, mod
 from privsyn.data_contracts.columns import (
     BooleanColumn,
     CategoricalColumn,
-    CategoryValue,
     DatetimeColumn,
-    FrozenModel,
     IntegerColumn,
     NumberColumn,
 )
+from privsyn.data_contracts.columns.categories import CategoryValue
 from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.rule_language import Node, Type, parse_condition, parse_expression
 
 MAX_RULES = 500
@@ -262,7 +262,7 @@ def holds(column: Any, value: Any) -> bool:
         case BooleanColumn():
             return value in (0, 1)
         case IntegerColumn() | NumberColumn():
-            return not isinstance(value, str) and column.min <= value <= column.max
+            return not isinstance(value, str) and (column.min <= value <= column.max or value in column.exact)
     return False
 
 

@@ -6,7 +6,7 @@ Nothing is drawn, spent or written.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.mechanisms.release_job import plan_of
 from privsyn.notebook import html_table
@@ -143,16 +144,10 @@ def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
     """
     public = plan_of(spec)
     encoding = public.request.encoding
-    columns = tuple(
-        ColumnPlan(c.attribute, _kind(spec, c.sources), c.size, int(c.groups.max()) + 1) for c in encoding.codecs
-    )
-    columns += tuple(ColumnPlan(c.attribute, f"{_kind(spec, c.sources)}, computed", 0, 0) for c in encoding.computed)
+    columns = tuple(ColumnPlan(c.attribute, _kind(spec, c), c.size, int(c.groups.max()) + 1) for c in encoding.codecs)
+    columns += tuple(ColumnPlan(c.attribute, f"{_kind(spec, c)}, computed", 0, 0) for c in encoding.computed)
     fit = None if source is None else _fit(spec, source, encoding.codecs)
     return CheckReport(tuple(_warnings(public, columns)), _noise(public), columns, fit)
-
-
-def _kind(spec: ReleaseSpec, sources: Sequence[str]) -> str:
-    return str(spec.columns[sources[0]].kind) if len(sources) == 1 else "one of"
 
 
 def _warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
@@ -173,12 +168,34 @@ def _warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
         found.append("csv.line_breaks is true: the promise holds only if every quotation mark of a CSV file is closed.")
     if isinstance(spec.mechanism.synthesis.rows, int):
         found.append("synthesis.rows is a number: it must not be the table's row count, which is private.")
+    found.extend(_without_exact_zero(spec))
     found.extend(
         f"columns.{c.column} has {c.codes:,} codes: noise will outweigh rare ones; merge values or use fewer bins."
         for c in columns
         if c.codes > MANY_CODES
     )
     return found
+
+
+def _kind(spec: ReleaseSpec, codec: Codec) -> str:
+    """The kind of the codec's column; what values are rounded to is a column of its own here."""
+    if codec.attribute in spec.columns:
+        return str(spec.columns[codec.attribute].kind)
+    return "heaps" if len(codec.sources) == 1 else "one of"
+
+
+def _without_exact_zero(spec: ReleaseSpec) -> Iterator[str]:
+    """Columns of amounts that begin at 0 and spread it over their first bin."""
+    for name, column in spec.columns.items():
+        if not isinstance(column, NumberColumn) and (not isinstance(column, IntegerColumn) or column.edges is None):
+            continue
+        edges, one = column.edge_values(), column.grid()
+        alone = one is not None and edges[1] - edges[0] <= one.step
+        if edges[0] == 0 and not alone and 0 not in column.exact:
+            yield (
+                f"columns.{name} begins at 0 without `exact: [0]`: zeros come out as any value of its first bin, "
+                f"{edges[0]:g} to {edges[1]:g}."
+            )
 
 
 def _noise(plan: Plan) -> tuple[NoiseLine, ...]:
@@ -212,8 +229,9 @@ def _fit(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Fit:
         if spec.unit.person_id is not None:
             people.update(_counts(data[spec.unit.person_id]))
         for codec in codecs:
-            name = codec.sources[0]
-            odd[name] = _most_common(odd[name] + _add(fits[name], codec, data))
+            if codec.ranges():
+                name = codec.sources[0]
+                odd[name] = _most_common(odd[name] + _add(fits[name], codec, data))
     for (column, repair), many in reading.counts.items():
         if column in fits:
             fits[column].repairs[repair] += many

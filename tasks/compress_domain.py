@@ -47,38 +47,46 @@ class AttributeRecode:
 
 Recode = dict[str, AttributeRecode]
 
+Sections = tuple[tuple[int, int], ...]
+"""First bin of each section of intervals, and the first after it: low intervals are combined inside a section only."""
+
 
 def compress_domain(
     answers: Sequence[NDArray[np.int64]],
     queries: Sequence[Query],
     groups: Mapping[str, NDArray[np.int32]],
     settings: Compression,
-    in_order: Mapping[str, int] | None = None,
+    in_order: Mapping[str, Sections] | None = None,
 ) -> Recode:
     """Recode every attribute by its noisy one-way and its public bins.
 
-    ``groups``: fine code -> public bin, by attribute; ``in_order``: how many bins, from the first on, are intervals in
-    order, none for attributes that it does not name.
+    ``groups``: fine code -> public bin, by attribute; ``in_order``: its sections of intervals, by attribute, none for
+    attributes that it does not name.
     """
     intervals = in_order or {}
     return {
-        a: compress_attribute(y, q.sigma, groups[a], settings, intervals.get(a, 0))
+        a: compress_attribute(y, q.sigma, groups[a], settings, intervals.get(a, ()))
         for y, q, a in ((y, q, q.attributes[0]) for y, q in zip(answers, queries, strict=True))
     }
 
 
 def compress_attribute(
-    noisy: NDArray[np.int64], sigma: float, groups: NDArray[np.int32], settings: Compression, in_order: int = 0
+    noisy: NDArray[np.int64],
+    sigma: float,
+    groups: NDArray[np.int32],
+    settings: Compression,
+    in_order: Sections = (),
 ) -> AttributeRecode:
     """Keep, combine or filter each bin of one attribute.
 
     The threshold is theta = ``settings.sigmas`` x sigma, sigma being the noise of one fine count (paper: 3 sigma).  A
-    bin (its fine codes summed) is kept if its noisy count reaches theta.  Low bins among the first ``in_order`` ones,
-    which are intervals, are combined with low neighbours until these reach theta and WORTH_A_CODE together, or
-    no low neighbour is left; they have a code of their own if their sum reaches one standard deviation of its noise and
-    WORTH_A_CODE (``settings.neighbours``; not in the paper).  All other low bins share one combined code, the last.
-    With ``settings.filter`` (the paper) these are filtered instead, their count taken as 0, where their sum is below
-    theta too; that loses the rows of many rare values.  At least one code always remains.
+    bin (its fine codes summed) is kept if its noisy count reaches theta.  The bins of each section of ``in_order`` are
+    intervals; nothing is combined across the end of a section.  Low intervals are combined with low neighbours until
+    these reach theta and WORTH_A_CODE together, or no low neighbour is left; they have a code of their own if their sum
+    reaches one standard deviation of its noise and WORTH_A_CODE, else each joins the nearest code of its section; a
+    section without any is one code (``settings.neighbours``; not in the paper).  All other low bins share one combined
+    code, the last.  With ``settings.filter`` (the paper) these are filtered instead, their count taken as 0, where
+    their sum is below theta too; that loses the rows of many rare values.  At least one code always remains.
     """
     y = noisy.astype(np.float64)
     bins = int(groups.max()) + 1
@@ -86,13 +94,14 @@ def compress_attribute(
     theta = settings.sigmas * sigma
     low = total < theta if settings.enabled else np.zeros(bins, dtype=bool)
     first = ~low  # the bins with which a code begins
-    if settings.neighbours and in_order:
-        n, worth_a_code = in_order, WORTH_A_CODE * float(total.sum())
-        first[:n] = _first_of_neighbours(total[:n], low[:n], max(theta, worth_a_code))
-        code = np.cumsum(first[:n]) - 1
-        noise = sigma * np.sqrt(np.bincount(code, weights=np.bincount(groups)[:n]))
-        low[:n] &= (np.bincount(code, weights=total[:n]) < np.maximum(noise, worth_a_code))[code]
-        first[:n] &= ~low[:n]
+    if settings.neighbours:
+        worth_a_code, cells = WORTH_A_CODE * float(total.sum()), np.bincount(groups)
+        for start, end in in_order:
+            part = slice(start, end)
+            first[part] = _first_of_intervals(
+                total[part], low[part], max(theta, worth_a_code), sigma * np.sqrt(cells[part]), worth_a_code
+            )
+            low[part] = False
     combine = bool(low.any()) and (not settings.filter or bool(low.all()) or total[low].sum() >= theta)
     target = np.cumsum(first) - 1
     target[low] = int(first.sum())
@@ -100,6 +109,25 @@ def compress_attribute(
     kept = ~low[groups] | combine
     weight = _weights(y, sigma, groups, coarse)
     return AttributeRecode(coarse, kept, weight, y, np.full(len(y), sigma**2))
+
+
+def _first_of_intervals(
+    total: Floats, low: NDArray[np.bool_], theta: float, noise: Floats, worth_a_code: float
+) -> NDArray[np.bool_]:
+    """Which bins of a section of intervals begin a code; ``noise``: standard deviation of each noisy count."""
+    first = _first_of_neighbours(total, low, theta)
+    code = np.cumsum(first) - 1
+    sums, sd = np.bincount(code, weights=total), np.sqrt(np.bincount(code, weights=noise**2))
+    own = ~low | (sums >= np.maximum(sd, worth_a_code))[code]
+    kept = np.flatnonzero(own)
+    if not kept.size:
+        return np.arange(len(total)) == 0
+    places = np.arange(len(total))
+    right = np.searchsorted(kept, places).clip(max=len(kept) - 1)
+    left = (right - (kept[right] > places)).clip(min=0)
+    nearest = np.where(np.abs(kept[left] - places) <= np.abs(kept[right] - places), kept[left], kept[right])
+    joined = code[nearest]
+    return np.diff(joined, prepend=-1) != 0
 
 
 def _first_of_neighbours(total: Floats, low: NDArray[np.bool_], theta: float) -> NDArray[np.bool_]:
@@ -130,7 +158,8 @@ def _weights(y: Floats, sigma: float, groups: NDArray[np.int32], coarse: NDArray
     The even spread gives each public bin the same share and its fine codes the same share of it.  The
     noisy counts keep the part lambda = max(0, 1 - (m - 1) sigma^2 / sum of squared residuals) of their
     departure from it (positive-part James-Stein): where the residuals are no larger than the noise
-    alone would make them, the spread is even; negative results become 0.
+    alone would make them, the spread is even.  Where one of them is negative, all of the code are lowered by the same
+    count and cut at 0, so that they keep their sum: many empty codes beside a full one would otherwise take from it.
     """
     prior = 1.0 / np.bincount(groups)[groups]
     size = int(coarse.max()) + 1
@@ -140,9 +169,24 @@ def _weights(y: Floats, sigma: float, groups: NDArray[np.int32], coarse: NDArray
     spread = np.bincount(coarse, weights=residual**2, minlength=size)
     free = np.bincount(coarse, minlength=size) - 1
     keep = np.maximum(0.0, 1.0 - free * sigma**2 / np.maximum(spread, 1e-300))
-    shrunk = np.maximum(mass[coarse] * even + keep[coarse] * residual, 0.0)
+    shrunk = mass[coarse] * even + keep[coarse] * residual
+    for code in np.unique(coarse[shrunk < 0]):
+        inside = coarse == code
+        shrunk[inside] = _without_negatives(shrunk[inside], mass[code])
     sums = np.bincount(coarse, weights=shrunk, minlength=size)
     return np.where(sums[coarse] > 0, shrunk / np.where(sums > 0, sums, 1.0)[coarse], even)
+
+
+def _without_negatives(counts: Floats, total: float) -> Floats:
+    """The nearest counts, in squares, without negative ones that sum to ``total``; cut at 0 where that is not positive.
+
+    Norm-Sub: Wang et al., Locally Differentially Private Frequency Estimation with Consistency (NDSS 2020).
+    """
+    if total <= 0:
+        return np.maximum(counts, 0.0)
+    descending = np.sort(counts)[::-1]
+    surplus = (np.cumsum(descending) - total) / np.arange(1, len(counts) + 1)
+    return np.maximum(counts - surplus[np.flatnonzero(descending > surplus)[-1]], 0.0)
 
 
 def refined(

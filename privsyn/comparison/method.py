@@ -50,9 +50,9 @@ class MethodSettings:
 class Trial:
     """One run of one method.
 
-    rows: the real training rows in fine codes; groups: fine code -> public bin, by attribute; in_order: how many of
-    an attribute's bins, from the first on, are intervals in order (0 where it does not say); epsilon, delta: the
-    promise to keep for adding or removing one person with at most ``records`` rows; seed: of the post-processing;
+    rows: the real training rows in fine codes; groups: fine code -> public bin, by attribute; in_order: the
+    sections of an attribute's intervals (:class:`privsyn.tasks.codecs.Codec`); epsilon, delta: the promise to
+    keep for adding or removing one person with at most ``records`` rows; seed: of the post-processing;
     noise: seeded as well; threads: 0 for all cores.
     """
 
@@ -65,7 +65,7 @@ class Trial:
     seed: int = 0
     threads: int = 0
     settings: MethodSettings = MethodSettings()
-    in_order: Mapping[str, int] = field(default_factory=dict)
+    in_order: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     @property
     def bins(self) -> Domain:

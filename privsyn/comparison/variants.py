@@ -45,7 +45,7 @@ class CodeEncoding:
 
     domain: Domain
     groups: Mapping[str, NDArray[np.int32]]
-    in_order: Mapping[str, int]
+    in_order: Mapping[str, tuple[tuple[int, int], ...]]
 
     def labels(self) -> dict[str, list[str]]:
         """A code is its own label."""

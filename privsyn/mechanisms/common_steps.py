@@ -152,7 +152,7 @@ COMPRESS_DOMAIN = Step(
     {"recode": tables.RECODE},
     lambda r: r.spec.mechanism.compression.model_dump(),
     _compress,
-    version=2,
+    version=3,
     published={
         "recode": PublishedFile(
             "marginals/recode.parquet",

@@ -217,7 +217,9 @@ def _labels(encoding: EncodingPlan, attribute: str, recode: AttributeRecode) -> 
             labels.append(f"left out: {_few(names, inside)}")
         elif len(inside) == 1:
             labels.append(names[inside[0]])
-        elif inside[-1] < codec.in_order and inside[-1] - inside[0] + 1 == len(inside):
+        elif any(a <= inside[0] and inside[-1] < b for a, b in codec.in_order) and (
+            inside[-1] - inside[0] + 1 == len(inside)
+        ):
             labels.append(f"{names[inside[0]]} to {names[inside[-1]]}")
         else:
             labels.append(f"together: {_few(names, inside)}")

@@ -1,6 +1,7 @@
 """Codecs: source columns <-> integer codes, by the public spec alone.
 
-Belongs here: what a codec is (``codec``), one codec per kind of column (``categories``, ``ordered``), the codecs of a
+Belongs here: what a codec is (``codec``), one codec per kind of column (``categories``, ``numbers``,
+``moments``; the two last share ``ordered`` and ``cells``), the codecs of a
 release (``encoding_plan``), and reading any value without raising (``parsing``).  Does not belong here: anything that
 looks at more than one row at a time, or chooses bins or values from data.
 """
@@ -8,7 +9,8 @@ looks at more than one row at a time, or chooses bins or values from data.
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan, plan, plan_of_columns
-from privsyn.tasks.codecs.ordered import DatetimeCodec, IntegerCodec, NumberCodec
+from privsyn.tasks.codecs.moments import DatetimeCodec
+from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
 
 __all__ = [
     "BooleanCodec",

@@ -30,14 +30,16 @@ Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]
 class Codec(ABC):
     """Source column(s) <-> one attribute of fine codes 0 .. size - 1, null (if any) the last code.
 
-    ``groups[code]`` is the public bin of a fine code, shape (size,), ascending from 0; the first ``in_order`` bins are
-    intervals, each next to the one before.
+    ``groups[code]`` is the public bin of a fine code, shape (size,), ascending from 0.  ``in_order``: the
+    sections of bins that are intervals, each as its first bin and the first bin after it, ascending; intervals of one
+    section may be combined with each other.  ``helpers``: other attributes whose codes decoding reads, as a mapping.
     """
 
     attribute: str
+    helpers: tuple[str, ...] = ()
     sources: tuple[str, ...]
     groups: NDArray[np.int32]
-    in_order: int = 0
+    in_order: tuple[tuple[int, int], ...] = ()
 
     @property
     def size(self) -> int:
@@ -72,7 +74,7 @@ class Codec(ABC):
     def ranges(self) -> dict[str, ValueRange]:
         """The public domain of each released column, for the contract of the synthetic table."""
 
-    def cells(self) -> dict[str, pa.Array | Bounds]:
+    def value_bounds(self) -> dict[str, pa.Array | Bounds]:
         """What each released column may be in each fine code: one value, or from low to high, both possible."""
         return dict(self.decode(np.arange(self.size), np.random.default_rng(0)))
 

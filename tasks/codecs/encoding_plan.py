@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.columns import (
     BooleanColumn,
     CategoricalColumn,
-    Column,
     DatetimeColumn,
     IntegerColumn,
     NumberColumn,
@@ -23,8 +22,11 @@ from privsyn.data_contracts.rules import OneOf
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
 from privsyn.tasks.codecs.codec import Codec, Codes
+from privsyn.tasks.codecs.heaps import HeapCodec
+from privsyn.tasks.codecs.moments import DatetimeCodec
+from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
 from privsyn.tasks.codecs.one_of import OneOfCodec
-from privsyn.tasks.codecs.ordered import DatetimeCodec, IntegerCodec, NumberCodec
+from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.rules.book import RuleBook
 
 
@@ -50,8 +52,8 @@ class EncodingPlan:
         return {c.attribute: c.groups for c in self.codecs}
 
     @property
-    def in_order(self) -> dict[str, int]:
-        """Attribute -> how many of its public bins, from the first on, are intervals in order."""
+    def in_order(self) -> dict[str, tuple[tuple[int, int], ...]]:
+        """Attribute -> its sections of intervals (:class:`Codec`)."""
         return {c.attribute: c.in_order for c in self.codecs}
 
     def labels(self) -> dict[str, list[str]]:
@@ -69,51 +71,60 @@ class EncodingPlan:
         """Fine codes of every attribute -> released columns, the computed ones among them."""
         columns: dict[str, pa.Array] = {}
         for codec in self.codecs:
-            columns.update(codec.decode(codes[codec.attribute], rng))
+            helped = {"helpers": {name: codes[name] for name in codec.helpers}} if codec.helpers else {}
+            columns.update(codec.decode(codes[codec.attribute], rng, **helped))
         if self.rules is not None and self.computed:
             columns |= self.rules.compute(columns, {name: r.type for name, r in self.ranges().items()})
         return columns
 
 
 def plan(spec: ReleaseSpec, order: Sequence[str] = ()) -> EncodingPlan:
-    """One codec per attribute of a release, in ``order`` of the released columns (all of them, or none: the spec's).
+    """The codecs of a release's attributes, in ``order`` of the released columns (all of them, or none: the spec's).
 
     Columns that rules compute have no attribute; those of one ``one_of`` have one together, in the first one's place.
+    A column that people round has two: its own, and what it is rounded to.
     """
     names = tuple(order or spec.released_columns)
-    if not spec.rules:
-        return EncodingPlan(tuple(_codec(name, spec.released_columns[name]) for name in names))
-    rules = RuleBook.of(spec)
-    single = {name: _codec(name, spec.released_columns[name], rules.thresholds.get(name, ())) for name in names}
+    rules = RuleBook.of(spec) if spec.rules else None
     groups = {name: rule for rule in spec.rules if isinstance(rule, OneOf) for name in rule.one_of}
+    computed = set() if rules is None else set(rules.order)
     codecs: dict[str, Codec] = {}
     for name in names:
         if name in groups:
-            codec: Codec = OneOfCodec([single[n] for n in groups[name].one_of], groups[name].or_none)
+            dummies = [_codecs(n, spec, rules)[0] for n in groups[name].one_of]
+            codec: Codec = OneOfCodec(dummies, groups[name].or_none)
             codecs.setdefault(codec.attribute, codec)
-        elif name not in rules.order:
-            codecs[name] = single[name]
-    return EncodingPlan(tuple(codecs.values()), tuple(single[n] for n in names if n in rules.order), rules)
+        elif name not in computed:
+            codecs |= {codec.attribute: codec for codec in _codecs(name, spec, rules)}
+    return EncodingPlan(
+        tuple(codecs.values()), tuple(_codecs(n, spec, rules)[0] for n in names if n in computed), rules
+    )
 
 
 def plan_of_columns(spec: ReleaseSpec, order: Sequence[str] = ()) -> EncodingPlan:
-    """One codec per released column, computed ones and dummies as any other: what an evaluation compares."""
-    names = tuple(order or spec.released_columns)
+    """Codecs of every released column, computed ones and dummies as any other: what an evaluation compares."""
     rules = RuleBook.of(spec) if spec.rules else None
-    thresholds = {} if rules is None else rules.thresholds
-    return EncodingPlan(tuple(_codec(n, spec.released_columns[n], thresholds.get(n, ())) for n in names), (), rules)
+    codecs = [codec for name in order or spec.released_columns for codec in _codecs(name, spec, rules)]
+    return EncodingPlan(tuple(codecs), (), rules)
 
 
-def _codec(name: str, column: Column, thresholds: Sequence[float] = ()) -> Codec:
+def _codecs(name: str, spec: ReleaseSpec, rules: RuleBook | None) -> list[Codec]:
+    """The codec of a column, and where people round that of what they round to."""
+    column = spec.released_columns[name]
+    thresholds = () if rules is None else rules.thresholds.get(name, ())
     match column:
         case IntegerColumn():
-            return IntegerCodec(name, column, thresholds)
+            return _with_heaps(IntegerCodec(name, column, thresholds), column.heap_values())
         case NumberColumn():
-            return NumberCodec(name, column, thresholds)
+            return _with_heaps(NumberCodec(name, column, thresholds), column.heap_values())
         case DatetimeColumn():
-            return DatetimeCodec(name, column, thresholds)
+            return [DatetimeCodec(name, column, thresholds)]
         case BooleanColumn():
-            return BooleanCodec(name, column)
+            return [BooleanCodec(name, column)]
         case CategoricalColumn():
-            return CategoricalCodec(name, column)
+            return [CategoricalCodec(name, column)]
     raise TypeError(f"{name!r} is not a released column")
+
+
+def _with_heaps(codec: OrderedCodec, heaps: Sequence[float]) -> list[Codec]:
+    return [codec, HeapCodec(codec, heaps)] if heaps else [codec]

@@ -1,47 +1,24 @@
-"""Codecs of columns with an order: integers, numbers and moments, in bins cut into fine cells."""
+"""What the codecs of columns with an order share: fine cells between edges, exact values, then null if nullable."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.columns import DatetimeColumn, IntegerColumn, NumberColumn, seconds_since_epoch
+from privsyn.data_contracts.columns import Binned
+from privsyn.data_contracts.columns.grid import Grid
 from privsyn.data_contracts.domain import code_dtype
-from privsyn.data_contracts.tables import ValueRange
-from privsyn.tasks.codecs import parsing
+from privsyn.tasks.codecs.cells import Bin, Floats, cells_of
 from privsyn.tasks.codecs.codec import Bounds, Codec, Codes, Columns
 
-FINE_CELLS = 2
-"""Fine cells per bin at most.  A bin's total is then the sum of at most 2 noisy cells: at most 1.4 times the
-standard deviation of one, and the later joint marginals estimate the bin again (a public constant)."""
 
-Floats = NDArray[np.float64]
-
-_EXACT = 2.0**50  # below it, a float times a power of ten still tells whole numbers apart
-
-RESOLUTION_SECONDS = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
-
-
-def _fine_edges(edges: tuple[float, ...], whole: bool) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """Cut each bin into at most FINE_CELLS cells (whole numbers stay whole); edges and bin of each cell."""
-    fine: list[float] = []
-    groups: list[int] = []
-    for i, (low, high) in enumerate(pairwise(edges)):
-        cells = min(FINE_CELLS, int(high - low)) if whole else FINE_CELLS
-        for j in range(cells):
-            fine.append(low + (high - low) * j // cells if whole else low + (high - low) * j / cells)
-            groups.append(i)
-    return np.array([*fine, edges[-1]], dtype=np.float64), np.array(groups, dtype=np.int32)
-
-
-def _steps_inside(
+def steps_inside(
     low: Floats,
     high: Floats,
     top: float,
@@ -63,227 +40,183 @@ def _steps_inside(
 
 
 class OrderedCodec(Codec):
-    """What the codecs of integers, numbers and moments share: fine cells between edges, then null if nullable."""
+    """A column's bins in fine cells and its exact values, in ascending order, then null if nullable.
 
-    def __init__(
-        self, name: str, column: IntegerColumn | NumberColumn | DatetimeColumn, thresholds: Sequence[float] = ()
-    ) -> None:
+    ``barriers``: values at which a bin ends and across which low bins are never combined, such as the thresholds of
+    rules, in the numbers of the column's ``edge_values``.
+    """
+
+    def __init__(self, name: str, column: Binned, barriers: Collection[float] = ()) -> None:
         self.attribute, self.sources, self._nullable = name, (name,), column.nullable
-        self._whole = isinstance(column, IntegerColumn)
-        edges = column.edge_values()
-        edges = tuple(sorted({*edges, *(t for t in thresholds if edges[0] < t < edges[-1])}))
-        self._edges, bins = _fine_edges(edges, self._whole)
-        self._bin_edges = np.array(edges, dtype=np.float64)
-        null_bin = [bins[-1] + 1] if column.nullable else []
-        self.groups = np.concatenate([bins, np.array(null_bin, dtype=np.int32)]).astype(np.int32)
-        self._cells = len(bins)
-        self._one_each = self._whole and bool((np.diff(self._edges) == 1).all())
-        self.in_order = int(bins[-1]) + 1
+        self._grid: Grid | None = column.grid()
+        self._exact = np.array(column.exact_values(), dtype=np.float64)
+        self._edges = column.edge_values()
+        self.cells = cells_of(self._edges, column.exact_values(), barriers, self._grid, closed=column.closed)
+        null_bin = [len(self.cells.bins)] if column.nullable else []
+        self.groups = np.concatenate([self.cells.bin_of, np.array(null_bin, dtype=np.int32)]).astype(np.int32)
+        self.in_order = self.cells.sections
+        self._is_exact = np.array([cell.exact for cell in self.cells.fine])
+        self._low, self._high = (
+            np.array([getattr(cell, side) for cell in self.cells.fine], dtype=np.float64) for side in ("low", "high")
+        )
+        self._slots = np.flatnonzero(~self._is_exact)  # the cells that are intervals
+        self._starts = self._low[self._slots]
+        above = np.array([cell.above for cell in self.cells.fine])
+        self._least = np.where(above, np.nextafter(self._low, np.inf), self._low)
+        whole = self._grid is not None and self._grid.step == 1
+        self._whole = whole and not len(self._exact)
+        width = np.diff(np.append(self._starts, self._edges[-1]))
+        self._one_each = self._whole and bool((width == 1).all())
+
+    @property
+    def _null(self) -> int:
+        """The code of null, where there is one."""
+        return len(self.cells.fine)
 
     @abstractmethod
-    def _numbers(self, array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Values as float64 (NaN: null or unparseable) and the null mask."""
 
     @abstractmethod
     def _bounds(self) -> tuple[float, float]:
-        """Smallest and largest possible value."""
+        """Smallest and largest possible value, but for exact ones."""
 
     @abstractmethod
-    def _place(self, low: NDArray[np.float64], high: NDArray[np.float64], rng: np.random.Generator) -> pa.Array:
+    def _place(self, low: Floats, high: Floats, rng: np.random.Generator) -> pa.Array:
         """One released value in each [low, high); of rounded values the nearest below where none lies there."""
+
+    @abstractmethod
+    def _released(self, numbers: Floats) -> pa.Array:
+        """These numbers as released values."""
+
+    @property
+    def _top(self) -> float:
+        """The upper edge of a cell that holds it; infinite if there is none."""
+        return self._bounds()[1] if self.cells.fine[-1].closed else np.inf
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
         """See :class:`Codec`; values outside the bounds are clamped, missing ones are null or the minimum."""
-        numbers, is_null = self._numbers(columns[self.sources[0]])
+        numbers, is_null = self.numbers(columns[self.sources[0]])
         low, high = self._bounds()
         missing = np.isnan(numbers)
+        listed = self._listed(numbers)
         repairs = Counter(
             {
-                "below min": int((numbers < low).sum()),
-                "above max": int((numbers > high).sum()),
+                "below min": int(((numbers < low) & (listed < 0)).sum()),
+                "above max": int(((numbers > high) & (listed < 0)).sum()),
                 "unparseable": int((missing & ~is_null).sum()),
             }
         )
-        codes = self._cells_of(np.where(missing, low, numbers)).astype(code_dtype(self.size))
+        codes = self._cells_of(np.where(missing, low, numbers), listed).astype(code_dtype(self.size))
         if self._nullable:
-            codes[missing] = self._cells
+            codes[missing] = self._null
         else:
             repairs["null"] = int(is_null.sum())
         return codes, +repairs
 
-    def _cells_of(self, numbers: NDArray[np.float64]) -> NDArray[np.generic]:
+    def inside(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
+        """Values clamped to the bounds, and which of them are no number of an interval: null or exact."""
+        numbers, _ = self.numbers(array)
+        low, high = self._bounds()
+        kept = np.clip(np.where(np.isnan(numbers), low, numbers), low, high)
+        alone = (self._listed(numbers) >= 0) | (self._listed(kept) >= 0)
+        return kept, alone | (np.isnan(numbers) if self._nullable else False)
+
+    def _listed(self, numbers: Floats) -> NDArray[np.int64]:
+        """The cell of every number that is an exact value, also as a float of 32 bits; -1 of the others."""
+        found = np.full(len(numbers), -1, dtype=np.int64)
+        for value, slot in zip(self._exact, np.flatnonzero(self._is_exact), strict=True):
+            found[(numbers == value) | (numbers == float(np.float32(value)))] = slot
+        return found
+
+    def _cells_of(self, numbers: Floats, listed: NDArray[np.int64]) -> NDArray[np.generic]:
         """The cell of every number, the first or last one of those outside."""
         if self._one_each:
-            return np.clip(numbers - self._edges[0], 0, self._cells - 1)
-        return np.clip(np.searchsorted(self._edges, numbers, side="right") - 1, 0, self._cells - 1)
+            return np.clip(numbers - self._edges[0], 0, len(self._slots) - 1)
+        if not len(self._exact) and (self._grid is None or self._grid.step == 1):
+            return np.clip(np.searchsorted(self._starts, numbers, side="right") - 1, 0, len(self._slots) - 1)
+        inside = np.clip(numbers, *self._bounds())
+        inside = inside if self._grid is None else self._grid.below(inside)
+        place = np.clip(np.searchsorted(self._starts, inside, side="right") - 1, 0, len(self._slots) - 1)
+        clamped = self._listed(inside)
+        return np.where(listed >= 0, listed, np.where(clamped >= 0, clamped, self._slots[place]))
 
-    def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
-        """A value drawn evenly inside each code's cell; the null code becomes null."""
-        is_null = codes == self._cells
+    def decode(
+        self, codes: Codes, rng: np.random.Generator, helpers: Mapping[str, Codes] | None = None
+    ) -> dict[str, pa.Array]:
+        """A value drawn evenly inside each code's cell, an exact one as it is; the null code becomes null."""
+        is_null = codes == self._null
         cells = np.where(is_null, 0, codes).astype(np.int64)
-        values = self._place(self._edges[cells], self._edges[cells + 1], rng)
+        values = self._values(cells, rng, helpers or {})
+        if len(self._exact):
+            values = pc.if_else(pa.array(self._is_exact[cells]), self._released(self._low[cells]), values)
         if is_null.any():
             values = pc.if_else(pa.array(is_null), pa.scalar(None, values.type), values)
         return {self.attribute: values}
 
+    def _values(self, cells: NDArray[np.int64], rng: np.random.Generator, helpers: Mapping[str, Codes]) -> pa.Array:
+        """One value of each cell; of an exact cell any."""
+        return self._place(self._least[cells], self._high[cells], rng)
+
     def labels(self) -> list[str]:
         """Cells as intervals."""
-        return self._intervals(self._edges) + ["(null)"] * int(self._nullable)
+        return [self._name(cell) for cell in self.cells.fine] + ["(null)"] * int(self._nullable)
 
     def bin_labels(self) -> list[str]:
         """Public bins as intervals."""
-        return self._intervals(self._bin_edges) + ["(null)"] * int(self._nullable)
+        return [self._name(part) for part in self.cells.bins] + ["(null)"] * int(self._nullable)
 
-    def values(self, *, fine: bool) -> NDArray[np.float64]:
-        """Middles of the fine cells or of the public bins (of the whole numbers inside), NaN for null."""
-        edges = self._edges if fine else self._bin_edges
-        middles = (edges[:-1] + edges[1:] - int(self._whole)) / 2
-        return np.append(middles, [np.nan] * int(self._nullable))
+    def values(self, *, fine: bool) -> Floats:
+        """Middles of the fine cells or of the public bins (of the grid's values inside), NaN for null."""
+        middles = [self._middle(part) for part in (self.cells.fine if fine else self.cells.bins)]
+        return np.array(middles + [np.nan] * int(self._nullable), dtype=np.float64)
 
-    def cells(self) -> dict[str, pa.Array | Bounds]:
-        """See :class:`Codec`: from the smallest to the largest released value of each fine cell."""
-        low, high = self._edges[:-1].copy(), self._edges[1:] - 1.0
-        if not self._whole:
-            low, high = self._released_from(low), np.nextafter(self._edges[1:], -np.inf)
-            high[-1] = self._bounds()[1]
+    def value_bounds(self) -> dict[str, pa.Array | Bounds]:
+        """See :class:`Codec`: from the smallest to the largest released value of each fine cell.
+
+        A value that is moved to a heap stays in its bin, not in its cell.
+        """
+        parts = [self.cells.bins[b] for b in self.cells.bin_of] if self.helpers else self.cells.fine
+        low, high = np.array([self._bounds_of(part) for part in parts]).reshape(-1, 2).T
         nulls = [np.nan] * int(self._nullable)
         return {self.attribute: (np.append(low, nulls), np.append(high, nulls))}
 
-    def _released_from(self, low: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The smallest value that may be released for cells that begin at ``low``."""
+    def _bounds_of(self, part: Bin) -> tuple[float, float]:
+        if part.exact:
+            return part.low, part.low
+        if self._grid is not None:
+            steps = part.steps(self._grid)
+            return float(self._grid.value(steps[0])), float(self._grid.value(steps[-1]))
+        return self._released_from(part.low), part.high if part.closed else float(np.nextafter(part.high, -np.inf))
+
+    def _released_from(self, low: float) -> float:
+        """The smallest value that may be released for a cell that begins at ``low``."""
         return low
 
     def read(self, columns: Columns) -> dict[str, pa.Array]:
-        """See :class:`Codec`: numbers, or moments in seconds, within the bounds."""
-        numbers, _ = self._numbers(columns[self.sources[0]])
+        """See :class:`Codec`: numbers, or moments in seconds, within the bounds or exact."""
+        numbers, _ = self.numbers(columns[self.sources[0]])
         low, high = self._bounds()
         missing = np.isnan(numbers)
-        return {
-            self.attribute: pa.array(
-                np.clip(np.where(missing, low, numbers), low, high), mask=missing if self._nullable else None
-            )
-        }
+        inside = np.clip(np.where(missing, low, numbers), low, high)
+        known = np.where(self._listed(numbers) >= 0, numbers, inside)
+        return {self.attribute: pa.array(known, mask=missing if self._nullable else None)}
 
-    def _intervals(self, edges: NDArray[np.float64]) -> list[str]:
-        return [f"[{a}, {b})" for a, b in pairwise([self._label(e) for e in edges])]
+    def _middle(self, part: Bin) -> float:
+        if self._grid is None or part.exact:
+            return (part.low + part.high) / 2
+        steps = part.steps(self._grid)
+        return float(self._grid.value(steps[0]) + self._grid.value(steps[-1])) / 2
+
+    def _name(self, part: Bin) -> str:
+        """What people call a bin or cell."""
+        if part.exact:
+            return self._label(part.low)
+        if self._grid is not None:
+            steps = part.steps(self._grid)
+            ends = [self._label(float(self._grid.value(step))) for step in (steps[0], steps[-1])]
+            return ends[0] if len(steps) == 1 else "..".join(ends)
+        return f"{'(' if part.above else '['}{self._label(part.low)}, {self._label(part.high)})"
 
     def _label(self, edge: float) -> str:
         return f"{edge:.12g}"
-
-
-class IntegerCodec(OrderedCodec):
-    """Whole numbers; a number with a fraction is rounded down."""
-
-    def __init__(self, name: str, column: IntegerColumn, thresholds: Sequence[float] = ()) -> None:
-        self._column = column
-        super().__init__(name, column, thresholds)
-
-    def _numbers(self, array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        numbers, is_null = parsing.to_numbers(array)
-        return np.floor(numbers), is_null
-
-    def _bounds(self) -> tuple[float, float]:
-        return float(self._column.min), float(self._column.max)
-
-    def _place(self, low: NDArray[np.float64], high: NDArray[np.float64], rng: np.random.Generator) -> pa.Array:
-        whole, above = low.astype(np.int64), high.astype(np.int64)
-        wide = np.flatnonzero(above - whole > 1)  # the others hold one number, for which nothing is drawn
-        if wide.size:
-            whole[wide] = rng.integers(whole[wide], above[wide])
-        return pa.array(whole).cast(pa.type_for_alias(self._column.type))
-
-    def _intervals(self, edges: NDArray[np.float64]) -> list[str]:
-        """A cell of one integer is that integer."""
-        return [f"{a:.0f}" if b - a == 1 else f"{a:.0f}..{b - 1:.0f}" for a, b in pairwise(edges)]
-
-    def ranges(self) -> dict[str, ValueRange]:
-        """Type and bounds."""
-        type_ = pa.type_for_alias(self._column.type)
-        return {self.attribute: ValueRange(type_, self._nullable, self._column.min, self._column.max)}
-
-
-class NumberCodec(OrderedCodec):
-    """Real numbers."""
-
-    def __init__(self, name: str, column: NumberColumn, thresholds: Sequence[float] = ()) -> None:
-        self._column = column
-        super().__init__(name, column, thresholds)
-
-    def _numbers(self, array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        return parsing.to_numbers(array)
-
-    def _bounds(self) -> tuple[float, float]:
-        return self._column.min, self._column.max
-
-    def _place(self, low: NDArray[np.float64], high: NDArray[np.float64], rng: np.random.Generator) -> pa.Array:
-        values = low + (high - low) * rng.random(len(low))
-        if self._column.decimals is not None:
-            values = self._rounded(low, high, values, 10.0**self._column.decimals, rng)
-        return pa.array(np.clip(values, *self._column.storable_bounds()).astype(self._column.type))
-
-    def _released_from(self, low: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A cell that holds no multiple of the last decimal gets the one before."""
-        if self._column.decimals is None:
-            return low
-        steps = low * 10.0**self._column.decimals
-        whole = np.abs(steps - np.round(steps)) < 1e-6
-        return np.where(whole, low, np.floor(steps) / 10.0**self._column.decimals)
-
-    def _rounded(
-        self, low: Floats, high: Floats, values: Floats, per_unit: float, rng: np.random.Generator
-    ) -> NDArray[np.float64]:
-        """Multiples of 1 / ``per_unit`` in the cells; of ``values`` those that are too large to have decimals stay."""
-        with np.errstate(over="ignore"):
-            small = np.maximum(np.abs(low), np.abs(high)) * per_unit < _EXACT
-        first, last = np.where(small, low, 0.0) * per_unit, np.where(small, high, 0.0) * per_unit
-
-        def value(step: Floats) -> Floats:
-            return np.round(step / per_unit, self._column.decimals or 0)
-
-        steps = _steps_inside(low, high, self._bounds()[1], np.floor(first), np.floor(last) + 1, value, rng)
-        return np.where(small, value(steps), values)
-
-    def ranges(self) -> dict[str, ValueRange]:
-        """Type and bounds."""
-        type_ = pa.float32() if self._column.type == "float32" else pa.float64()
-        return {self.attribute: ValueRange(type_, self._nullable, *self._column.storable_bounds())}
-
-
-class DatetimeCodec(OrderedCodec):
-    """Moments; inside the codec they are seconds since 1970."""
-
-    def __init__(self, name: str, column: DatetimeColumn, thresholds: Sequence[float] = ()) -> None:
-        self._column = column
-        super().__init__(name, column, thresholds)
-
-    def _numbers(self, array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        return parsing.to_seconds(array)
-
-    def _bounds(self) -> tuple[float, float]:
-        return seconds_since_epoch(self._column.min), seconds_since_epoch(self._column.max)
-
-    def _place(self, low: NDArray[np.float64], high: NDArray[np.float64], rng: np.random.Generator) -> pa.Array:
-        step = 86_400 if self._column.type == "date" else RESOLUTION_SECONDS[self._column.resolution]
-        least, most = self._bounds()
-        first, last = np.floor(low / step), np.floor(high / step) + 1
-        steps = _steps_inside(low, high, most, first, last, lambda steps: steps * step, rng)
-        steps = np.clip(steps, np.ceil(least / step), max(np.ceil(least / step), most // step))
-        if self._column.type == "date":
-            return pa.array(np.clip(steps, least // step, most // step).astype(np.int32)).cast(pa.date32())
-        micros = np.round(np.clip(steps * step, least, most) * 1e6).astype(np.int64)
-        return pa.array(micros).cast(pa.timestamp("us"))
-
-    def _released_from(self, low: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A cell that holds no whole step gets the one before."""
-        step = 86_400 if self._column.type == "date" else RESOLUTION_SECONDS[self._column.resolution]
-        return np.floor(low / step) * step
-
-    def _label(self, edge: float) -> str:
-        return str(np.datetime64(round(edge), "s")).replace("T00:00:00", "")
-
-    def ranges(self) -> dict[str, ValueRange]:
-        """Type and bounds."""
-        low, high = self._column.min, self._column.max
-        if self._column.type == "date":
-            return {self.attribute: ValueRange(pa.date32(), self._nullable, low.date(), high.date())}
-        return {self.attribute: ValueRange(pa.timestamp("us"), self._nullable, low, high)}

@@ -123,12 +123,12 @@ class RuleBook:
         return of
 
     def _stored(self, name: str, span: Span) -> Span:
-        """A derived value as its column holds it: whole, or rounded to its decimals."""
+        """A derived value as its column holds it: the last step at or below it, or rounded to its decimals."""
         match self.columns[name]:
-            case IntegerColumn():
-                return v.monotone(np.floor, span)
-            case NumberColumn(decimals=int() as decimals):
+            case NumberColumn(decimals=int() as decimals, step=None):
                 return v.monotone(lambda x: np.round(x, decimals), span)
+            case IntegerColumn() | NumberColumn() as column if (grid := column.grid()) is not None:
+                return v.monotone(grid.below, span)
         return span
 
     def spans(self, table: Table) -> Callable[[str], Span]:

@@ -24,7 +24,11 @@ def outside(name: str, column: Any) -> Node:
             return _or_null(Node("constant", "truth", value=False), here, column.nullable)
     below = Node("<", "truth", (here, Node("constant", "number", value=low)))
     above = Node(">", "truth", (here, Node("constant", "number", value=high)))
-    return _or_null(Node("or", "truth", (below, above)), here, column.nullable)
+    beyond = Node("or", "truth", (below, above))
+    if column.exact:
+        spikes = Node("in", "truth", (here,), tuple(column.exact_values()))
+        beyond = Node("and", "truth", (beyond, Node("not", "truth", (spikes,))))
+    return _or_null(beyond, here, column.nullable)
 
 
 def _or_null(condition: Node, here: Node, nullable: bool) -> Node:

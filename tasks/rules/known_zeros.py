@@ -56,12 +56,12 @@ def known_zeros(plan: EncodingPlan, recode: Recode) -> KnownZeros:
         return KnownZeros()
     found: dict[Clique, Bools] = {}
     domain = coarse_domain(recode)
-    cells = {name: c for codec in plan.codecs for name, c in codec.cells().items()}
+    cells = {name: c for codec in plan.codecs for name, c in codec.value_bounds().items()}
     for condition in plan.rules.conditions:
-        codecs = [c for c in plan.codecs if set(c.sources) & set(condition.needs)]
+        codecs = [c for c in plan.codecs if set(c.ranges()) & set(condition.needs)]
         if not codecs or prod(c.size for c in codecs) > MAX_GRID:
             continue
-        surely = plan.rules.surely_broken(condition, cells, [c.sources for c in codecs])
+        surely = plan.rules.surely_broken(condition, cells, [tuple(c.ranges()) for c in codecs])
         surely = np.broadcast_to(surely, [c.size for c in codecs])
         for axis, codec in enumerate(codecs):
             surely = _coarse(surely, axis, recode[codec.attribute])

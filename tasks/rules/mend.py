@@ -80,7 +80,7 @@ def mend(
         if not left.size:
             return rows.columns
         _try(rows, left, {a: c[left] for a, c in codes.items()}, make, rules)
-    attributes = {name: codec.attribute for codec in codecs for name in codec.sources}
+    attributes = {name: codec.attribute for codec in codecs for name in codec.ranges()}
     needs = [tuple(dict.fromkeys(attributes[n] for n in c.needs)) for c in rules.conditions]
     for width in range(1, WIDEST + 1):
         for _ in range(ATTEMPTS):

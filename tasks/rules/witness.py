@@ -26,7 +26,7 @@ def find_row(plan: EncodingPlan) -> dict[str, pa.Array] | None:
     if rules is None:
         return None
     rng = np.random.default_rng(0x17)
-    attributes = {name: c.attribute for c in plan.codecs for name in c.sources}
+    attributes = {name: c.attribute for c in plan.codecs for name in c.ranges()}
     spoken = sorted({attributes[n] for c in rules.conditions for n in c.needs})
     codes = {c.attribute: rng.integers(c.size, size=SAMPLE) for c in plan.codecs}
     sizes = {c.attribute: c.size for c in plan.codecs}

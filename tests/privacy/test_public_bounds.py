@@ -109,8 +109,8 @@ def test_02_mutant_bins_at_the_datas_quantiles(monkeypatch: pytest.MonkeyPatch) 
     def by_quantiles(rows: Callable[[], Any], encoding: Any, *rest: Any) -> Any:
         incomes = np.concatenate([np.asarray(b.column("income")) for b in rows()])
         codec = next(c for c in encoding.codecs if c.attribute == "income")
-        edges = np.quantile(incomes, np.linspace(0, 1, len(codec._edges)))
-        monkeypatch.setattr(codec, "_edges", np.maximum.accumulate(edges))
+        edges = np.quantile(incomes, np.linspace(0, 1, len(codec._starts)))
+        monkeypatch.setattr(codec, "_starts", np.maximum.accumulate(edges))
         return original(rows, encoding, *rest)
 
     monkeypatch.setattr(encode, "encode", by_quantiles)

@@ -25,6 +25,7 @@ from privsyn.spec_check import CheckReport, check, render
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.encode import Repairs, encode
 from privsyn.tasks.privacy.accountant import rho_for
+from tests.support.specs import make_spec
 
 COLUMNS: dict[str, Any] = {
     "age": {"kind": "integer", "min": 0, "max": 99},
@@ -233,3 +234,18 @@ def test_the_report_as_json_has_everything_and_says_what_is_private(tmp_path: Pa
     assert (shown["fit"]["private"], shown["fit"]["rows"]) == (True, 4)
     assert shown["fit"]["columns"][0]["repairs"] == {"above max": 1, "unparseable": 1}
     assert check(spec_of()).as_json()["fit"] is None
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ({"kind": "number", "min": 0, "max": 90}, True),
+        ({"kind": "integer", "min": 0, "max": 90, "edges": [0, 10, 90]}, True),
+        ({"kind": "integer", "min": 0, "max": 90, "edges": [0, 10, 90], "exact": [0]}, False),
+        ({"kind": "integer", "min": 0, "max": 90, "edges": [0, 1, 90]}, False),
+        ({"kind": "number", "min": 1, "max": 90}, False),
+    ],
+)
+def test_a_first_edge_of_zero_without_an_exact_zero_is_pointed_out(column: dict[str, Any], said: bool) -> None:
+    warnings = check(make_spec({"pay": column})).warnings
+    assert any("columns.pay begins at 0 without `exact: [0]`" in warning for warning in warnings) == said

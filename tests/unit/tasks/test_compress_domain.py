@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -79,53 +81,88 @@ def test_weights_sum_to_one_and_follow_counts_only_beyond_the_noise() -> None:
     ("counts", "codes"),
     [
         ([500, 20, 15, 400, 12, 300], [0, 1, 1, 2, 3, 4]),  # theta = 30; a run that reaches it, one that does not
-        ([500, 20, 15, 400, 9, 300], [0, 1, 1, 2, 4, 3]),  # 9 is less than its noise: nothing to tell
-        ([500, 3, 400, 4, 300, 5], [0, 3, 1, 3, 2, 3]),  # what shows nothing shares a code, neighbours or not
+        ([500, 20, 15, 400, 9, 300], [0, 1, 1, 2, 2, 3]),  # 9 is less than its noise: it joins its neighbour
+        ([500, 3, 400, 4, 300, 5], [0, 0, 1, 1, 2, 2]),  # what shows nothing never joins what lies elsewhere
+        ([500, 3, 2, 4, 1, 300], [0, 0, 0, 1, 1, 1]),  # each joins the nearest
         ([20, 15, 20, 15, 5, 5], [0, 0, 1, 1, 1, 1]),  # what is left of a run goes with those before
-        ([-5, 40, 10, -3, 12, 14], [2, 0, 1, 1, 1, 1]),
+        ([-5, 40, 10, -3, 12, 14], [0, 0, 1, 1, 1, 1]),
         ([1, -1, 0, 2, 0, 1], [0, 0, 0, 0, 0, 0]),
         ([50, 60, 70, 80, 90, 99], [0, 1, 2, 3, 4, 5]),
     ],
 )
 def test_low_intervals_are_combined_with_their_neighbours(counts: list[int], codes: list[int]) -> None:
-    r = compress_attribute(np.array(counts), 10.0, EACH, ON, in_order=6)
+    r = compress_attribute(np.array(counts), 10.0, EACH, ON, in_order=((0, 6),))
     assert r.coarse.tolist() == codes
     assert r.kept.all()
     assert np.bincount(r.coarse, weights=r.weight) == pytest.approx(np.ones(r.size))
 
 
 def test_a_few_of_a_large_table_have_no_code_of_their_own() -> None:
-    """A thousandth of 100,000 rows is 100: the run of 90 shares the last code, that of 25, 80 and 20 reaches it.
+    """A thousandth of 100,000 rows is 100: the run of 90 joins its neighbours, that of 25, 80 and 20 reaches it.
 
     It is a share: a tenth of the counts with a tenth of the noise are coded alike.
     """
     counts = np.array([60_000, 28, 28, 20, 14, 39_700, 25, 80, 20])
-    r = compress_attribute(counts, 30.0, np.arange(9, dtype=np.int32), ON, in_order=9)
-    assert r.coarse.tolist() == [0, 3, 3, 3, 3, 1, 2, 2, 2]
-    fewer = compress_attribute(counts // 10, 3.0, np.arange(9, dtype=np.int32), ON, in_order=9)
-    assert fewer.size == r.size == 4
+    r = compress_attribute(counts, 30.0, np.arange(9, dtype=np.int32), ON, in_order=((0, 9),))
+    assert r.coarse.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    fewer = compress_attribute(counts // 10, 3.0, np.arange(9, dtype=np.int32), ON, in_order=((0, 9),))
+    assert fewer.size == r.size == 3
 
 
 def test_neighbours_are_intervals_only() -> None:
     """A null after the intervals, and categories, share the last code as ever; two fine cells are one interval."""
-    r = compress_attribute(np.array([500, 10, 10, 400, 5, 6]), 10.0, EACH, ON, in_order=4)
+    r = compress_attribute(np.array([500, 10, 10, 400, 5, 6]), 10.0, EACH, ON, in_order=((0, 4),))
     assert r.coarse.tolist() == [0, 1, 1, 2, 3, 3]
     cells = np.array([0, 0, 1, 1, 2, 3], dtype=np.int32)
-    r = compress_attribute(np.array([9, 9, 8, 8, 900, 4]), 10.0, cells, ON, in_order=3)
+    r = compress_attribute(np.array([9, 9, 8, 8, 900, 4]), 10.0, cells, ON, in_order=((0, 3),))
     assert r.coarse.tolist() == [0, 0, 0, 0, 1, 2]  # 34 of four cells of noise 10: more than 20
-    r = compress_attribute(np.array([4, 5, 4, 5, 900, 4]), 10.0, cells, ON, in_order=3)
-    assert r.coarse.tolist() == [1, 1, 1, 1, 0, 1]
+    r = compress_attribute(np.array([4, 5, 4, 5, 900, 4]), 10.0, cells, ON, in_order=((0, 3),))
+    assert r.coarse.tolist() == [0, 0, 0, 0, 0, 1]
     plain = compress_attribute(
-        np.array([500, 10, 10, 400, 5, 6]), 10.0, EACH, Compression(neighbours=False), in_order=6
+        np.array([500, 10, 10, 400, 5, 6]), 10.0, EACH, Compression(neighbours=False), in_order=((0, 6),)
     )
     assert plain.coarse.tolist() == [0, 2, 2, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("counts", "codes"),
+    [
+        ([500, 3, 2, 4, 400, 300], [0, 0, 0, 1, 2, 3]),  # three bins on either side: 4 has no code to join
+        ([9, 20, 3, 20, 9, 300], [0, 0, 0, 1, 1, 2]),  # 20 + 3 + 9 would do, were it not for the end of a section
+        ([3, 2, 4, 1, 0, 2], [0, 0, 0, 1, 1, 1]),
+    ],
+)
+def test_nothing_is_combined_across_the_end_of_a_section(counts: list[int], codes: list[int]) -> None:
+    ends = (3, 4, 6) if counts[0] == 500 else (3, 6) if counts[0] == 3 else (3, 5, 6)
+    sections = tuple(pairwise((0, *ends)))
+    r = compress_attribute(np.array(counts), 10.0, EACH, ON, in_order=sections)
+    assert r.coarse.tolist() == codes
+    assert r.kept.all()
+
+
+def test_bottom_and_top_earners_are_not_mixed() -> None:
+    """Few earn least and few most; each have the share of their neighbour's code that their noisy count says."""
+    counts = np.array([35, 9_000, 20_000, 9_000, 30])
+    r = compress_attribute(counts, 30.0, np.arange(5, dtype=np.int32), ON, in_order=((0, 5),))
+    assert r.coarse.tolist() == [0, 0, 1, 2, 2]
+    assert r.weight == pytest.approx([35 / 9_035, 9_000 / 9_035, 1, 9_000 / 9_030, 30 / 9_030], abs=1e-4)
+
+
+def test_many_empty_bins_take_little_from_the_full_one_that_they_join() -> None:
+    noise = np.random.default_rng(5).normal(0, 10, 200)
+    noise -= noise.mean()
+    counts = np.round(np.append(2_000, noise)).astype(np.int64)
+    r = compress_attribute(counts, 10.0, np.arange(201, dtype=np.int32), ON, in_order=((0, 201),))
+    assert r.coarse[0] == 0 and (r.coarse == 0).sum() > 100
+    assert r.weight[0] > 0.97
+    assert np.bincount(r.coarse, weights=r.weight) == pytest.approx(np.ones(r.size))
 
 
 def test_a_whole_domain_says_which_attributes_have_intervals() -> None:
     queries = [Query((a,), 6, 1, 10.0) for a in ("age", "state")]
     answers = [np.array([500, 10, 10, 400, 5, 6])] * 2
-    recode = compress_domain(answers, queries, {"age": EACH, "state": EACH}, ON, {"age": 6})
-    assert recode["age"].coarse.tolist() == [0, 1, 1, 2, 3, 3]
+    recode = compress_domain(answers, queries, {"age": EACH, "state": EACH}, ON, {"age": ((0, 6),)})
+    assert recode["age"].coarse.tolist() == [0, 1, 1, 2, 2, 2]
     assert recode["state"].coarse.tolist() == [0, 2, 2, 1, 2, 2]
 
 

@@ -62,10 +62,10 @@ def test_a_forbidden_cell_holds_no_row_that_may_be(condition: str, seed: int) ->
     codes = {c.attribute: rng.integers(c.size, size=300) for c in made.codecs}
     columns = made.decode(codes, rng)
     broken = made.rules.broken(columns)
-    cells = {name: c for codec in made.codecs for name, c in codec.cells().items()}
+    cells = {name: c for codec in made.codecs for name, c in codec.value_bounds().items()}
     for i, found in enumerate(made.rules.conditions):
-        codecs = [c for c in made.codecs if set(c.sources) & set(found.needs)]
-        surely = made.rules.surely_broken(found, cells, [c.sources for c in codecs])
+        codecs = [c for c in made.codecs if set(c.ranges()) & set(found.needs)]
+        surely = made.rules.surely_broken(found, cells, [tuple(c.ranges()) for c in codecs])
         surely = np.broadcast_to(surely, [c.size for c in codecs])
         assert broken[i][surely[tuple(codes[c.attribute] for c in codecs)]].all()
 

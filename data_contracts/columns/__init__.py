@@ -1,0 +1,43 @@
+"""The columns of a release spec: what is publicly known about each column of the private table.
+
+Every bound, value and bin comes from these models and never from the data: a domain read from the private table is
+itself a function of the private table.  One module holds the models of related kinds; all are imported from here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from privsyn.data_contracts.columns.categories import MAX_CODES, MAX_TEXT, BooleanColumn, CategoricalColumn
+from privsyn.data_contracts.columns.moments import DatetimeColumn, seconds_since_epoch
+from privsyn.data_contracts.columns.numbers import INTEGER_TYPES, IntegerColumn, NumberColumn
+from privsyn.data_contracts.columns.shared_fields import Binned, Described
+
+__all__ = [
+    "INTEGER_TYPES",
+    "MAX_CODES",
+    "MAX_TEXT",
+    "Binned",
+    "BooleanColumn",
+    "CategoricalColumn",
+    "Column",
+    "DatetimeColumn",
+    "DropColumn",
+    "IntegerColumn",
+    "NumberColumn",
+    "seconds_since_epoch",
+]
+
+
+class DropColumn(Described):
+    """A column that is never read into the release (identifiers, free text, derived columns)."""
+
+    kind: Literal["drop"]
+
+
+Column = Annotated[
+    IntegerColumn | NumberColumn | DatetimeColumn | CategoricalColumn | BooleanColumn | DropColumn,
+    Field(discriminator="kind"),
+]

@@ -1,0 +1,81 @@
+"""Columns without an order: public lists of values, and booleans."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from privsyn.data_contracts.columns.shared_fields import Nullable
+from privsyn.data_contracts.field_error import FieldError
+
+MAX_CODES = 1_000_000
+"""Most codes one column may have; keeps a typing error in the spec from asking for gigabytes."""
+
+MAX_TEXT = 10_000
+"""Most characters of a category's text."""
+
+CategoryValue = bool | int | float | str
+
+
+class CategoricalColumn(Nullable):
+    """One of a public list of values.  Anything else goes where ``unlisted`` says; so does null
+    where the column is not nullable."""
+
+    kind: Literal["categorical"]
+    values: tuple[CategoryValue, ...] = Field(
+        min_length=1, max_length=MAX_CODES, description="Every possible value, from a public source."
+    )
+    unlisted: Literal["other", "null", "auto"] = Field(
+        default="auto",
+        description="Where values outside `values` go: `other` (the text value 'other'), `null`, or `auto`: "
+        "`null` for a nullable column or one whose values are not text, else `other`.",
+    )
+
+    @field_validator("unlisted", mode="before")
+    @classmethod
+    def _yaml_null(cls, value: Any) -> Any:
+        return "null" if value is None else value
+
+    @field_validator("values", mode="after")
+    @classmethod
+    def _check_values(cls, values: tuple[CategoryValue, ...]) -> tuple[CategoryValue, ...]:
+        kinds = {type(v) for v in values}
+        if len(kinds) > 1 and kinds != {int, float}:
+            raise FieldError("`values` must all be of one type", "Put quotation marks around those meant as text")
+        if any(isinstance(v, str) and len(v) > MAX_TEXT for v in values):
+            raise FieldError(
+                f"texts in `values` have at most {MAX_TEXT:,} characters", "Shorten or drop the longer ones"
+            )
+        if any(type(v) is int and abs(v) > 2**53 for v in values):
+            raise FieldError("numbers in `values` must lie within 2**53 of zero", "Put quotation marks around codes")
+        if kinds == {int, float}:
+            values = tuple(float(v) for v in values)
+        if len(set(values)) != len(values):
+            twice = next(v for i, v in enumerate(values) if v in values[:i])
+            raise FieldError(f"`values` names {twice!r} twice", "Remove one")
+        return values
+
+    @model_validator(mode="after")
+    def _check_other(self) -> CategoricalColumn:
+        if self.unlisted == "other" and not isinstance(self.values[0], str):
+            raise FieldError("`unlisted: other` needs text values", "Use `unlisted: null`")
+        return self
+
+    @property
+    def goes_to(self) -> Literal["other", "null"]:
+        """Where unlisted values go, with ``auto`` resolved."""
+        if self.unlisted != "auto":
+            return self.unlisted
+        return "null" if self.nullable or not isinstance(self.values[0], str) else "other"
+
+    @property
+    def has_null(self) -> bool:
+        """Whether null is one of the column's codes."""
+        return self.nullable or self.goes_to == "null"
+
+
+class BooleanColumn(Nullable):
+    """True or false.  Anything else, and null where not nullable, becomes false."""
+
+    kind: Literal["boolean"]

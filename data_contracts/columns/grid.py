@@ -1,0 +1,47 @@
+"""Grids: the multiples of a step, as exact fractions, so that 3 steps of 0.1 are the number 0.3 that people write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+WHOLE = 2.0**52
+"""Numbers of steps below it are exact as floats."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The multiples of ``step`` > 0, counted from 0."""
+
+    step: Fraction
+
+    @classmethod
+    def of(cls, step: float) -> Grid:
+        """The grid of a step as people write it, in decimals."""
+        return cls(Fraction(repr(step)))
+
+    def first(self, low: float, *, above: bool = False) -> int:
+        """The number of the first multiple at or above ``low``; ``above``: only above."""
+        steps = Fraction(repr(float(low))) / self.step
+        return floor(steps) + 1 if above else ceil(steps)
+
+    def value(self, number: Any) -> Any:
+        """The multiples of these numbers (one, or an array of floats), each the float nearest to it."""
+        return number * float(self.step.numerator) / float(self.step.denominator)
+
+    def below(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The largest multiple that is not above each number; numbers that are too large to have one stay."""
+        with np.errstate(all="ignore"):
+            steps = np.floor(numbers * float(self.step.denominator) / float(self.step.numerator))
+            steps = np.where(self.value(steps + 1) <= numbers, steps + 1, steps)
+            steps = np.where(self.value(steps) > numbers, steps - 1, steps)
+            return np.where(np.abs(steps) < WHOLE, self.value(steps), numbers)
+
+    def divides(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Whether each number is a multiple; NaN is none."""
+        return np.asarray(self.below(numbers) == numbers) & (np.abs(numbers) < WHOLE)

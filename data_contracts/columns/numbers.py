@@ -1,0 +1,208 @@
+"""Columns of numbers: whole ones and real ones."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import inf
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from privsyn.data_contracts.columns.grid import Grid
+from privsyn.data_contracts.columns.shared_fields import DEFAULT_BINS, EXACT, Binned
+from privsyn.data_contracts.field_error import FieldError
+
+MAX_EXACT_INTEGERS = 64
+"""An integer column with at most this many values gets one bin per value unless the spec says more."""
+
+INTEGER_TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+
+
+STEP = "Only multiples of it come out, counted from 0; a value between two is counted with the lower one."
+
+HEAPS = (
+    "Numbers that people round to, such as 100 and 1000: the share of the multiples of each is measured like a column "
+    "of its own, and kept."
+)
+
+
+def heap_attribute(column: str) -> str:
+    """The attribute that says what a column's values are rounded to; the released table has no such column."""
+    return f"{column} (rounded to)"
+
+
+class Stepped(Binned):
+    """Shared by the kinds of numbers."""
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"exact", "step", "heaps"})
+
+    def exact_values(self) -> tuple[float, ...]:
+        """The values with a bin of their own, ascending."""
+        found: Any = self.exact  # type: ignore[attr-defined]
+        return tuple(sorted(float(value) for value in found))
+
+    def heap_values(self) -> tuple[float, ...]:
+        """What people round to, ascending."""
+        found: Any = self.heaps  # type: ignore[attr-defined]
+        return tuple(sorted(float(value) for value in found))
+
+    @model_validator(mode="after")
+    def _check_grid(self) -> Stepped:
+        grid, edges, heaps = self.grid(), self.edge_values(), self.heap_values()
+        for place, (low, high) in enumerate(pairwise(edges)):
+            last = self.closed and place == len(edges) - 2
+            if grid is not None and grid.first(low) >= grid.first(high, above=last):
+                raise FieldError(
+                    f"the bin from {low:g} to {high:g} holds no multiple of `step`", "Move its edges or change the step"
+                )
+        if any(low <= 0 for low in heaps) or len(set(heaps)) < len(heaps):
+            raise FieldError("`heaps` must be different numbers above 0")
+        if any(not Grid.of(low).divides(np.array([high]))[0] for low, high in pairwise(heaps)):
+            raise FieldError("each of `heaps` must divide the next larger one", "Write some such as [10, 100, 1000]")
+        if grid is not None and heaps and not grid.divides(np.array(heaps)).all():
+            raise FieldError("each of `heaps` must be a multiple of `step`, or of 1 for integers")
+        return self
+
+
+class IntegerColumn(Stepped):
+    """Whole numbers in [min, max].  Outside: clamped.  Null where not nullable: set to ``min``."""
+
+    kind: Literal["integer"]
+    min: int = Field(description="Smallest possible value, from a public source.", ge=-(2**53), le=2**53)
+    max: int = Field(description="Largest possible value, from a public source.", ge=-(2**53), le=2**53)
+    edges: tuple[int, ...] | None = Field(
+        default=None,
+        description="Bin edges: first = min, last = max, each bin closed below and open above, the last closed.",
+    )
+    exact: tuple[int, ...] = Field(default=(), description=EXACT)
+    step: int | None = Field(default=None, ge=1, le=2**53, description=STEP)
+    heaps: tuple[int, ...] = Field(default=(), description=HEAPS)
+    type: Literal["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"] = Field(
+        default="int64", description="Storage type of the released column."
+    )
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> IntegerColumn:
+        if self.min > self.max:
+            raise FieldError(f"`min` ({self.min}) is greater than `max` ({self.max})", "Swap them")
+        if self.edges is not None and (self.edges[:1] != (self.min,) or self.edges[-1:] != (self.max,)):
+            raise FieldError("`edges` must start at `min` and end at `max`")
+        bits = int(self.type.lstrip("uint"))
+        low, high = (0, 2**bits - 1) if self.type.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        if self.min < low or self.max > high:
+            raise FieldError(f"`type: {self.type}` cannot hold every value from {self.min} to {self.max}")
+        for value in self.exact:
+            if not max(low, -(2**53)) <= value <= min(high, 2**53):
+                raise FieldError(f"`type: {self.type}` cannot hold {value} of `exact` (at most 2^53 in size)")
+        if self.max - self.min < len(self.exact) and set(range(self.min, self.max + 1)) <= set(self.exact):
+            raise FieldError("`exact` leaves no other value from `min` to `max`", "Use `kind: categorical`")
+        return self
+
+    def _bad_edges(self, values: tuple[float, ...]) -> FieldError:
+        """Above 2^53 a float is no longer every integer: a top bin of this one integer would have no end."""
+        if self.max == 2**53 and values[-2] == values[-1]:
+            return FieldError(
+                f"`max` ({self.max}) is too large for a bin of its own", f"Write at most {2**53 - 1}, or fewer bins"
+            )
+        return super()._bad_edges(values)
+
+    def edge_values(self) -> tuple[float, ...]:
+        """Edges such that bin i holds the integers in [edge_i, edge_{i+1}); the last edge is max + 1."""
+        if self.edges is not None:
+            return tuple(float(e) for e in (*self.edges[:-1], self.max + 1))
+        span = self.max - self.min + 1
+        if span < 1:
+            return ()  # refused for its bounds
+        if self.step is not None:
+            return (*_on_grid(Grid.of(self.step), self.min, self.max, self.bins), float(self.max + 1))
+        bins = self.bins or (span if span <= MAX_EXACT_INTEGERS else DEFAULT_BINS)
+        bins = min(bins, span)
+        return tuple(float(self.min + (span * i) // bins) for i in range(bins + 1))
+
+    def grid(self) -> Grid:
+        """The whole numbers, or those of ``step``."""
+        return Grid.of(self.step or 1)
+
+    @property
+    def closed(self) -> bool:
+        """The last edge is the integer after ``max``."""
+        return False
+
+
+def _on_grid(grid: Grid, low: float, high: float, bins: int | None) -> tuple[float, ...]:
+    """Lower edges of bins with as many multiples each, the first at ``low``; one bin a multiple if there are few."""
+    first, end = grid.first(low), grid.first(high, above=True)
+    span = max(end - first, 1)
+    bins = min(bins or (span if span <= MAX_EXACT_INTEGERS else DEFAULT_BINS), span)
+    return (float(low), *(grid.value(first + (span * i) // bins) for i in range(1, bins)))
+
+
+class NumberColumn(Stepped):
+    """Real numbers in [min, max].  Outside: clamped.  Null or NaN where not nullable: set to ``min``."""
+
+    kind: Literal["number"]
+    min: float = Field(description="Smallest possible value, from a public source.")
+    max: float = Field(description="Largest possible value, from a public source.")
+    edges: tuple[float, ...] | None = Field(
+        default=None,
+        description="Bin edges: first = min, last = max, each bin closed below and open above, the last closed.",
+    )
+    exact: tuple[float, ...] = Field(default=(), description=EXACT)
+    step: float | None = Field(default=None, gt=0, description=STEP)
+    heaps: tuple[float, ...] = Field(default=(), description=HEAPS)
+    decimals: int | None = Field(
+        default=None, ge=0, le=15, description="Released values are rounded to this many decimals; null: not rounded."
+    )
+    type: Literal["float32", "float64"] = Field(default="float64", description="Storage type of the released column.")
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> NumberColumn:
+        if not self.min < self.max:
+            raise FieldError(f"`min` ({self.min}) must be less than `max` ({self.max})")
+        if self.edges is not None and (self.edges[:1] != (self.min,) or self.edges[-1:] != (self.max,)):
+            raise FieldError("`edges` must start at `min` and end at `max`")
+        if self.step is not None and self.decimals is not None and round(self.step, self.decimals) != self.step:
+            raise FieldError(f"`step` ({self.step:g}) has more decimals than `decimals`", "Leave `decimals` out")
+        if self.type == "float32" and any(abs(value) > float(np.finfo(np.float32).max) for value in self.exact):
+            raise FieldError(f"`type: {self.type}` cannot hold every value of `exact`")
+        low, high = self.storable_bounds()
+        if not -inf < low < high < inf:
+            raise FieldError(
+                f"`type: {self.type}` cannot hold the numbers from {self.min} to {self.max}",
+                "Correct the bounds or write `type: float64`",
+            )
+        return self
+
+    def storable_bounds(self) -> tuple[float, float]:
+        """The bounds, moved inwards to values that ``type`` holds exactly; infinite beyond what it holds."""
+        if self.type == "float64":
+            return self.min, self.max
+        with np.errstate(over="ignore"):
+            low, high = np.float32(self.min), np.float32(self.max)
+        if np.isfinite(low) and float(low) < self.min:  # as float64: numpy would compare them as float32
+            low = np.nextafter(low, np.float32(inf))
+        if np.isfinite(high) and float(high) > self.max:
+            high = np.nextafter(high, np.float32(-inf))
+        return float(low), float(high)
+
+    def edge_values(self) -> tuple[float, ...]:
+        """Bin edges, ascending; bins are closed below and open above, the last closed unless there is a step."""
+        if self.step is not None:
+            grid = Grid.of(self.step)
+            lower = self.edges[:-1] if self.edges else _on_grid(grid, self.min, self.max, self.bins)
+            return (*lower, float(grid.value(grid.first(self.max, above=True))))
+        if self.edges is not None:
+            return self.edges
+        bins = self.bins or DEFAULT_BINS
+        step = (self.max - self.min) / bins
+        return (*(self.min + step * i for i in range(bins)), self.max)
+
+    def grid(self) -> Grid | None:
+        """That of ``step``."""
+        return None if self.step is None else Grid.of(self.step)
+
+    @property
+    def closed(self) -> bool:
+        """With a step, the last edge is the first multiple above ``max``."""
+        return self.step is None

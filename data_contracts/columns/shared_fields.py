@@ -1,0 +1,93 @@
+"""Fields that columns of several kinds share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import inf
+from typing import Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from privsyn.data_contracts.columns.grid import Grid
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FrozenModel
+
+DEFAULT_BINS = 32
+"""Bins of a numeric column whose spec names neither ``bins`` nor ``edges``."""
+
+
+MOST_EXACT = 100
+"""Most values of a column that may have a bin of their own."""
+
+EXACT = (
+    "Values that stand for themselves, such as 0 or 99999, inside `min` and `max` or not: each has a bin of its own, "
+    "is never joined with its neighbours, and comes out as it is."
+)
+
+
+class Described(FrozenModel):
+    """What every column has."""
+
+    description: str = Field(default="", description="Free text for the data-release note.")
+
+
+class Nullable(Described):
+    """What every column of values has."""
+
+    nullable: bool = Field(
+        default=False,
+        description="Whether null is a value of its own. A null in a column that is not nullable "
+        "is repaired as this kind's documentation says, and counted in the private zone only.",
+    )
+
+
+class Binned(Nullable):
+    """Shared by the kinds with an order: numbers, dates and times."""
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"exact"})
+
+    unit: str = Field(default="", description="Unit of measurement, for the data-release note.")
+    bins: int | None = Field(
+        default=None, ge=1, le=10_000, description="Number of equal-width bins used in joint marginals."
+    )
+
+    def edge_values(self) -> tuple[float, ...]:
+        """Bin edges as numbers, ascending, length ``number of bins + 1`` (closed at the top)."""
+        raise NotImplementedError
+
+    def exact_values(self) -> tuple[float, ...]:
+        """The values with a bin of their own, in the numbers of :meth:`edge_values`, ascending."""
+        return ()
+
+    def grid(self) -> Grid | None:
+        """What every released value but exact ones is a multiple of; None: nothing."""
+        return None
+
+    @property
+    def closed(self) -> bool:
+        """Whether the last bin holds its upper edge."""
+        return True
+
+    @model_validator(mode="after")
+    def _check_edges(self) -> Binned:
+        edges = getattr(self, "edges", None)
+        if edges is not None and self.bins is not None:
+            raise FieldError("give either `bins` or `edges`, not both")
+        values = self.edge_values()
+        if edges is not None and len(values) < 2:
+            raise FieldError("`edges` must name both ends, `min` first and `max` last")
+        if not all(0 < b - a < inf for a, b in pairwise(values)):  # so that NaN, from bounds too far apart, is refused
+            raise self._bad_edges(values)
+        self._check_exact(getattr(self, "exact", ()))
+        return self
+
+    def _check_exact(self, exact: Sequence[Any]) -> None:
+        if len(exact) > MOST_EXACT:
+            raise FieldError(f"`exact` has at most {MOST_EXACT} values", "Use `edges` for the others")
+        twice = next((value for i, value in enumerate(exact) if value in exact[:i]), None)
+        if twice is not None:
+            raise FieldError(f"`exact` names {twice} twice", "Remove one")
+
+    def _bad_edges(self, values: tuple[float, ...]) -> FieldError:
+        return FieldError("`edges` must be strictly ascending, `min` less than `max`, and no bin empty or endless")

@@ -1,0 +1,87 @@
+"""The base of every model of a spec: immutable, strict about unknown fields, and drawn as a form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import chain
+from typing import Any, ClassVar, Literal, get_args, get_origin
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import CoreSchema
+
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.form import Schema, explain
+from privsyn.data_contracts.unicode import is_unicode
+
+
+@cache
+def _numeric(model: type[BaseModel]) -> frozenset[str]:
+    """The fields that hold numbers, or lists or mappings of them, and no booleans."""
+    parts_of = {name: set(_types(field.annotation)) for name, field in model.model_fields.items()}
+    return frozenset(name for name, parts in parts_of.items() if parts & {int, float} and bool not in parts)
+
+
+def _types(annotation: Any) -> Iterator[Any]:
+    """The types that an annotation is made of; choices of a ``Literal`` are not types."""
+    parts = () if get_origin(annotation) is Literal else get_args(annotation)
+    yield from chain.from_iterable(map(_types, parts)) if parts else (annotation,)
+
+
+def _booleans_as_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return [_booleans_as_text(item) for item in value]
+    return {k: _booleans_as_text(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+class FrozenModel(BaseModel):
+    """Base of every model of the spec: immutable, and unknown fields are refused.
+
+    ``LATER``: fields that manifests and keys of earlier versions do not know; where they have their defaults, they are
+    left out of what is written.
+    """
+
+    LATER: ClassVar[frozenset[str]] = frozenset()
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_boolean_is_a_number(cls, content: Any) -> Any:
+        """Turn a boolean in a number's place into text, which is refused there: otherwise true would become 1."""
+        if not isinstance(content, Mapping):
+            return content
+        numeric = _numeric(cls)
+        return {name: _booleans_as_text(value) if name in numeric else value for name, value in content.items()}
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _whole_characters(cls, value: Any) -> Any:
+        if not is_unicode(value):
+            raise FieldError(
+                "holds half a character (a lone surrogate), which no file can hold", "Write the whole character"
+            )
+        return value
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields, content = type(self).model_fields, handler(self)
+        unused = {name for name in self.LATER if getattr(self, name) == fields[name].default}
+        return {name: value for name, value in content.items() if name not in unused}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
+        """The JSON schema, with every limit in words: the run form is made from it (form.py)."""
+        schema = handler(core_schema)
+        explain(handler.resolve_ref_schema(schema).get("properties", {}))
+        return schema

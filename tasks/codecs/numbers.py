@@ -1,0 +1,136 @@
+"""Codecs of numbers: whole ones and real ones, on a grid or not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
+from privsyn.data_contracts.columns.numbers import heap_attribute
+from privsyn.data_contracts.tables import ValueRange
+from privsyn.tasks.codecs import parsing
+from privsyn.tasks.codecs.cells import Floats
+from privsyn.tasks.codecs.codec import Codes
+from privsyn.tasks.codecs.heaps import Heaps
+from privsyn.tasks.codecs.ordered import OrderedCodec, steps_inside
+
+_EXACT = 2.0**50  # below it, a float times a power of ten still tells whole numbers apart
+
+
+class SteppedCodec(OrderedCodec):
+    """Shared by the codecs of numbers: values on the grid of ``step``."""
+
+    def __init__(self, name: str, column: IntegerColumn | NumberColumn, barriers: Collection[float] = ()) -> None:
+        super().__init__(name, column, barriers)
+        self._step = column.step
+        self._heaps = Heaps(self, column.heap_values()) if column.heaps else None
+        self.helpers = (heap_attribute(name),) if column.heaps else ()
+        steps = [range(1) if c.exact or self._grid is None else c.steps(self._grid) for c in self.cells.fine]
+        self._first = np.array([s.start for s in steps], dtype=np.float64)
+        self._many = np.array([len(s) for s in steps], dtype=np.float64)
+
+    def _values(self, cells: NDArray[np.int64], rng: np.random.Generator, helpers: Mapping[str, Codes]) -> pa.Array:
+        values = self._even(cells, rng)
+        if self._heaps is None:
+            return values
+        draw = lambda cells, rng: parsing.to_numbers(self._even(cells, rng))[0]  # noqa: E731
+        wanted = helpers[heap_attribute(self.attribute)]
+        return self._released(self._heaps.moved(parsing.to_numbers(values)[0], cells, wanted, draw, rng))
+
+    def _even(self, cells: NDArray[np.int64], rng: np.random.Generator) -> pa.Array:
+        """A value drawn evenly inside each cell."""
+        if self._grid is None or self._step is None:
+            return super()._values(cells, rng, {})
+        return self._released(self._on_grid(cells, rng))
+
+    def _on_grid(self, cells: NDArray[np.int64], rng: np.random.Generator) -> Floats:
+        steps = self._first[cells] + np.floor(rng.random(len(cells)) * self._many[cells])
+        return np.asarray(self._grid.value(steps) if self._grid is not None else steps)
+
+
+class IntegerCodec(SteppedCodec):
+    """Whole numbers; a number with a fraction is rounded down."""
+
+    def __init__(self, name: str, column: IntegerColumn, barriers: Collection[float] = ()) -> None:
+        self._column = column
+        super().__init__(name, column, barriers)
+
+    def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
+        """Numbers, rounded down."""
+        numbers, is_null = parsing.to_numbers(array)
+        return np.floor(numbers), is_null
+
+    def _bounds(self) -> tuple[float, float]:
+        return float(self._column.min), float(self._column.max)
+
+    def _place(self, low: Floats, high: Floats, rng: np.random.Generator) -> pa.Array:
+        whole, above = low.astype(np.int64), high.astype(np.int64)
+        wide = np.flatnonzero(above - whole > 1)  # the others hold one number, for which nothing is drawn
+        if wide.size:
+            whole[wide] = rng.integers(whole[wide], above[wide])
+        return pa.array(whole).cast(pa.type_for_alias(self._column.type))
+
+    def _released(self, numbers: Floats) -> pa.Array:
+        return pa.array(numbers.astype(np.int64)).cast(pa.type_for_alias(self._column.type))
+
+    def _label(self, edge: float) -> str:
+        return f"{edge:.0f}"
+
+    def ranges(self) -> dict[str, ValueRange]:
+        """Type and bounds."""
+        type_ = pa.type_for_alias(self._column.type)
+        values = (self._column.min, self._column.max, *self._column.exact)
+        return {self.attribute: ValueRange(type_, self._nullable, min(values), max(values))}
+
+
+class NumberCodec(SteppedCodec):
+    """Real numbers."""
+
+    def __init__(self, name: str, column: NumberColumn, barriers: Collection[float] = ()) -> None:
+        self._column = column
+        super().__init__(name, column, barriers)
+
+    def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
+        """Numbers as they are."""
+        return parsing.to_numbers(array)
+
+    def _bounds(self) -> tuple[float, float]:
+        return self._column.min, self._column.max
+
+    def _place(self, low: Floats, high: Floats, rng: np.random.Generator) -> pa.Array:
+        values = low + (high - low) * rng.random(len(low))
+        if self._column.decimals is not None:
+            values = self._rounded(low, high, values, 10.0**self._column.decimals, rng)
+        return pa.array(np.clip(values, *self._column.storable_bounds()).astype(self._column.type))
+
+    def _released_from(self, low: float) -> float:
+        """A cell that holds no multiple of the last decimal gets the one before."""
+        if self._column.decimals is None:
+            return low
+        steps = low * 10.0**self._column.decimals
+        whole = abs(steps - round(steps)) < 1e-6
+        return low if whole else float(np.floor(steps) / 10.0**self._column.decimals)
+
+    def _rounded(self, low: Floats, high: Floats, values: Floats, per_unit: float, rng: np.random.Generator) -> Floats:
+        """Multiples of 1 / ``per_unit`` in the cells; of ``values`` those that are too large to have decimals stay."""
+        with np.errstate(over="ignore"):
+            small = np.maximum(np.abs(low), np.abs(high)) * per_unit < _EXACT
+        first, last = np.where(small, low, 0.0) * per_unit, np.where(small, high, 0.0) * per_unit
+
+        def value(step: Floats) -> Floats:
+            return np.round(step / per_unit, self._column.decimals or 0)
+
+        steps = steps_inside(low, high, self._top, np.floor(first), np.floor(last) + 1, value, rng)
+        return np.where(small, value(steps), values)
+
+    def _released(self, numbers: Floats) -> pa.Array:
+        return pa.array(numbers.astype(self._column.type))
+
+    def ranges(self) -> dict[str, ValueRange]:
+        """Type and bounds."""
+        type_ = pa.float32() if self._column.type == "float32" else pa.float64()
+        values = (*self._column.storable_bounds(), *self._released(self._exact).to_pylist())
+        return {self.attribute: ValueRange(type_, self._nullable, min(values), max(values))}
