@@ -26,6 +26,10 @@ PERSON_ROWS = 1 << 22
 """Rows whose persons are held at once, about, while the records of persons are bounded; more rows take more passes."""
 
 
+OF_RULE = "rules"
+"""How the place of a repair begins that is no repair of a value: a row that breaks a rule, and is counted as it is."""
+
+
 @dataclass
 class Repairs:
     """How many values each repair touched, by column; filled while the rows stream through."""
@@ -96,9 +100,9 @@ def _count_broken(batch: pa.RecordBatch, plan: EncodingPlan, rules: RuleBook, re
     for codec in (*plan.codecs, *plan.computed):
         columns.update(codec.read({name: batch.column(name) for name in codec.sources}))
     for condition, rows in zip(rules.conditions, rules.broken(columns), strict=True):
-        repairs.add(f"rules[{condition.rule}]", +Counter({condition.words: int(rows.sum())}))
+        repairs.add(f"{OF_RULE}[{condition.rule}]", +Counter({condition.words: int(rows.sum())}))
     for name, others in rules.differing(columns).items():
-        repairs.add(name, +Counter({"not as computed": int(others.sum())}))
+        repairs.add(f"{OF_RULE}.{name}", +Counter({f"{name!r} is another than computed": int(others.sum())}))
 
 
 def _kept_rows(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArray[np.bool_]:

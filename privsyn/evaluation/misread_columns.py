@@ -25,7 +25,7 @@ from privsyn.spec.misread import MISREAD_SHARE, Misread, meant, misread_columns,
 from privsyn.tasks.codecs import Codec, EncodingPlan
 from privsyn.tasks.codecs.codec import Codes, Columns
 from privsyn.tasks.codecs.parsing import plain, to_keys
-from privsyn.tasks.encode import Repairs
+from privsyn.tasks.encode import OF_RULE, Repairs
 
 MISREAD = "(misread)"
 """The bin of repaired values; no synthetic row is in it."""
@@ -54,6 +54,17 @@ class Reading:
             if lost > MISREAD_SHARE * self.rows:
                 found.append(column)
         return tuple(found)
+
+
+def broken_rules(reading: Reading) -> tuple[str, ...]:
+    """What real rows break, one sentence a rule."""
+    starts = (f"{OF_RULE}[", f"{OF_RULE}.")
+    return tuple(
+        f"{many:,} of {reading.rows:,} real rows ({many / reading.rows:.1%}) break a rule, {words}; they were counted "
+        "as they are, and no synthetic row does."
+        for (place, words), many in sorted(reading.repairs.counts.items())
+        if place.startswith(starts) and many
+    )
 
 
 class MisreadCodec(Codec):

@@ -17,7 +17,7 @@ from privsyn.data_contracts.evaluation_results import Evaluation, MisreadColumn,
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.evaluation import details
 from privsyn.evaluation.coded_tables import Coded, OpenTable, Release, open_release, open_table
-from privsyn.evaluation.misread_columns import Reading, described, with_misread
+from privsyn.evaluation.misread_columns import Reading, broken_rules, described, with_misread
 from privsyn.evaluation.scores import Scorer
 from privsyn.evaluation.settings_file import check_settings
 from privsyn.report.page import render
@@ -79,6 +79,7 @@ class _Tables:
     compared: dict[str, Coded]
     encoding: EncodingPlan
     misread: tuple[MisreadColumn, ...]
+    broken: tuple[str, ...] = ()
 
 
 def evaluate(
@@ -141,7 +142,9 @@ class _Opened:
             real = self.real.read(as_if=encoding)
         compared = {name: table.read(as_if=encoding) for name, table in self.compared.items()}
         holdout = None if self.holdout is None else self.holdout.read(as_if=encoding)
-        return _Tables(real, holdout, compared, encoding, tuple(described(reading, encoding, spec)))
+        return _Tables(
+            real, holdout, compared, encoding, tuple(described(reading, encoding, spec)), broken_rules(reading)
+        )
 
 
 def _open(request: EvaluationRequest, release: Release) -> _Opened:
@@ -193,6 +196,7 @@ def _notes(release: Release, tables: _Tables) -> list[str]:
         notes.append("This run was made with test noise: it is not private, whatever epsilon says.")
     if release.spec.unit.person_id is not None:
         notes.append("Of the real table, only the rows that a release keeps are compared: a bounded number a person.")
+    notes += tables.broken
     if tables.holdout is None:
         notes.append(
             "Without a hold-out table there is no membership attack, and models are tested on rows that the "

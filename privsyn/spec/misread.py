@@ -22,6 +22,7 @@ from privsyn.source.private_table import LEFT_OUT
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.codec import Columns
 from privsyn.tasks.codecs.parsing import plain, to_keys
+from privsyn.tasks.encode import OF_RULE
 
 MISREAD_SHARE = 0.05
 """A column of which a larger share was repaired is likely to be misread."""
@@ -69,7 +70,7 @@ def misread_columns(counts: Mapping[tuple[str, str], int], rows: int) -> tuple[M
     found: dict[str, dict[str, float]] = {}
     for (column, repair), many in counts.items():
         of = rows + unread if repair == LEFT_OUT else rows
-        if many and of and repair != "left out":
+        if many and of and repair != "left out" and not column.startswith((f"{OF_RULE}[", f"{OF_RULE}.")):
             found.setdefault(column, {})[repair] = min(1.0, many / of)
     over = [(c, r) for c, r in found.items() if sum(r.values()) > MISREAD_SHARE]
     over.sort(key=lambda entry: -sum(entry[1].values()))

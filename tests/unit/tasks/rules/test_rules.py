@@ -203,6 +203,10 @@ def test_what_private_rows_break_is_counted_and_they_are_counted_as_they_are() -
     codes = encode_batch(batch, made, repairs)
     child = (ROWS.age < 15) & (ROWS.wage.notna() | (ROWS.marital != "never married"))
     assert repairs.counts["rules[1]", f"never {RULES[1]['never']}"] == child.sum() > 0
-    assert repairs.counts["exper", "not as computed"] == (ROWS.exper != ROWS.age - ROWS.educ - 6).sum() > 0
+    assert (
+        repairs.counts["rules.exper", "'exper' is another than computed"]
+        == (ROWS.exper != ROWS.age - ROWS.educ - 6).sum()
+        > 0
+    )
     wages = pd.Series(codes.column("wage").to_numpy()) == made.domain.size("wage") - 1
     assert (wages == ROWS.wage.isna()).all()
