@@ -98,6 +98,7 @@ VALUES: dict[str, Any] = {
     "budget.delta": 1e-7,
     "null_values": ["", "NA"],
     "csv.line_breaks": True,
+    "rules": [],  # the rows say which
     "preset": "paper",
     "accountant": "tight",
     "mechanism.split.one_way": {"mechanism.split.one_way": 0.2, "mechanism.split.measurement": 0.7},
@@ -195,6 +196,9 @@ def changed(content: dict[str, Any], field: str, to: str | None = None) -> Itera
             column = {**content["columns"][name], **fields}
             column = {n: v for n, v in column.items() if v is not None}
             yield {**content, "columns": {**content["columns"], name: column}}
+        return
+    if field == "rules":
+        yield {**content, "rules": [{"never": to}]}
         return
     if field == "mechanism.name":
         assert to is not None
