@@ -84,10 +84,10 @@ class Server:
 
 
 @contextmanager
-def server(folder: Path, **settings: str) -> Iterator[Server]:
+def server(folder: Path, working: Path = ROOT, **settings: str) -> Iterator[Server]:
     """`privsyn server` on a free port, with its history, ledger and files in ``folder``; stopped at the end.
 
-    ``settings``: further variables of its environment.
+    ``working``: the folder where it is started; ``settings``: further variables of its environment.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -106,7 +106,7 @@ def server(folder: Path, **settings: str) -> Iterator[Server]:
         command = [sys.executable, "-m", "privsyn.flows.cli", "server"]
         process = subprocess.Popen(
             command,
-            cwd=ROOT,
+            cwd=working,
             env=environment,
             stdout=log,
             stderr=log,

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-import signal
-import socket
-import subprocess
-import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +25,7 @@ from privsyn.flows.scheduled_release_flow import scheduled_release
 from privsyn.ledgers.ledger import Ledger
 from privsyn.settings import Settings
 from privsyn.tasks.privacy.accountant import rho_for
+from tests.support import prefect_ui
 from tests.support.releases import FEW
 from tests.support.specs import make_spec, people
 from tests.support.user_folder import imported_modules, write_modules_of_common_names
@@ -83,34 +78,14 @@ def eventually(look: Callable[[], Any], enough: Callable[[Any], bool], seconds: 
 @pytest.fixture
 def server(places: Path) -> Iterator[Server]:
     """``privsyn server``: Prefect's server and a worker, with an SQLite database of its own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    api = f"http://127.0.0.1:{port}/api"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    environment |= {"PREFECT_HOME": str(places / "prefect"), "PREFECT_SERVER_API_PORT": str(port)}
-    environment |= {"PREFECT_SERVER_SERVICES_SCHEDULER_RECENT_DEPLOYMENTS_LOOP_SECONDS": "1"}
     (folder := places / "work").mkdir()
     write_modules_of_common_names(folder)
-    with (places / "server.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "privsyn.flows.cli", "server"], cwd=folder, env=environment, stdout=log, stderr=log
-        )
-    try:
-        eventually(lambda: _pools(api), lambda answer: b"privsyn" in answer)
-        with SyncPrefectClient(api) as client:
-            yield Server(client, folder)
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(60)
-
-
-def _pools(api: str) -> bytes:
-    try:
-        with urllib.request.urlopen(f"{api}/work_pools/privsyn", timeout=5) as answer:  # noqa: S310 - this server's
-            return bytes(answer.read())
-    except OSError:
-        return b""
+    quick = {"PREFECT_SERVER_SERVICES_SCHEDULER_RECENT_DEPLOYMENTS_LOOP_SECONDS": "1"}
+    with (
+        prefect_ui.server(places, folder, **quick) as running,
+        SyncPrefectClient(f"{running.page}/api", auth_string=running.login) as client,
+    ):
+        yield Server(client, folder)
 
 
 @pytest.mark.slow

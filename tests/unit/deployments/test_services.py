@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -50,3 +53,25 @@ def test_it_runs_as_a_user_who_can_do_little_and_whose_files_nobody_else_reads(n
     assert (unit["Service.UMask"], unit["Service.StateDirectoryMode"]) == ("0077", "0700")
     assert unit["Service.NoNewPrivileges"] == "true"
     assert not re.search(r"://[^/@]*:[^/@]*@|AUTH_STRING", str(unit))
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze: Debian's package systemd")
+def test_systemd_takes_them_without_a_warning(tmp_path: Path) -> None:
+    """Both, since one names the other; with a program that is there in place of the installed one."""
+    for name in UNITS:
+        text = (ROOT / "deployments" / name).read_text(encoding="utf-8")
+        (tmp_path / name).write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", text), encoding="utf-8")
+
+    def verified() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", *map(str, sorted(tmp_path.iterdir()))],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    done = verified()
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    wrong = tmp_path / "privsyn-worker.service"
+    wrong.write_text(wrong.read_text(encoding="utf-8").replace("KillMode=mixed", "KillMode=often"), encoding="utf-8")
+    assert "Failed to parse kill mode" in verified().stderr
