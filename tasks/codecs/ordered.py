@@ -81,7 +81,7 @@ class OrderedCodec(Codec):
         self.in_order = int(bins[-1]) + 1
 
     @abstractmethod
-    def _numbers(self, array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    def numbers(self, array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Values as float64 (NaN: null or unparseable) and the null mask."""
 
     @abstractmethod
@@ -94,7 +94,7 @@ class OrderedCodec(Codec):
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
         """See :class:`Codec`; values outside the bounds are clamped, missing ones are null or the minimum."""
-        numbers, is_null = self._numbers(columns[self.sources[0]])
+        numbers, is_null = self.numbers(columns[self.sources[0]])
         low, high = self._bounds()
         missing = np.isnan(numbers)
         repairs = Counter(
@@ -155,7 +155,7 @@ class OrderedCodec(Codec):
 
     def read(self, columns: Columns) -> dict[str, pa.Array]:
         """See :class:`Codec`: numbers, or moments in seconds, within the bounds."""
-        numbers, _ = self._numbers(columns[self.sources[0]])
+        numbers, _ = self.numbers(columns[self.sources[0]])
         low, high = self._bounds()
         missing = np.isnan(numbers)
         return {
@@ -178,7 +178,8 @@ class IntegerCodec(OrderedCodec):
         self._column = column
         super().__init__(name, column, thresholds)
 
-    def _numbers(self, array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    def numbers(self, array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Rounded down."""
         numbers, is_null = parsing.to_numbers(array)
         return np.floor(numbers), is_null
 
@@ -209,7 +210,8 @@ class NumberCodec(OrderedCodec):
         self._column = column
         super().__init__(name, column, thresholds)
 
-    def _numbers(self, array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    def numbers(self, array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """As written."""
         return parsing.to_numbers(array)
 
     def _bounds(self) -> tuple[float, float]:
@@ -256,7 +258,8 @@ class DatetimeCodec(OrderedCodec):
         self._column = column
         super().__init__(name, column, thresholds)
 
-    def _numbers(self, array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    def numbers(self, array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Seconds since 1970."""
         return parsing.to_seconds(array)
 
     def _bounds(self) -> tuple[float, float]:
