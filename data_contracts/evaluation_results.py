@@ -79,6 +79,34 @@ class OneWay(PrivateResult):
     misread: bool = False
 
 
+class Statistic(PrivateResult):
+    """One figure of one column, real and synthetic, and the band of the noise around the synthetic one.
+
+    ``kind``: a ``value`` of the column, a ``width`` (a difference of values) or a ``share`` of rows (0..1).  The band
+    is two standard deviations of the noise to either side, None where nothing is known of the noise.
+    """
+
+    name: str
+    kind: Literal["value", "width", "share"]
+    real: float
+    synthetic: float
+    low: float | None
+    high: float | None
+
+
+class ColumnStatistics(PrivateResult):
+    """Mean, standard deviation, quantiles and shares of exact values of one column with an order.
+
+    ``form``: numbers, or seconds since 1970 (``date``, ``moment``) or since midnight (``time``).  Nulls and values
+    that cannot be read have no part.  Empty ``statistics``: one of the tables has no value.
+    """
+
+    column: str
+    form: Literal["number", "date", "moment", "time"]
+    unit: str
+    statistics: tuple[Statistic, ...]
+
+
 class Pair(PrivateResult):
     """One pair of columns.
 
@@ -164,6 +192,7 @@ class Evaluation(PrivateResult):
     earth_mover: tuple[EarthMover, ...]
     notes: tuple[str, ...] = ()
     misread: tuple[MisreadColumn, ...] = ()
+    statistics: tuple[ColumnStatistics, ...] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -41,8 +41,8 @@ class EvaluationSpec(FrozenModel):
 
     seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the random queries, schemas and subsamples.")
     labels: tuple[str, ...] | Literal["auto"] = Field(
-        default="auto",
-        description="Columns that the SVM predicts; `auto`: the last column with 2 to 10 public values.",
+        default=(),
+        description="Columns that a model predicts, `auto`: the last one with 2 to 10 public values.",
     )
     range_queries: int = Field(default=1_000, ge=1, le=100_000, description="Random range queries (PrivSyn: 1,000).")
     nist_schemas: int = Field(default=300, ge=1, le=100_000, description="Random 3-way schemas (NIST 2018: 300).")

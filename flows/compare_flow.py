@@ -56,7 +56,7 @@ def compare(
     epsilons: list[Epsilon] = list(DEFAULT_EPSILONS),  # noqa: B006
     seeds: Annotated[int, Field(ge=1, le=MOST_SEEDS)] = 3,
     holdout: str | None = None,
-    settings: EvaluationSpec = EvaluationSpec(),  # noqa: B008 - frozen, and the run form shows its fields
+    settings: EvaluationSpec = EvaluationSpec(labels="auto"),  # noqa: B008 - frozen, and the run form shows its fields
 ) -> CompareSummary:
     """Run and score every method at every epsilon with every seed. NOT private: the noise is seeded, the figures exact.
 

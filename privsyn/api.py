@@ -145,7 +145,7 @@ def evaluate(
         holdout: Real rows that the release has not seen, for attacks and honest model tests.
         against: Other tables of the same columns, to be scored beside it.
         settings: The path of an evaluation settings file (YAML).
-        labels: Columns that models predict; default: the settings'.
+        labels: Columns that models predict; default: the settings', or none.
         out: As for :func:`release`; the report lies in its private folder.
 
     Returns:
@@ -205,7 +205,7 @@ def compare(
         epsilons=DEFAULT_EPSILONS if epsilons is None else epsilons,
         seeds=seeds,
         holdout=None if holdout is None else str(holdout),
-        evaluation=load_evaluation_spec(None, labels),
+        evaluation=load_evaluation_spec(None, labels or "auto"),
     )
     return run_comparison(request, settings_for(out))
 

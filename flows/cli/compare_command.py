@@ -69,7 +69,7 @@ def compare_command(
             epsilons=_numbers(epsilons),
             seeds=seeds,
             holdout=None if held is None else str(held),
-            evaluation=load_evaluation_spec(None, label or ()),
+            evaluation=load_evaluation_spec(None, label or "auto"),
         )
         request.check()
         if folder is not None:

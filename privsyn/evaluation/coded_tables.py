@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,8 +145,11 @@ class OpenTable:
         found = Repairs() if repairs is None else repairs
         if as_if is None:
             return _from_codes(encode(self.source.batches, self.encoding, self.unit, found), self.encoding)
-        kept = kept_batches(self.source.batches, self.encoding, self.unit, Repairs())
-        return _from_codes((encode_batch(batch, as_if, found) for batch in kept), as_if)
+        return _from_codes((encode_batch(batch, as_if, found) for batch in self.batches()), as_if)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The same rows as they are stored."""
+        return kept_batches(self.source.batches, self.encoding, self.unit, Repairs())
 
 
 ALL_ROWS = Unit(records_per_person=1)

@@ -17,6 +17,7 @@ from privsyn.data_contracts.evaluation_results import Evaluation, MisreadColumn,
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.evaluation import details
 from privsyn.evaluation.coded_tables import Coded, OpenTable, Release, open_release, open_table
+from privsyn.evaluation.column_statistics import column_statistics
 from privsyn.evaluation.misread_columns import Reading, broken_rules, described, with_misread
 from privsyn.evaluation.scores import Scorer
 from privsyn.evaluation.settings_file import check_settings
@@ -111,7 +112,18 @@ def evaluate(
             table=name, rows=table.bins.rows, metrics=scorer.with_subsamples(scorer.score(table))))
         for name, table in tables.compared.items()
     ]  # fmt: skip
+    statistics = stage(
+        "Compute statistics",
+        lambda: column_statistics(
+            release.spec,
+            release.encoding,
+            opened.real.batches(),
+            opened.compared["release"].batches(),
+            released.recode,
+        ),
+    )
     evaluation = stage("Find causes", lambda: _evaluation(release, released, tables, scorer, scores))
+    evaluation = evaluation.model_copy(update={"statistics": statistics})
     return stage("Write report", lambda: _write(private_folder(settings, "reports", evaluation.run), evaluation))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import ValidationError
@@ -25,7 +25,7 @@ EXAMPLE = "an evaluation's fields as YAML, such as `k: 2`"
 """What settings can be made from."""
 
 
-def load_evaluation_spec(path: Path | None, labels: Sequence[str] = ()) -> EvaluationSpec:
+def load_evaluation_spec(path: Path | None, labels: Sequence[str] | Literal["auto"] = ()) -> EvaluationSpec:
     """The settings in the YAML file ``path`` (None: the defaults), with the ``labels`` that were given apart.
 
     Raises RequestError that names the field, its line and the cure.  Reads nothing but this one file.
@@ -36,7 +36,7 @@ def load_evaluation_spec(path: Path | None, labels: Sequence[str] = ()) -> Evalu
         raise error.about("evaluate.settings") from None
     content: dict[str, Any] = dict(document.content)
     if labels:
-        content["labels"] = list(labels)
+        content["labels"] = labels if labels == "auto" else list(labels)
     try:
         return EvaluationSpec.model_validate(content)
     except ValidationError as error:

@@ -19,7 +19,7 @@ import vl_convert
 from markupsafe import Markup, escape
 
 from privsyn.data_contracts.evaluation_results import Evaluation, Metric, OneWay, Pair, SizeError
-from privsyn.report import charts
+from privsyn.report import charts, statistics_words
 from privsyn.report import explanations as words
 from privsyn.report.bins import SHOWN_BINS, Bins
 
@@ -64,6 +64,7 @@ def render(evaluation: Evaluation) -> str:
     return environment.get_template("page.html.j2").render(
         e=evaluation,
         words=words,
+        statistics_words=statistics_words,
         verdict=words.verdict(evaluation),
         headlines=[(m, meter(m)) for m in words.headlines(evaluation)],
         columns=words.worst_columns(evaluation),

@@ -156,7 +156,8 @@ def test_the_noise_band_is_the_budget_s(made: ReleaseSummary, report: Report) ->
 
 
 def test_a_hold_out_brings_the_attack_and_an_honest_test(made: ReleaseSummary, report: Report, save: Save) -> None:
-    with_it = by_name(report_on(made, holdout=save(people(300, seed=9), "later.parquet")).evaluation.release.metrics)
+    later = save(people(300, seed=9), "later.parquet")
+    with_it = by_name(report_on(made, {"labels": "auto"}, holdout=later).evaluation.release.metrics)
     without = by_name(report.evaluation.release.metrics)
     assert with_it["membership"].value is not None and 0.5 <= with_it["membership"].value <= 1
     assert without["membership"].value is None and "hold-out" in without["membership"].note

@@ -41,6 +41,12 @@ def scored(columns: tuple[str, ...], real: int = 300, made: int = 300, **setting
     return {m.name: m for m in this.with_subsamples(this.score(table(columns, made, seed=1)))}
 
 
+def test_a_model_predicts_what_the_steward_names_and_nothing_else() -> None:
+    assert scorer(THREE).labels() == () and scorer(THREE, labels=("region",)).labels() == ("region",)
+    assert scorer(THREE, labels="auto").labels() == ("happy",)
+    assert not any(name.startswith("svm") for name in scored(THREE))
+
+
 def test_one_column_has_no_score_of_pairs_and_triples() -> None:
     found = scored(ONE)
     for name, note in (("l1_2way", "two"), ("l1_3way", "three"), ("correlation", "two")):
@@ -79,7 +85,7 @@ def test_two_tables_without_rows_have_no_score_at_all() -> None:
 @pytest.mark.parametrize(("real", "made", "which"), [(300, 0, "the synthetic table"), (0, 300, "the real table")])
 def test_one_table_without_rows_is_told(real: int, made: int, which: str) -> None:
     """All shares of the one are 0, those of the other sum to 1."""
-    found = scored(THREE, real=real, made=made)
+    found = scored(THREE, real=real, made=made, labels=("happy",))
     assert found["l1_2way"].value == pytest.approx(1.0)
     assert found["l1_2way"].note == f"{which} has no rows: all its shares count as 0"
     assert (found["unique_match"].value, found["unique_match"].note) == (None, "a table has no rows")

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from privsyn.data_contracts.evaluation_results import Evaluation, OneWay
+from privsyn.data_contracts.evaluation_results import ColumnStatistics, Evaluation, MisreadColumn, OneWay, Statistic
 from privsyn.report import charts
 from privsyn.report.page import NOMINAL_BINS, meter, metric_groups, one_way_table, render, tables
 from tests.support.evaluations import make_evaluation
@@ -115,6 +115,21 @@ def test_names_from_the_spec_cannot_break_the_page() -> None:
 def test_size_of_pages_and_of_the_widest_table(wide: str) -> None:
     assert len(wide.encode()) < 3_000_000
     assert len(render(make_evaluation(97)).encode()) < 8_000_000
+
+
+def test_misread_columns_and_statistics_stand_in_the_page_and_cannot_break_it() -> None:
+    lost = MisreadColumn(column=EVIL, repairs={"null": 0.4}, words="of its values `40%`.", cures=(EVIL,), counted=True)
+    mean = Statistic(name="mean", kind="value", real=3.5, synthetic=4.0, low=3.9, high=4.1)
+    share = Statistic(name="share of 0", kind="share", real=0.368, synthetic=0.006, low=None, high=None)
+    found = ColumnStatistics(column=EVIL, form="number", unit=EVIL, statistics=(mean, share))
+    empty = ColumnStatistics(column="wage", form="moment", unit="", statistics=())
+    evaluation = make_evaluation(3).model_copy(update={"misread": (lost,), "statistics": (found, empty)})
+    html = render(evaluation)
+    page = Page(html)
+    assert page.text.index("likely misread") < page.text.index("How good is the synthetic table?")
+    assert page.text.count(EVIL) == 5 and len(page.scripts) == 3
+    assert "<code>40%</code>" in html and 'class="num beyond">3.5' in html
+    assert "37 %" in page.text and "not known" in page.text and "no value of it" in page.text
 
 
 def test_one_column_or_none_and_nothing_measured_still_make_a_page() -> None:

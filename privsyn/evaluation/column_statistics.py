@@ -1,0 +1,208 @@
+"""Means, standard deviations, quantiles and shares of exact values of every column with an order, of two tables.
+
+Each has the band that the noise of the column's own counts implies around the synthetic figure: two standard deviations
+to either side, by the delta method; for a quantile, the synthetic quantiles that far up and down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.evaluation_results import ColumnStatistics, Statistic
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.compress_domain import AttributeRecode, Recode
+
+Floats = NDArray[np.float64]
+Form = Literal["number", "date", "moment", "time"]
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+BAND = 2.0
+"""Standard deviations of noise to either side."""
+
+MOST_VALUES = 1 << 21
+"""Values of a column that are held for its quantiles; of more, every second, fourth ... is."""
+
+
+@dataclass
+class _Values:
+    """What is known of one column of one table: exact sums, a thinned list, and how often exact values stand.
+
+    Sums are about ``origin``, a public value of the column, so that large numbers keep their digits.
+    """
+
+    origin: float
+    exact: Floats
+    rows: int = 0
+    known: int = 0
+    sums: Floats = field(default_factory=lambda: np.zeros(2))
+    hits: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    kept: list[Floats] = field(default_factory=list)
+    stride: int = 1
+
+    def add(self, numbers: Floats) -> None:
+        """Add a batch; NaN and infinities are no values."""
+        self.rows += len(numbers)
+        finite = numbers[np.isfinite(numbers)]
+        centred = finite - self.origin
+        self.sums += (centred.sum(), (centred**2).sum())
+        found = np.array([(finite == value).sum() for value in self.exact], np.int64)
+        self.hits = found if not len(self.hits) else self.hits + found
+        self.kept.append(finite[(-self.known) % self.stride :: self.stride])
+        self.known += len(finite)
+        while sum(map(len, self.kept)) > MOST_VALUES:
+            self.kept, self.stride = [np.concatenate(self.kept)[::2]], 2 * self.stride
+
+    def sorted(self) -> Floats:
+        """The thinned values in order."""
+        return np.sort(np.concatenate([np.zeros(0), *self.kept]))
+
+    @property
+    def mean(self) -> float:
+        """The mean; there must be a value."""
+        return self.origin + float(self.sums[0]) / self.known
+
+    @property
+    def sd(self) -> float:
+        """The standard deviation of the values themselves; there must be a value."""
+        return sqrt(max(0.0, float(self.sums[1]) / self.known - (float(self.sums[0]) / self.known) ** 2))
+
+
+def column_statistics(
+    spec: ReleaseSpec,
+    encoding: EncodingPlan,
+    real: Iterable[pa.RecordBatch],
+    synthetic: Iterable[pa.RecordBatch],
+    noise: Recode,
+) -> tuple[ColumnStatistics, ...]:
+    """The statistics of every column with an order, in table order; real values as they are, not as repaired.
+
+    ``encoding``: a codec a column; batches have the spec's columns.  ``noise``: attribute -> the variance of each
+    fine count; a column that is not in it has no bands.
+    """
+    codecs = [c for c in encoding.codecs if isinstance(c, OrderedCodec)]
+    true, made = (_read(spec, codecs, batches) for batches in (real, synthetic))
+    return tuple(_column(spec, codec, true[i], made[i], noise.get(codec.attribute)) for i, codec in enumerate(codecs))
+
+
+def _read(spec: ReleaseSpec, codecs: Sequence[OrderedCodec], batches: Iterable[pa.RecordBatch]) -> list[_Values]:
+    found = [_Values(float(np.nanmin(_middles(c))), _exact(spec.columns[c.attribute], c)) for c in codecs]
+    for batch in batches:
+        for codec, values in zip(codecs, found, strict=True):
+            values.add(codec.numbers(batch.column(codec.attribute))[0])
+    return found
+
+
+def _middles(codec: OrderedCodec) -> Floats:
+    found = codec.values(fine=True)
+    assert found is not None  # noqa: S101 - an ordered codec has values
+    return found
+
+
+def _exact(column: Any, codec: OrderedCodec) -> Floats:
+    """The column's exact values as the codec's numbers."""
+    listed = list(getattr(column, "exact", None) or ())
+    return codec.numbers(pa.array(listed))[0] if listed else np.zeros(0)
+
+
+def _column(
+    spec: ReleaseSpec, codec: OrderedCodec, real: _Values, made: _Values, noise: AttributeRecode | None
+) -> ColumnStatistics:
+    column: Any = spec.columns[codec.attribute]
+    name, listed = codec.attribute, list(getattr(column, "exact", None) or ())
+    form, unit = _form(column), str(getattr(column, "unit", ""))
+    if not real.known or not made.known:
+        return ColumnStatistics(column=name, form=form, unit=unit, statistics=())
+    known = None if noise is None else _Noise.of(codec, noise, made)
+    values = [
+        _statistic("mean", "value", real.mean, made.mean, None if known is None else known.mean()),
+        _statistic("standard deviation", "width", real.sd, made.sd, None if known is None else known.sd()),
+    ]
+    first, second = real.sorted(), made.sorted()
+    for q in QUANTILES:
+        title = "median" if q == 0.5 else f"{q:.0%} quantile"
+        one = Statistic(
+            name=title, kind="value", real=_quantile(first, q), synthetic=_quantile(second, q), low=None, high=None
+        )
+        if known is not None:
+            reach = BAND * known.below(_quantile(second, q), q)
+            ends = {"low": _quantile(second, q - reach), "high": _quantile(second, q + reach)}
+            one = one.model_copy(update=ends)
+        values.append(one)
+    for i, (value, number) in enumerate(zip(listed, real.exact, strict=True)):
+        sd = None if known is None else known.share(codec, number)
+        shares = int(real.hits[i]) / real.rows, int(made.hits[i]) / made.rows
+        values.append(_statistic(f"share of {value}", "share", *shares, sd))
+    return ColumnStatistics(column=name, form=form, unit=unit, statistics=tuple(values))
+
+
+def _form(column: Any) -> Form:
+    if column.kind in ("date", "time"):
+        return "date" if column.kind == "date" else "time"
+    if column.kind == "datetime":
+        return "date" if column.type == "date" else "moment"
+    return "number"
+
+
+def _statistic(
+    name: str, kind: Literal["value", "width", "share"], real: float, synthetic: float, sd: float | None
+) -> Statistic:
+    reach = None if sd is None else BAND * sd
+    low = None if reach is None else (synthetic - reach if kind == "value" else max(0.0, synthetic - reach))
+    high = None if reach is None else synthetic + reach
+    return Statistic(name=name, kind=kind, real=real, synthetic=synthetic, low=low, high=high)
+
+
+def _quantile(ordered: Floats, q: float) -> float:
+    """The value at the share ``q`` of sorted values, cut to 0..1."""
+    place = min(max(q, 0.0), 1.0) * (len(ordered) - 1)
+    return float(ordered[round(place)])
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """The noise of one column's fine counts, and what it does to statistics; ``rows``: synthetic ones with a value."""
+
+    middles: Floats
+    variance: Floats
+    of_code: Mapping[int, float]
+    centre: float
+    width: float
+    rows: int
+    all_rows: int
+
+    @classmethod
+    def of(cls, codec: OrderedCodec, noise: AttributeRecode, made: _Values) -> _Noise:
+        """Of this column."""
+        middles = _middles(codec)
+        there = ~np.isnan(middles)
+        of_code = {i: float(v) for i, v in enumerate(noise.variance)}
+        return cls(middles[there], noise.variance[there], of_code, made.mean, made.sd, made.known, made.rows)
+
+    def mean(self) -> float:
+        """Standard deviation of sum(v n) / N."""
+        return sqrt(float((((self.middles - self.centre) / self.rows) ** 2 * self.variance).sum()))
+
+    def sd(self) -> float:
+        """Standard deviation of sqrt(sum((v - mean)^2 n) / N)."""
+        if not self.width:
+            return 0.0
+        slope = ((self.middles - self.centre) ** 2 - self.width**2) / (2 * self.width * self.rows)
+        return sqrt(float((slope**2 * self.variance).sum()))
+
+    def below(self, value: float, q: float) -> float:
+        """Standard deviation of the share of values up to ``value``."""
+        return sqrt(float((((self.middles <= value) - q) ** 2 * self.variance).sum())) / self.rows
+
+    def share(self, codec: OrderedCodec, value: float) -> float:
+        """Standard deviation of the share of the cell that an exact value has for itself."""
+        nearest = int(np.nanargmin(np.abs(_middles(codec) - value)))
+        return sqrt(self.of_code[nearest]) / self.all_rows

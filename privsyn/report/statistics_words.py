@@ -1,0 +1,49 @@
+"""Statistics of columns in words: numbers, days, moments, times of day and shares."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from privsyn.data_contracts.evaluation_results import ColumnStatistics, Statistic
+from privsyn.report.explanations import number, percent
+
+_EPOCH = dt.datetime(1970, 1, 1)
+_DAY = 86_400
+
+
+def shown(value: float | None, statistic: Statistic, column: ColumnStatistics) -> str:
+    """One figure of ``statistic`` as its column has it; a dash for None."""
+    if value is None:
+        return number(None)
+    if statistic.kind == "share":
+        return percent(value)
+    if column.form == "number":
+        return number(value)
+    if statistic.kind == "width":
+        return _lasting(value)
+    if column.form == "time":
+        return _clock(value)
+    try:
+        moment = _EPOCH + dt.timedelta(seconds=value)
+    except OverflowError:
+        return number(value)
+    return moment.date().isoformat() if column.form == "date" else moment.isoformat(" ", "minutes")
+
+
+def beyond(statistic: Statistic) -> bool:
+    """Whether the real figure lies outside the band of the noise; never where that is not known."""
+    if statistic.low is None or statistic.high is None:
+        return False
+    return not statistic.low <= statistic.real <= statistic.high
+
+
+def _clock(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60:02}:{minutes % 60:02}"
+
+
+def _lasting(seconds: float) -> str:
+    for unit, length in (("days", _DAY), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{number(seconds / length)} {unit}"
+    return f"{number(seconds)} seconds"
