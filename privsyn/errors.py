@@ -15,7 +15,19 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 REQUESTS = frozenset(
-    {"release", "evaluate", "compare", "rerun", "add_formats", "draft_spec", "ledger", "backup", "deploy", "settings"}
+    {
+        "release",
+        "evaluate",
+        "compare",
+        "rerun",
+        "query",
+        "add_formats",
+        "draft_spec",
+        "ledger",
+        "backup",
+        "deploy",
+        "settings",
+    }
 )
 """What a field may be an argument of: its name begins so.  Any other field is one of a file that people write (the
 release spec, an evaluation's settings), and is named as in that file on every surface."""
@@ -125,6 +137,14 @@ API = Vocabulary(
         "compare.labels": "labels",
         "rerun.release": "release",
         "rerun.keep": "keep",
+        "query.release": "release",
+        "query.columns": "columns",
+        "query.where": "where",
+        "query.formula": "formula",
+        "query.probabilities": "probabilities",
+        "query.level": "level",
+        "query.other": "earlier",
+        "query.plot": "plot",
         "add_formats.release": "release",
         "add_formats.formats": "formats",
         "draft_spec.data": "data",

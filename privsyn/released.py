@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from privsyn.answers.questions import Questions
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.notebook import html_table, paragraph
@@ -28,10 +29,12 @@ HEAD_ROWS = 5
 
 
 @dataclass(frozen=True)
-class Release:
+class Release(Questions):
     """A differentially private release: a folder, all of which may be given away.
 
-    ``privsyn.release`` makes one, ``privsyn.open_release`` opens one.  Privacy: all that it shows is in the released
+    ``privsyn.release`` makes one, ``privsyn.open_release`` opens one.  It answers questions about the private table
+    with error bars (``count``, ``share``, ``mean``, ``quantile``, ``correlation``, ``regress``, ``estimate``,
+    ``compare``; docs/receivers.md).  Privacy: all that it shows is in the released
     folder; it knows neither the private table nor the private folder.
 
     Attributes:

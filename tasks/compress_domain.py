@@ -189,6 +189,26 @@ def _without_negatives(counts: Floats, total: float) -> Floats:
     return np.maximum(counts - surplus[np.flatnonzero(descending > surplus)[-1]], 0.0)
 
 
+def with_one_ways(
+    recode: Recode,
+    answers: Mapping[str, NDArray[Any]],
+    sigmas: Mapping[str, float],
+    groups: Mapping[str, NDArray[np.int32]],
+) -> Recode:
+    """The same codes with other noisy one-ways in the place of those that they were chosen by: for simulations.
+
+    ``answers``: attribute -> fine counts; ``sigmas``: attribute -> their noise, in counts; ``groups``: as in
+    :func:`compress_domain`.
+    """
+    found = {}
+    for a, r in recode.items():
+        estimate = np.asarray(answers[a], dtype=np.float64)
+        weight = np.zeros(len(r.coarse))
+        weight[r.kept] = _weights(estimate[r.kept], sigmas[a], groups[a][r.kept], r.coarse[r.kept])
+        found[a] = AttributeRecode(r.coarse, r.kept, weight, estimate, np.full(len(estimate), sigmas[a] ** 2))
+    return found
+
+
 def refined(
     recode: Recode,
     queries: Sequence[Query],

@@ -1,4 +1,4 @@
-"""The command line: ``privsyn release | rerun | evaluate | compare | formats | prune | spec | ledger | server ...``.
+"""The command line: ``privsyn release | query | evaluate | rerun | compare | formats | spec | ledger | server ...``.
 
 Belongs here: one module a command: arguments, exit codes, progress and summaries on standard error, JSON and tables
 on standard output.  Does not belong here: any logic of a release.  Heavy packages are imported inside the commands,
@@ -19,6 +19,7 @@ from privsyn.flows.cli import evaluate_command as evaluate
 from privsyn.flows.cli import formats_command as formats
 from privsyn.flows.cli import ledger_command as ledger
 from privsyn.flows.cli import prune_command as prune
+from privsyn.flows.cli import query_command as query
 from privsyn.flows.cli import release_command as release
 from privsyn.flows.cli import rerun_command as rerun
 from privsyn.flows.cli import server_commands as operations
@@ -28,6 +29,7 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Differentially private synthetic tables."
 )
 app.command("release")(release.release_command)
+app.command("query")(query.query_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("rerun")(rerun.rerun_command)
 app.command("compare")(compare.compare_command)

@@ -1,0 +1,366 @@
+"""Coverage of the answers' intervals on public tables: ``python -m benchmarks.coverage [--seeds N] [--markdown]``.
+
+Releases are made in memory with seeded noise: nothing here is a release.  Every answer's 95 % interval is compared
+with the table's own value.  Finished releases are kept in coverage.jsonl and not made again.  Beside each kind of
+answer stands the interval of the rows taken as a sample (naive).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.tables import FOLDER, table_spec
+from privsyn.answers.conditions import condition
+from privsyn.answers.correlations import correlations, number_columns
+from privsyn.answers.counted import Question, counts, means, shares
+from privsyn.answers.quantiles import quantiles
+from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.answers.synthetic_rows import row_codes, row_sums
+from privsyn.data_contracts.certificate import Manifest, ManifestFile
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.mechanisms.registry import steps_of
+from privsyn.run.inputs import PrivateAccess
+from privsyn.run.memory import MemoryRun
+from privsyn.run.request import Request
+from privsyn.run.step import published_files
+from privsyn.spec.spec_file import load_spec
+from privsyn.tasks import noisy
+from privsyn.tasks.privacy.noise import SeededNoise
+
+HERE = Path(__file__).parent
+KEPT = HERE / "coverage.jsonl"
+TABLES = ("adult", "gss_happiness", "national2019", "ma2019", "social_diagnosis2011", "support2")
+EXAMPLES = {"adult": "adult.yaml", "gss_happiness": "gss.yaml"}
+EPSILONS = (0.2, 1.0, 5.0)
+PAIRS, TRIPLES, LEVEL = 6, 3, 0.95
+
+
+class MemoryCounts(ReleasedCounts):
+    """What a run in memory left, as if it lay in a folder."""
+
+    @classmethod
+    def of_run(cls, request: Request, tables: Mapping[str, pa.Table]) -> MemoryCounts:
+        """From tables by the names of their released files, the rows as synthetic.parquet."""
+        manifest = Manifest(
+            run=f"{request.spec.dataset}-00000000",
+            differentially_private=True,
+            rows=tables["synthetic.parquet"].num_rows,
+            spec=request.spec.public(),
+            column_order=list(request.column_order),
+            seeds={},
+            versions={},
+            steps=[],
+            files={name: ManifestFile(sha256="", bytes=0) for name in tables},
+        )
+        return cls(Path(), manifest, {"tables": tables})
+
+    def read(self, name: str) -> pa.Table:
+        """One of the tables."""
+        found: pa.Table = self.cache["tables"][name]
+        return found
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A public table as its spec sees it: values in the released types, and the tables of the encoding step."""
+
+    request: Request
+    values: pa.Table
+    encoded: Mapping[str, pa.Table]
+
+
+def spec_of(name: str, epsilon: float) -> ReleaseSpec:
+    """The table's spec at this epsilon."""
+    if name in EXAMPLES:
+        spec = load_spec(HERE.parent / "examples" / EXAMPLES[name])
+        privacy = spec.privacy.model_copy(update={"epsilon": epsilon})
+        budget = spec.budget.model_copy(update={"epsilon": 1000.0})
+        return spec.model_copy(update={"data": str(FOLDER / f"{name}.parquet"), "privacy": privacy, "budget": budget})
+    return table_spec(name, epsilon)
+
+
+@cache
+def truth_of(name: str) -> Truth:
+    """The table's own rows."""
+    spec = spec_of(name, 1.0)
+    source = pq.read_table(spec.data)
+    order = tuple(c for c in source.column_names if c in spec.released_columns)
+    request = Request(spec, order, 1)
+    access = PrivateAccess(lambda repairs=None: source.to_batches(65_536))
+    first = steps_of(request)[:1]
+    encoded = MemoryRun(request, first, lambda step, queries: [], access).run()["encode"]
+    values = {}
+    for codec in request.encoding.codecs:
+        own = source[codec.attribute].combine_chunks()
+        kind = codec.ranges()[codec.attribute]
+        if codec.in_order:
+            values[codec.attribute] = _as_released(codec.read({codec.attribute: own})[codec.attribute], kind.type)
+        else:
+            codes = codec.encode({codec.attribute: own})[0]
+            values[codec.attribute] = codec.decode(codes, np.random.default_rng(0))[codec.attribute]
+    return Truth(request, pa.table(values), encoded)
+
+
+def release(name: str, epsilon: float, seed: int) -> tuple[MemoryCounts, MemoryCounts]:
+    """A release in memory, and the same with the table's own rows in the place of its rows."""
+    truth = truth_of(name)
+    request = Request(spec_of(name, epsilon), truth.request.column_order, 1)
+    steps, noise = steps_of(request), SeededNoise(10_000 * seed + int(epsilon * 10))
+
+    def draw(step: Any, queries: Any) -> noisy.Answers:
+        return noisy.draws_for(queries, lambda asked: [noise.draw(s, c) for s, c in asked])
+
+    access = PrivateAccess(lambda repairs=None: iter(()))
+    made = MemoryRun(request, steps, draw, access, {"encode": truth.encoded}).run()
+    tables = {file: made[at.split(".")[0]][at.split(".")[1]] for file, at in published_files(steps).items()}
+    mine = MemoryCounts.of_run(request, {**tables, "synthetic.parquet": made["decode"]["synthetic"]})
+    return mine, MemoryCounts.of_run(request, {**tables, "synthetic.parquet": truth.values})
+
+
+@dataclass
+class Tally:
+    """Of one kind of answers: how many, how many intervals hold the truth, widths and naive ones."""
+
+    answers: int = 0
+    held: int = 0
+    not_known: int = 0
+    width: float = 0.0
+    naive_held: int = 0
+    naive_width: float = 0.0
+
+    def add(self, low: Any, high: Any, truth: Any, naive: tuple[Any, Any] | None = None) -> None:
+        """Add answers of one shape; NaN intervals are not known."""
+        low, high, truth = (np.atleast_1d(np.asarray(v, dtype=float)) for v in (low, high, truth))
+        there = np.isfinite(truth)
+        known = there & np.isfinite(low) & np.isfinite(high)
+        slack = 1e-9 * np.maximum(np.abs(truth), 1)
+        self.answers += int(known.sum())
+        self.not_known += int((there & ~known).sum())
+        self.held += int(((low - slack <= truth) & (truth <= high + slack))[known].sum())
+        self.width += float((high - low)[known].sum())
+        if naive is not None:
+            estimate, half = (np.broadcast_to(np.asarray(v, dtype=float), truth.shape) for v in naive)
+            sure = known & np.isfinite(estimate) & np.isfinite(half)
+            self.naive_held += int((np.abs(truth - estimate) <= half + slack)[sure].sum())
+            self.naive_width += float(2 * half[sure].sum())
+
+
+def measure(name: str, epsilon: float, seed: int) -> dict[str, Any]:
+    """One release: the tally of every kind of answers."""
+    started = time.perf_counter()
+    mine, truth = release(name, epsilon, seed)
+    made = time.perf_counter() - started
+    rng = np.random.default_rng(seed)
+    tallies: dict[str, Tally] = defaultdict(Tally)
+    numbers, flat = number_columns(mine), [c for c in mine.columns if not mine.codecs[c].in_order]
+    measured = list({c.attributes for c in mine.joint if len(c.attributes) == 2})
+    others = [p for p in combinations(mine.columns, 2) if not any(set(p) <= set(c.attributes) for c in mine.joint)]
+    for column in mine.columns:
+        _counts(tallies["counts of one column"], mine, truth, (column,))
+    for pair in _some(rng, measured, PAIRS):
+        _counts(tallies["counts of measured pairs"], mine, truth, pair)
+        for a, b in (pair, pair[::-1]):
+            if b in flat:
+                _shares(tallies["shares in measured pairs"], mine, truth, a, b)
+    for pair in _some(rng, others, PAIRS):
+        _counts(tallies["counts of pairs not measured"], mine, truth, pair)
+        for a, b in (pair, pair[::-1]):
+            if b in flat:
+                _shares(tallies["shares in pairs not measured"], mine, truth, a, b)
+    for triple in _some(rng, list(combinations(mine.columns, 3)), TRIPLES):
+        if mine.domain.cells(triple) <= 3_000:
+            _counts(tallies["counts of triples"], mine, truth, triple)
+    for column in numbers:
+        exact = _single_values(mine, column)
+        _means(tallies[f"means, {'a cell a value' if exact else 'of binned columns'}"], mine, truth, (), column)
+        _quantiles(tallies["quantiles"], mine, truth, column)
+        for _ in range(2):
+            below = _cut(mine, column, rng)
+            _counts(tallies["counts where a condition cuts cells"], mine, truth, (), below)
+    for pairs, words in ((measured, "measured"), (others, "not measured")):
+        for pair in _some(rng, [p for p in pairs if set(p) & {*numbers} and set(p) & {*flat}], PAIRS):
+            a, b = pair if pair[0] in flat else pair[::-1]
+            if b in numbers and b not in flat:
+                _means(tallies[f"means in groups, {words}"], mine, truth, (a,), b)
+    _correlations(tallies, mine, truth, [c for c in numbers if c not in flat])
+    return {
+        "table": name,
+        "epsilon": epsilon,
+        "seed": seed,
+        "seconds": round(made, 2),
+        "answering": round(time.perf_counter() - started - made, 2),
+        "tallies": {kind: [round(v, 6) for v in vars(t).values()] for kind, t in tallies.items()},
+    }
+
+
+def _some(rng: np.random.Generator, items: list[Any], number: int) -> list[Any]:
+    items = sorted(items)
+    return [items[i] for i in rng.permutation(len(items))[:number]]
+
+
+def _single_values(mine: ReleasedCounts, column: str) -> bool:
+    lowest, highest = mine.reach[column] or (np.zeros(0), np.zeros(0))
+    return bool(np.nansum(highest - lowest) == 0)
+
+
+def _shown(found: Any, asked: Question) -> list[int]:
+    labels = asked.cells.indicators(asked.by)[0] if asked.columns else [()]
+    place = {label: i for i, label in enumerate(labels)}
+    return [place[label] for label in found.labels]
+
+
+def _counts(
+    tally: Tally, mine: ReleasedCounts, truth: ReleasedCounts, by: tuple[str, ...], where: str | None = None
+) -> None:
+    by = tuple(c for c in mine.columns if c in by)
+    asked = Question.of(mine, by, where)
+    found = counts(asked, LEVEL)
+    at = _shown(found, asked)
+    real = row_sums(truth, asked.columns, by, asked.where)[at]
+    rows = row_sums(mine, asked.columns, by, asked.where)[at]
+    n = mine.table.num_rows
+    tally.add(found.low, found.high, real, (rows, 1.96 * np.sqrt(rows * (1 - rows / n))))
+
+
+def _shares(tally: Tally, mine: ReleasedCounts, truth: ReleasedCounts, by: str, of: str) -> None:
+    value = mine.codecs[of].decode(np.zeros(1, dtype=np.int64), np.random.default_rng(0))[of][0].as_py()
+    event = condition(f"`{of}` == {value!r}", mine.columns)
+    asked = Question.of(mine, (by,), None, (of,))
+    found = shares(asked, event, LEVEL)
+    at, part = _shown(found, asked), []
+    for released in (truth, mine):
+        whole = row_sums(released, asked.columns, (by,), None)[at]
+        part.append((row_sums(released, asked.columns, (by,), event)[at] / np.where(whole > 0, whole, np.nan), whole))
+    (real, _), (p, n) = part
+    tally.add(found.low, found.high, real, (p, 1.96 * np.sqrt(p * (1 - p) / n)))
+
+
+def _as_released(numbers: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Numbers as values of this type; moments come in seconds."""
+    if pa.types.is_temporal(type_):
+        micros = np.round(np.nan_to_num(numbers.to_numpy(zero_copy_only=False)) * 1e6).astype(np.int64)
+        return pa.array(micros, mask=np.asarray(numbers.is_null())).cast(pa.timestamp("us")).cast(type_, safe=False)
+    return numbers.cast(type_, safe=False)
+
+
+def _numbers(released: ReleasedCounts, column: str) -> Any:
+    codec = released.codecs[column]
+    if codec.in_order:
+        values = codec.read({column: released.table[column].combine_chunks()})[column]
+        return values.to_numpy(zero_copy_only=False).astype(np.float64)
+    reach = released.reach[column]
+    return (reach[0] if reach else np.zeros(0))[row_codes(released, column)]
+
+
+def _means(tally: Tally, mine: ReleasedCounts, truth: ReleasedCounts, by: tuple[str, ...], column: str) -> None:
+    asked = Question.of(mine, by, None, (column,))
+    found = means(asked, column, LEVEL)
+    at, figures = _shown(found, asked), []
+    for released in (truth, mine):
+        values = _numbers(released, column)
+        there = np.isfinite(values).astype(float)
+        n = row_sums(released, asked.columns, by, None, there)[at]
+        with np.errstate(all="ignore"):
+            mean = row_sums(released, asked.columns, by, None, np.nan_to_num(values))[at] / n
+            square = row_sums(released, asked.columns, by, None, np.nan_to_num(values) ** 2)[at] / n
+            figures.append((mean, np.sqrt(np.maximum(square - mean**2, 0) / n)))
+    spread = float(np.nanstd(_numbers(truth, column))) or 1.0
+    (real, _), (p, error) = figures
+    tally.add(found.low / spread, found.high / spread, real / spread, (p / spread, 1.96 * error / spread))
+
+
+def _quantiles(tally: Tally, mine: ReleasedCounts, truth: ReleasedCounts, column: str) -> None:
+    found = quantiles(Question.of(mine, (), None, (column,)), column, [0.1, 0.5, 0.9], LEVEL)
+    values = _numbers(truth, column)
+    spread = float(np.nanstd(values)) or 1.0
+    real = np.nanquantile(values, [0.1, 0.5, 0.9], method="inverted_cdf")
+    tally.add(found.low / spread, found.high / spread, real / spread)
+
+
+def _cut(mine: ReleasedCounts, column: str, rng: np.random.Generator) -> str:
+    lowest, highest = mine.reach[column] or (np.zeros(0), np.zeros(0))
+    codes = row_codes(mine, column)
+    cell = int(codes[rng.integers(len(codes))])
+    while not np.isfinite(lowest[cell]):
+        cell = int(np.flatnonzero(np.isfinite(lowest))[0])
+    at = lowest[cell] + rng.random() * (highest[cell] - lowest[cell])
+    if pa.types.is_boolean(mine.codecs[column].ranges()[column].type):
+        return f"`{column}`"
+    return f"`{column}` <= {at!r}".replace("np.float64(", "").replace(")", "")
+
+
+def _correlations(tallies: dict[str, Tally], mine: ReleasedCounts, truth: ReleasedCounts, columns: list[str]) -> None:
+    real = {c: _numbers(truth, c) for c in columns[:12]}
+    rows = {c: _numbers(mine, c) for c in columns[:12]}
+    for found in correlations(mine, columns[:12], LEVEL):
+        r, _ = _pearson(real[found.a], real[found.b])
+        p, m = _pearson(rows[found.a], rows[found.b])
+        kind = "not measured" if found.source in ("model", "not known") else "measured"
+        half = 1.96 * (1 - p**2) / np.sqrt(max(m, 4) - 3)
+        tallies[f"correlations, {kind}"].add(found.low, found.high, r, (p, half))
+
+
+def _pearson(a: Any, b: Any) -> tuple[float, int]:
+    both = np.isfinite(a) & np.isfinite(b)
+    if both.sum() < 3 or np.std(a[both]) == 0 or np.std(b[both]) == 0:
+        return float("nan"), 0
+    return float(np.corrcoef(a[both], b[both])[0, 1]), int(both.sum())
+
+
+def kept() -> list[dict[str, Any]]:
+    """The finished releases."""
+    if not KEPT.exists():
+        return []
+    return [json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines()]
+
+
+def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
+    """Markdown: coverage by kind of answer and epsilon, with widths beside the naive ones."""
+    groups: dict[tuple[str, float], Tally] = defaultdict(Tally)
+    for line in lines:
+        for kind, figures in line["tallies"].items():
+            for name, value in zip(vars(Tally()), figures, strict=True):
+                setattr(groups[kind, line["epsilon"]], name, getattr(groups[kind, line["epsilon"]], name) + value)
+    yield "| answers | epsilon | answered | not known | held by the interval | naive: held | width / naive |"
+    yield "|---|---|---|---|---|---|---|"
+    for (kind, epsilon), t in sorted(groups.items()):
+        naive = f"{t.naive_held / t.answers:.1%}" if t.naive_width and t.answers else ""
+        wide = f"{t.width / t.naive_width:.3g}" if t.naive_width else ""
+        held = f"{t.held / t.answers:.1%}" if t.answers else ""
+        yield f"| {kind} | {epsilon:g} | {t.answers:,} | {t.not_known:,} | {held} | {naive} | {wide} |"
+
+
+def main() -> None:
+    """Make what is missing, one release after another, and print the table."""
+    parser = argparse.ArgumentParser(description="Coverage of the answers' intervals on public tables.")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--tables", nargs="*", default=[t for t in TABLES if (FOLDER / f"{t}.parquet").is_file()])
+    parser.add_argument("--markdown", action="store_true", help="print the table of the finished releases only")
+    arguments = parser.parse_args()
+    done = {(line["table"], line["epsilon"], line["seed"]) for line in kept()}
+    for seed in range(0 if arguments.markdown else arguments.seeds):
+        for name in arguments.tables:
+            for epsilon in EPSILONS:
+                if (name, epsilon, seed) not in done:
+                    found = measure(name, epsilon, seed)
+                    with KEPT.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(found) + "\n")
+                    print(name, epsilon, seed, found["seconds"], found["answering"], flush=True)
+    print("\n".join(summary(kept())))
+
+
+if __name__ == "__main__":
+    main()

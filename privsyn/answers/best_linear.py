@@ -1,0 +1,193 @@
+"""The best linear combination of all noisy counts that bear on some columns, with its covariance.
+
+Generalized least squares (Gauss and Markov): the unknown counts x of the cells of a set of columns S were measured as
+y = x + noise of variance V, and sums of them, A x, as z with variance W (other marginals that share columns with S, the
+columns alone, the total).  Then
+
+    x^ = y + V A' K^-1 (z - A y),   cov(x^) = V - V A' K^-1 A V,   K = A V A' + W.
+
+That is what rounds of averaging in the paper's consistency step (section 4.3) tend to, with an error bar, and without
+cutting counts at 0: so it has no bias, and sums of answers are answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from privsyn.answers.released_counts import Counts, ReleasedCounts
+from privsyn.data_contracts.domain import Clique
+
+Floats = NDArray[np.float64]
+
+MOST_SUMS = 3_000
+"""Most sums that are combined with the cells; sets of more columns are left out first."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """An unbiased estimate of cells with its covariance.
+
+    ``cells``: flat, in records; ``variance``: of the cells as they were measured; ``sums``: A, of shape (sums, cells);
+    ``factor``: the Cholesky factor of K, None without sums.
+    """
+
+    cells: Floats
+    variance: Floats
+    sums: sp.csr_matrix | None = None
+    factor: tuple[Floats, bool] | None = field(default=None, repr=False)
+
+    def estimate(self, weights: Floats | sp.csr_matrix) -> Floats:
+        """Weighted sums of cells, for weights of shape (answers, cells)."""
+        return np.asarray(weights @ self.cells).ravel()
+
+    def covariance(self, a: Floats | sp.csr_matrix, b: Floats | sp.csr_matrix) -> Floats:
+        """Covariances of the sums by ``a`` with those by ``b``, answer by answer; both of shape (answers, cells)."""
+        left, right = sp.csr_matrix(a), sp.csr_matrix(b)
+        plain = np.asarray(left.multiply(self.variance).multiply(right).sum(axis=1)).ravel()
+        if self.sums is None or self.factor is None:
+            return plain
+        through = sp.csr_matrix(self.sums.multiply(self.variance)).T
+        one, other = (left @ through).toarray(), (right @ through).toarray()
+        return plain - np.einsum("ij,ji->i", one, scipy.linalg.cho_solve(self.factor, other.T))
+
+
+def best_linear(released: ReleasedCounts, columns: Clique) -> Linear | None:
+    """The best linear estimate of the cells of ``columns``: in fine codes of one column, else in coarse codes.
+
+    None where no measurement holds all of them.  Values that compression left out are in no cell of several columns.
+    """
+    parts = {kind: _pooled(found) for kind, found in _observed(released, columns).items()}
+    whole = parts.pop(Kind(columns, len(columns) == 1), None)
+    if whole is None:
+        return None
+    y, variance = whole[0].ravel(), whole[1].ravel()
+    rows, values, noise = [], [], []
+    for kind in sorted(parts, key=lambda kind: len(kind.columns)):
+        z, w = parts[kind]
+        if sum(map(len, values)) + z.size <= MOST_SUMS:
+            rows.append(_summing(released, columns, whole[0].shape, kind))
+            values.append(z.ravel())
+            noise.append(w.ravel())
+    if not rows:
+        return Linear(y, variance)
+    sums, sum_values, sum_noise = sp.vstack(rows, format="csr"), np.concatenate(values), np.concatenate(noise)
+    through = sp.csr_matrix(sums.multiply(variance))
+    factor = scipy.linalg.cho_factor((through @ sums.T).toarray() + np.diag(sum_noise), lower=True)
+    cells = y + through.T @ scipy.linalg.cho_solve(factor, sum_values - sums @ y)
+    return Linear(cells, variance, sums, factor)
+
+
+class Kind(NamedTuple):
+    """What a vector of counts is of: the cells of ``columns``, in fine codes or in coarse ones; of none: the total."""
+
+    columns: Clique
+    fine: bool = False
+
+
+Noisy = tuple[Floats, Floats]
+"""Noisy counts and the variance of each, of one shape."""
+
+
+def _observed(released: ReleasedCounts, columns: Clique) -> dict[Kind, list[Noisy]]:
+    """All that was measured of ``columns`` and of sets of some of them."""
+    found: dict[Kind, list[Noisy]] = {}
+    single = len(columns) == 1
+    sparse = {name for name in columns if not single and not released.recode[name].kept.all()}
+    joint = {id(counts): counts for name in columns for counts in released.holding[name]}
+    for counts in joint.values():
+        kept = tuple(a for a in columns if a in counts.attributes)
+        if sparse <= set(kept) and _complete(released, [a for a in counts.attributes if a not in columns]):
+            found.setdefault(Kind(kept), []).append(_projected(counts, kept))
+    for name in columns:
+        if sparse <= {name}:
+            for counts in released.single[name]:
+                found.setdefault(Kind((name,), single), []).append(_single(released, counts, fine=single))
+    if columns and not sparse:
+        found.setdefault(Kind(()), []).append(_total_without(released, columns))
+    if not columns:
+        found[Kind(())] = [_total_without(released, ())]
+    return {kind: parts for kind, parts in found.items() if np.isfinite(parts[0][1]).all()}
+
+
+def _complete(released: ReleasedCounts, columns: Sequence[str]) -> bool:
+    """Whether compression left no value of these columns out."""
+    return all(bool(released.recode[name].kept.all()) for name in columns)
+
+
+def _projected(counts: Counts, kept: Clique) -> Noisy:
+    """A measurement summed down to ``kept``, with its axes in that order."""
+    gone = tuple(i for i, a in enumerate(counts.attributes) if a not in kept)
+    summed = counts.counts.sum(axis=gone)
+    own = [a for a in counts.attributes if a in kept]
+    order = [own.index(a) for a in kept]
+    return summed.transpose(order), np.full(counts.counts.shape, counts.sigma**2).sum(axis=gone).transpose(order)
+
+
+def _single(released: ReleasedCounts, counts: Counts, *, fine: bool) -> Noisy:
+    """One column, in its fine codes or summed to its coarse ones."""
+    variance = np.full(counts.counts.shape, counts.sigma**2)
+    if fine:
+        return counts.counts, variance
+    recode = released.recode[counts.attributes[0]]
+    code, size = recode.coarse[recode.kept], recode.size
+    summed = np.bincount(code, weights=counts.counts[recode.kept], minlength=size)
+    return summed, np.bincount(code, weights=variance[recode.kept], minlength=size)
+
+
+def _total_without(released: ReleasedCounts, columns: Clique) -> Noisy:
+    """The number of rows, by every measurement that holds none of ``columns``; infinite variance without any."""
+    values, precisions = totals(released)
+    for name in columns:
+        for counts in released.single[name]:
+            values, precisions = _less(values, precisions, counts)
+    joint = {id(counts): counts for name in columns for counts in released.holding[name]}
+    for counts in joint.values():
+        if _complete(released, counts.attributes):
+            values, precisions = _less(values, precisions, counts)
+    if precisions <= 1e-12 * totals(released)[1]:
+        return np.zeros(()), np.full((), np.inf)
+    return np.array(values / precisions), np.array(1 / precisions)
+
+
+def totals(released: ReleasedCounts) -> tuple[float, float]:
+    """Of every measurement of all rows: the sum of totals, each weighted by its precision, and that of precisions."""
+    known = released.cache.get("totals")
+    if known is None:
+        every = [c for parts in released.single.values() for c in parts]
+        every += [c for c in released.joint if _complete(released, c.attributes)]
+        precision = np.array([1.0 / (c.sigma**2 * c.counts.size) for c in every])
+        sums = np.array([float(c.counts.sum()) for c in every])
+        known = released.cache["totals"] = (float(precision @ sums), float(precision.sum()))
+    return known
+
+
+def _less(values: float, precisions: float, counts: Counts) -> tuple[float, float]:
+    precision = 1.0 / (counts.sigma**2 * counts.counts.size)
+    return values - precision * float(counts.counts.sum()), precisions - precision
+
+
+def _pooled(parts: Sequence[Noisy]) -> Noisy:
+    """The inverse-variance mean, cell by cell."""
+    precision = np.sum([1.0 / w for _, w in parts], axis=0)
+    return np.sum([z / w for z, w in parts], axis=0) / precision, 1.0 / precision
+
+
+def _summing(released: ReleasedCounts, columns: Clique, shape: tuple[int, ...], kind: Kind) -> sp.csr_matrix:
+    """A: from the cells of ``columns``, of this shape, to those of ``kind``."""
+    cells = int(np.prod(shape))
+    if len(columns) == 1 and kind.columns:
+        recode = released.recode[columns[0]]
+        code = np.flatnonzero(recode.kept)
+        return sp.csr_matrix((np.ones(len(code)), (recode.coarse[code], code)), shape=(recode.size, cells))
+    index = np.indices(shape).reshape(len(shape), -1)
+    axes = [columns.index(a) for a in kind.columns]
+    sizes = [shape[axis] for axis in axes]
+    target = np.ravel_multi_index([index[axis] for axis in axes], sizes) if axes else np.zeros(cells, dtype=np.int64)
+    return sp.csr_matrix((np.ones(cells), (target, np.arange(cells))), shape=(int(np.prod(sizes)), cells))

@@ -1,0 +1,177 @@
+"""Which cells a question is about: the levels of its columns, and the part of each cell that a condition holds in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+import pyarrow as pa
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from privsyn.answers.conditions import Condition
+from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.data_contracts.domain import Clique
+
+Floats = NDArray[np.float64]
+
+POINTS = 100
+"""Values that stand for an interval where a condition cuts it."""
+
+NAMED = 6
+"""Values of a combined code that its label names."""
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The levels of a column: ``labels`` by level; ``of_cell``: cell code -> level, -1 where it is in none."""
+
+    labels: tuple[str, ...]
+    of_cell: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of some columns: fine codes of one column, coarse codes of several; flat in the columns' order.
+
+    ``coarse``: levels are coarse codes in any case, as where several columns are asked for.
+    """
+
+    released: ReleasedCounts
+    columns: Clique
+    coarse: bool = False
+
+    @property
+    def fine(self) -> bool:
+        """Whether cells are fine codes."""
+        return len(self.columns) == 1
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Cells along each column."""
+        if self.fine:
+            return (len(self.released.recode[self.columns[0]].coarse),)
+        return self.released.domain.shape(self.columns)
+
+    def levels(self, column: str) -> Levels:
+        """The levels of a column: public bins of one column, coarse codes of several."""
+        codec, recode = self.released.codecs[column], self.released.recode[column]
+        if not self.fine:
+            return Levels(tuple(coarse_labels(self.released, column)), np.arange(recode.size))
+        if self.coarse:
+            of_cell = np.where(recode.kept, recode.coarse, -1).astype(np.int64)
+            return Levels(tuple(coarse_labels(self.released, column)), of_cell)
+        return Levels(tuple(codec.bin_labels()), codec.groups.astype(np.int64))
+
+    def spread(self, column: str, of_fine: Floats) -> Floats:
+        """A figure of each fine code as one of each cell code: the mean by what is known of shares inside it."""
+        if self.fine:
+            return of_fine
+        recode = self.released.recode[column]
+        kept = np.flatnonzero(recode.kept & np.isfinite(of_fine))
+        weight = recode.weight[kept]
+        sums = np.bincount(recode.coarse[kept], weights=weight * of_fine[kept], minlength=recode.size)
+        shares = np.bincount(recode.coarse[kept], weights=weight, minlength=recode.size)
+        even = np.bincount(recode.coarse[kept], weights=of_fine[kept], minlength=recode.size)
+        number = np.bincount(recode.coarse[kept], minlength=recode.size)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(shares > 0, sums / shares, even / number)
+
+    def fractions(self, condition: Condition | None) -> Floats:
+        """The part of each cell, flat, that the condition is taken to hold in, where values are even inside cells."""
+        part = np.ones(self.shape)
+        for one in condition.parts() if condition else ():
+            if len(one.columns) == 1:
+                column = one.columns[0]
+                own = self.spread(column, fine_fractions(self.released, one))
+                axis = self.columns.index(column)
+                part = part * own.reshape([-1 if i == axis else 1 for i in range(len(self.shape))])
+            elif one.columns:
+                part = part * self._jointly(one)
+        return part.ravel()
+
+    def indicators(self, by: Sequence[str]) -> tuple[list[tuple[str, ...]], sp.csr_matrix]:
+        """The answers, one for each combination of levels of ``by``: labels, and 0 or 1 of shape (answers, cells)."""
+        levels = [self.levels(column) for column in by]
+        index = np.indices(self.shape).reshape(len(self.shape), -1)
+        sizes = [len(level.labels) for level in levels]
+        number, inside = np.zeros(index.shape[1], dtype=np.int64), np.ones(index.shape[1], dtype=bool)
+        for column, level, size in zip(by, levels, sizes, strict=True):
+            own = level.of_cell[index[self.columns.index(column)]]
+            number, inside = number * size + own, inside & (own >= 0)
+        answers, cells = (int(np.prod(sizes)) if sizes else 1), np.flatnonzero(inside)
+        return list(product(*(level.labels for level in levels))), sp.csr_matrix(
+            (np.ones(len(cells)), (number[cells], cells)), shape=(answers, index.shape[1])
+        )
+
+    def _jointly(self, condition: Condition) -> Floats:
+        """A condition that ties several columns together, by values drawn evenly inside their cells."""
+        axes = [self.columns.index(c) for c in condition.columns]
+        sizes = [self.shape[a] for a in axes]
+        index = np.indices(sizes).reshape(len(sizes), -1)
+        rng = np.random.default_rng(0)
+        values = {}
+        for row, column in zip(index, condition.columns, strict=True):
+            recode = self.released.recode[column]
+            codes = np.repeat(row, POINTS)
+            fine = np.empty(len(codes), dtype=np.int64)
+            for code in range(sizes[condition.columns.index(column)]):
+                inside = np.flatnonzero(recode.kept & (recode.coarse == code))
+                here = np.flatnonzero(codes == code)
+                fine[here] = rng.choice(inside, len(here))
+            points = _points(self.released, column)
+            each = len(points) // len(recode.coarse)
+            values[column] = points.take(pa.array(fine * each + rng.integers(0, each, len(fine))))
+        held = condition.holds(values).reshape(-1, POINTS).mean(axis=1).reshape(sizes)
+        order = np.argsort(axes)
+        placed = held.transpose(order)
+        return placed.reshape([self.shape[i] if i in axes else 1 for i in range(len(self.shape))])
+
+
+def fine_codes(cells: Cells, column: str, level: int) -> NDArray[np.int64]:
+    """The fine codes of one of a column's levels."""
+    of_cell, recode = cells.levels(column).of_cell, cells.released.recode[column]
+    if cells.fine:
+        return np.flatnonzero(of_cell == level)
+    return np.flatnonzero(recode.kept & (recode.coarse == level))
+
+
+def fine_fractions(released: ReleasedCounts, condition: Condition) -> Floats:
+    """The part of each fine code of its one column that a condition holds in, if values are even inside it."""
+    column = condition.columns[0]
+    values = _points(released, column)
+    return condition.holds({column: values}).reshape(released.codecs[column].size, -1).mean(axis=1)
+
+
+def _points(released: ReleasedCounts, column: str) -> pa.Array:
+    """Values that stand for each fine code, in the released type: POINTS of an interval, both ends among them."""
+    codec, reach = released.codecs[column], released.reach[column]
+    type_ = codec.ranges()[column].type
+    if reach is None or not codec.in_order:
+        return codec.decode(np.arange(codec.size), np.random.default_rng(0))[column]
+    numbers = np.linspace(*reach, POINTS, axis=1).ravel()
+    null = np.isnan(numbers)
+    if pa.types.is_temporal(type_):
+        micros = np.round(np.where(null, 0.0, numbers) * 1e6).astype(np.int64)
+        return pa.array(micros, mask=null).cast(pa.timestamp("us")).cast(type_, safe=False)
+    whole = np.floor(np.where(null, 0.0, numbers)) if pa.types.is_integer(type_) else numbers
+    return pa.array(whole, mask=null).cast(type_, safe=False)
+
+
+def coarse_labels(released: ReleasedCounts, column: str) -> list[str]:
+    """A label for each coarse code: its bin's, the ends of its interval, or the values that are combined in it."""
+    codec, recode = released.codecs[column], released.recode[column]
+    names, labels = codec.bin_labels(), []
+    for code in range(recode.size):
+        bins = np.unique(codec.groups[recode.kept & (recode.coarse == code)])
+        if len(bins) == 1:
+            labels.append(names[bins[0]])
+        elif bins[-1] < released.section(column, bins[0])[1] and bins[-1] - bins[0] + 1 == len(bins):
+            labels.append(f"{names[bins[0]]} to {names[bins[-1]]}")
+        else:
+            more = f", and {len(bins) - NAMED} more" if len(bins) > NAMED else ""
+            labels.append(" | ".join(names[b] for b in bins[:NAMED]) + more)
+    return labels

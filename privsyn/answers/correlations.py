@@ -1,0 +1,91 @@
+"""Correlations of all pairs of number columns, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.answers.counted import Question, places
+from privsyn.answers.intervals import normal_factor
+from privsyn.answers.model_bounds import distance
+from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.answers.synthetic_rows import row_codes
+
+Floats = NDArray[np.float64]
+
+
+class Correlation(NamedTuple):
+    """Pearson's correlation of two columns, over rows where neither is null."""
+
+    a: str
+    b: str
+    estimate: float
+    std_error: float
+    low: float
+    high: float
+    source: str
+
+
+def number_columns(released: ReleasedCounts) -> list[str]:
+    """The columns that hold numbers, moments or booleans."""
+    return [name for name in released.columns if released.reach[name] is not None]
+
+
+def correlations(released: ReleasedCounts, columns: Sequence[str], level: float) -> list[Correlation]:
+    """Of every pair of ``columns``: by its noisy counts, by the model where it was not measured."""
+    return [_correlation(released, pair, normal_factor(level)) for pair in combinations(columns, 2)]
+
+
+def _correlation(released: ReleasedCounts, pair: tuple[str, str], z: float) -> Correlation:
+    asked = Question.of(released, (), None, pair)
+    linear = asked.linear()
+    if linear is None:
+        return _unmeasured(released, pair, z)
+    u, half_u, there_u = places(asked.cells, pair[0])
+    v, half_v, there_v = places(asked.cells, pair[1])
+    counts = linear.cells * there_u * there_v
+    n = float(counts.sum())
+    u, v = np.nan_to_num(u), np.nan_to_num(v)
+    if n <= 1:
+        return Correlation(*pair, *[np.nan] * 4, "not known")
+    mean_u, mean_v = counts @ u / n, counts @ v / n
+    du, dv = u - mean_u, v - mean_v
+    inside_u, inside_v = half_u**2 / 3, half_v**2 / 3  # values even inside their cells
+    var_u, var_v = counts @ (du**2 + inside_u) / n, counts @ (dv**2 + inside_v) / n
+    if min(var_u, var_v) <= 0:
+        return Correlation(*pair, *[np.nan] * 4, "not known")
+    scale = np.sqrt(var_u * var_v)
+    r = float(np.clip(counts @ (du * dv) / n / scale, -1.0, 1.0))
+    slope = (du * dv / scale - r / 2 * ((du**2 + inside_u) / var_u + (dv**2 + inside_v) / var_v)) / n
+    slope = slope * there_u * there_v
+    positive = np.maximum(counts, 0.0)
+    doubt = (
+        np.sqrt((positive**2) @ ((half_u * dv) ** 2 + (half_v * du) ** 2 + (half_u * half_v) ** 2 / 3) / 3) / n / scale
+    )
+    error = float(np.sqrt(max(linear.covariance(slope[None, :], slope[None, :])[0], 0.0) + doubt**2))
+    low, high = max(r - z * error, -1.0), min(r + z * error, 1.0)
+    return Correlation(*pair, r, error, low, high, "implied" if half_u.any() or half_v.any() else "measured")
+
+
+def _unmeasured(released: ReleasedCounts, pair: tuple[str, str], z: float) -> Correlation:
+    """At most what the distance D from independence leaves: |cov| <= D / n times a quarter of both ranges."""
+    codes, figures = [row_codes(released, c) for c in pair], []
+    for column, code in zip(pair, codes, strict=True):
+        lowest, highest = released.reach[column] or (np.zeros(0), np.zeros(0))
+        figures.append(((lowest + highest) / 2)[code])
+    both = np.isfinite(figures[0]) & np.isfinite(figures[1])
+    u, v = figures[0][both], figures[1][both]
+    spread = float(np.std(u) * np.std(v)) if both.any() else 0.0
+    if spread <= 0:
+        return Correlation(*pair, *[np.nan] * 4, "not known")
+    estimate = float(np.mean((u - u.mean()) * (v - v.mean())) / spread)
+    far = distance(released, pair, z)
+    ranges = [np.nanmax(f[both]) - np.nanmin(f[both]) for f in figures]
+    bound = np.inf if far is None else far / max(both.sum(), 1) * ranges[0] * ranges[1] / 4 / spread
+    if bound >= 1:
+        return Correlation(*pair, estimate, np.nan, np.nan, np.nan, "not known")
+    return Correlation(*pair, float(np.clip(estimate, -bound, bound)), np.nan, -bound, bound, "model")

@@ -1,0 +1,170 @@
+"""Counts of columns that were not measured together: what the released counts and scores leave possible.
+
+Of a pair (a, b) with one-ways n_a, n_b and the total n the release says how far it is from independence: a noisy
+distance D = sum |n_ab - n_a n_b / n|.  The departures sum to 0 in every row and every column of the pair's table, so
+those of a block of it (values of a times values of b) sum to at most D / 4.  Of many answers together, few can be far
+off, because all departures share the one D: an answer's departure is taken to be at most CONCENTRATION times its part
+of D, parts being in proportion to the square roots of expected counts, as chance would have them.  The first of the two
+is a theorem, the second is an assumption, held to benchmarks/coverage.py.
+
+Of any columns, a count is at most that of each set of them that was measured, and at least what Bonferroni's inequality
+leaves: n(A and B) >= n(A) + n(B) - n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from privsyn.answers.best_linear import Linear, best_linear
+from privsyn.answers.cell_weights import Cells
+from privsyn.answers.conditions import Condition
+from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.data_contracts.domain import Clique
+from privsyn.tasks.indif_scores import Reference
+
+Floats = NDArray[np.float64]
+
+CONCENTRATION = 4.0
+"""How far above its part of a pair's distance a departure is taken to be at most."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Lower and upper bounds of answers, each of shape (answers,)."""
+
+    low: Floats
+    high: Floats
+
+
+def bounds(
+    released: ReleasedCounts, columns: Clique, by: Sequence[str], condition: Condition | None, z: float
+) -> Bounds:
+    """Bounds of the counts of ``columns`` by ``by`` where the condition holds; ``z``: standard deviations of noise."""
+    cells = Cells(released, columns)
+    _, answers = cells.indicators(by)
+    weights = sp.csr_matrix(answers.multiply(cells.fractions(condition)))
+    general = _general(released, cells, sp.csr_matrix(weights > 0, dtype=float), weights, z)
+    if len(columns) != 2 or distance(released, columns, z) is None:
+        return general
+    near = _near_independence(released, columns, weights, z)
+    return Bounds(np.maximum(general.low, near.low), np.minimum(general.high, near.high))
+
+
+def distance(released: ReleasedCounts, pair: Clique, z: float) -> float | None:
+    """An upper bound of a pair's distance from independence, in records; None where it has no score."""
+    score = released.scores.get(pair) or released.scores.get(pair[::-1])
+    if score is None:
+        return None
+    return max(score.distance + z * score.sigma, 0.0) + _moved(released, pair)
+
+
+def _moved(released: ReleasedCounts, pair: Clique) -> float:
+    """How far the product of the one-ways as they are known now is from the one that scores are distances to."""
+    recode = released.recode
+    reference = Reference.of({a: recode[a] for a in pair})
+    total = max(_estimate(released, ()).cells.sum(), 1.0)
+    now = [np.append(_coarse_one_way(released, a), 0.0) / total for a in pair]
+    then = [reference.shares[a] for a in pair]
+    return float(np.abs(np.outer(*now) * total - np.outer(*then) * reference.total).sum())
+
+
+def _coarse_one_way(released: ReleasedCounts, column: str) -> Floats:
+    recode, linear = released.recode[column], _estimate(released, (column,))
+    return np.bincount(recode.coarse[recode.kept], weights=linear.cells[recode.kept], minlength=recode.size)
+
+
+def _near_independence(released: ReleasedCounts, pair: Clique, weights: sp.csr_matrix, z: float) -> Bounds:
+    known = [_estimate(released, (column,)) for column in pair]
+    total = max(float(_estimate(released, ()).cells.sum()), 1.0)
+    a, b = (_coarse_one_way(released, column) for column in pair)
+    expected = np.maximum(np.outer(a, b).ravel() / total, 0.0)
+    centre = np.asarray(weights @ np.outer(a, b).ravel()) / total
+    variance = np.zeros(len(centre))
+    cube = weights.toarray().reshape(-1, len(a), len(b))
+    for column, linear, slope in zip(pair, known, (cube @ b, np.einsum("gab,a->gb", cube, a)), strict=True):
+        recode = released.recode[column]
+        fine = np.where(recode.kept, (slope / total)[:, np.minimum(recode.coarse, recode.size - 1)], 0.0)
+        variance += linear.covariance(fine, fine)
+    far = distance(released, pair, z) or 0.0
+    size = np.sqrt(np.maximum(np.asarray(weights @ expected), 1.0))
+    rest = np.sqrt(max(total - float((weights @ expected).sum()), 1.0))
+    part = far * CONCENTRATION * size / (size.sum() + rest)
+    half = z * np.sqrt(np.maximum(variance, 0.0)) + np.minimum(far / 4, part)
+    return Bounds(centre - half, centre + half)
+
+
+def _general(
+    released: ReleasedCounts, cells: Cells, touched: sp.csr_matrix, weights: sp.csr_matrix, z: float
+) -> Bounds:
+    """By the counts of measured sets of the columns, whatever the relations between these are."""
+    answers = weights.shape[0]
+    total = _estimate(released, ())
+    n, n_error = float(total.cells.sum()), float(np.sqrt(total.variance.sum()))
+    high, low = np.full(answers, n + z * n_error), np.zeros(answers)
+    events: dict[Clique, tuple[Floats, Floats]] = {}
+    for size in range(1, len(cells.columns)):
+        for part in combinations(cells.columns, size):
+            linear = best_linear(released, part) if size > 1 else _estimate(released, part)
+            if linear is not None:
+                hold = _projected(released, cells, touched, part)
+                events[part] = linear.estimate(hold), np.sqrt(np.maximum(linear.covariance(hold, hold), 0.0))
+                high = np.minimum(high, events[part][0] + z * events[part][1])
+    if not _rectangles(cells, touched, weights):
+        return Bounds(low, np.maximum(high, 0.0))
+    for one, other in combinations(events, 2):
+        if set(one) | set(other) == set(cells.columns):
+            common = tuple(c for c in one if c in other)
+            base = events.get(common, (np.full(answers, n), np.full(answers, n_error)))
+            if common and common not in events:
+                continue
+            error = np.sqrt(events[one][1] ** 2 + events[other][1] ** 2 + base[1] ** 2)
+            low = np.maximum(low, events[one][0] + events[other][0] - base[0] - z * error)
+    return Bounds(low, np.maximum(high, low))
+
+
+def _rectangles(cells: Cells, touched: sp.csr_matrix, weights: sp.csr_matrix) -> bool:
+    """Whether every answer is a block of whole cells: values of one column times values of the next, and so on."""
+    if weights.nnz and not np.allclose(weights.data, 1.0):
+        return False
+    sizes = np.diff(touched.indptr)
+    block = np.ones(touched.shape[0])
+    index = np.indices(cells.shape).reshape(len(cells.shape), -1)
+    for axis, size in enumerate(cells.shape):
+        onto = sp.csr_matrix(
+            (np.ones(index.shape[1]), (np.arange(index.shape[1]), index[axis])), shape=(index.shape[1], size)
+        )
+        block *= np.diff(sp.csr_matrix((touched @ onto) > 0).indptr)
+    return bool((sizes == block).all())
+
+
+def _projected(released: ReleasedCounts, cells: Cells, touched: sp.csr_matrix, part: Clique) -> sp.csr_matrix:
+    """Which cells of ``part`` lie below the cells of an answer, of shape (answers, cells of part)."""
+    index = np.indices(cells.shape).reshape(len(cells.shape), -1)
+    axes = [cells.columns.index(c) for c in part]
+    sizes = [cells.shape[a] for a in axes]
+    target = np.ravel_multi_index([index[a] for a in axes], sizes)
+    onto = sp.csr_matrix(
+        (np.ones(len(target)), (np.arange(len(target)), target)), shape=(len(target), int(np.prod(sizes)))
+    )
+    hold = sp.csr_matrix((touched @ onto) > 0, dtype=float)
+    if len(part) > 1:
+        return hold
+    recode = released.recode[part[0]]
+    fine = np.flatnonzero(recode.kept)
+    to_fine = sp.csr_matrix((np.ones(len(fine)), (recode.coarse[fine], fine)), shape=(recode.size, len(recode.coarse)))
+    return sp.csr_matrix(hold @ to_fine)
+
+
+def _estimate(released: ReleasedCounts, columns: Clique) -> Linear:
+    """The best linear estimate of one column or of the total, worked out once."""
+    key = ("linear", columns)
+    if key not in released.cache:
+        released.cache[key] = best_linear(released, columns)
+    found: Linear = released.cache[key]
+    return found

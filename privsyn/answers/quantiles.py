@@ -1,0 +1,121 @@
+"""Quantiles with intervals: the noisy distribution function, inverted (Woodruff 1952)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from privsyn.answers.counted import Question, _shown
+from privsyn.answers.intervals import normal_factor
+from privsyn.answers.synthetic_rows import group_of_rows, row_codes, rows_where
+from privsyn.errors import RequestError
+
+Floats = NDArray[np.float64]
+
+
+class Quantiles(NamedTuple):
+    """Answers by label and probability: labels, probabilities, figures of shape (answers,), and sources."""
+
+    labels: list[tuple[str, ...]]
+    probabilities: list[float]
+    estimate: Floats
+    low: Floats
+    high: Floats
+    sources: list[str]
+
+
+def quantiles(asked: Question, column: str, probabilities: Sequence[float], level: float) -> Quantiles:
+    """Quantiles of a column's numbers, without nulls, among the rows of each answer.
+
+    The interval of a quantile holds every cell whose noisy cumulative count is within the noise of the wanted part.
+    """
+    cells, z = asked.cells, normal_factor(level)
+    reach = asked.released.reach[column]
+    if reach is None:
+        raise RequestError(f"the column {column!r} holds no numbers", "Name a column of numbers", "query.columns")
+    if not probabilities or not all(0 < p < 1 for p in probabilities):
+        raise RequestError("is not between 0 and 1", "Name parts such as 0.1, 0.5, 0.9", "query.probabilities")
+    part = cells.fractions(asked.where)
+    labels, answers = cells.indicators(asked.by)
+    weights, shown = _shown(answers, part)
+    linear = asked.linear()
+    if linear is None:
+        return _of_rows(asked, column, probabilities, [labels[i] for i in shown], shown)
+    lowest, highest = _ends(asked, column, reach)
+    order = [int(i) for i in np.argsort(lowest, kind="stable") if np.isfinite(lowest[i])]
+    axis = np.indices(cells.shape).reshape(len(cells.shape), -1)[cells.columns.index(column)]
+    found: list[tuple[float, float, float]] = []
+    for row in range(len(shown)):
+        steps = sp.csr_matrix(np.stack([weights[row].toarray().ravel() * (axis == code) for code in order]))
+        up_to = sp.csr_matrix(np.tril(np.ones((len(order), len(order))))) @ steps
+        whole = sp.csr_matrix(np.repeat(up_to[-1].toarray(), len(order), axis=0))
+        for p in probabilities:
+            found.append(_invert(linear, up_to, whole, p, lowest[order], highest[order], z))
+    figures = np.array(found).reshape(-1, 3)
+    names = [labels[i] for i in shown for _ in probabilities]
+    cut = bool(((part > 0) & (part < 1)).any())
+    sources = ["not known" if np.isnan(f[1]) else "implied" if cut else "measured" for f in figures]
+    return Quantiles(names, [*probabilities] * len(shown), figures[:, 0], figures[:, 1], figures[:, 2], sources)
+
+
+def _ends(asked: Question, column: str, reach: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    """Smallest and largest number of each cell code of the column."""
+    if asked.cells.fine:
+        return reach
+    recode = asked.released.recode[column]
+    least, most = np.full(recode.size, np.inf), np.full(recode.size, -np.inf)
+    fine = recode.kept & np.isfinite(reach[0])
+    np.minimum.at(least, recode.coarse[fine], reach[0][fine])
+    np.maximum.at(most, recode.coarse[fine], reach[1][fine])
+    return np.where(np.isfinite(least), least, np.nan), np.where(np.isfinite(least), most, np.nan)
+
+
+def _invert(
+    linear: object, up_to: sp.csr_matrix, whole: sp.csr_matrix, p: float, lowest: Floats, highest: Floats, z: float
+) -> tuple[float, float, float]:
+    """Estimate and ends of one quantile; NaN where no row is known to be there."""
+    from privsyn.answers.best_linear import Linear
+
+    assert isinstance(linear, Linear)  # noqa: S101 - for the type checker
+    against = sp.csr_matrix(up_to - p * whole)
+    excess = linear.estimate(against)
+    error = np.sqrt(np.maximum(linear.covariance(against, against), 0.0))
+    total = float(linear.estimate(whole[:1])[0])
+    total_error = float(np.sqrt(max(linear.covariance(whole[:1], whole[:1])[0], 0.0)))
+    if total <= z * total_error:
+        return np.nan, np.nan, np.nan
+    first = int(np.argmax(excess > -z * error)) if (excess > -z * error).any() else len(excess) - 1
+    surely = np.flatnonzero(excess < z * error)
+    last = min(int(surely[-1]) + 1, len(excess) - 1) if surely.size else 0
+    rising = np.maximum.accumulate(excess)
+    at = int(np.argmax(rising >= 0)) if (rising >= 0).any() else len(excess) - 1
+    before = rising[at - 1] if at else -p * total
+    inside = np.clip(-before / max(rising[at] - before, 1e-9), 0.0, 1.0)
+    estimate = lowest[at] + inside * (highest[at] - lowest[at])
+    return float(np.clip(estimate, lowest[first], highest[last])), float(lowest[first]), float(highest[last])
+
+
+def _of_rows(
+    asked: Question,
+    column: str,
+    probabilities: Sequence[float],
+    labels: list[tuple[str, ...]],
+    shown: NDArray[np.int64],
+) -> Quantiles:
+    lowest, highest = asked.released.reach[column] or (np.zeros(0), np.zeros(0))
+    values = ((lowest + highest) / 2)[row_codes(asked.released, column)]
+    group, _ = group_of_rows(asked.released, asked.columns, asked.by)
+    kept = rows_where(asked.released, asked.where) & np.isfinite(values)
+    found = []
+    for number in shown:
+        here = values[kept & (group == number)]
+        found += [float(np.quantile(here, p)) if len(here) else np.nan for p in probabilities]
+    nothing = np.full(len(found), np.nan)
+    names = [label for label in labels for _ in probabilities]
+    return Quantiles(
+        names, [*probabilities] * len(labels), np.array(found), nothing, nothing, ["not known"] * len(found)
+    )

@@ -1,0 +1,204 @@
+"""The questions that a release answers, each with an interval: what ``Release`` inherits."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from privsyn.answers.answer_table import answer_table
+from privsyn.answers.cell_weights import fine_codes
+from privsyn.answers.conditions import AtLevel, condition, unknown_column
+from privsyn.answers.correlations import correlations, number_columns
+from privsyn.answers.counted import Figures, Question, counts, means, shares
+from privsyn.answers.differences import Comparison
+from privsyn.answers.quantiles import quantiles
+from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.answers.simulated import Kind, Simulated, any_function, regression
+from privsyn.answers.simulation import Progress
+from privsyn.errors import RequestError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LEVEL = 0.95
+
+
+class Questions:
+    """Statistics of the private table as far as the release knows them, each with an error bar.
+
+    Every answer is a pandas table with one row an answer: its labels, ``estimate``, ``std_error``, ``low`` and ``high``
+    (the interval at ``level``), and ``source``, whose meaning is in ``attrs["words"]``.  A condition (``where``) is a
+    text such as ``'age >= 65 and region in ["north", "east"]'``.
+
+    Privacy: reads nothing but the released folder; post-processing of what was released costs nothing.
+    """
+
+    folder: Path
+
+    @cached_property
+    def _counts(self) -> ReleasedCounts:
+        return ReleasedCounts.of(self.folder)
+
+    def count(self, *by: str, where: str | None = None, level: float = LEVEL) -> pd.DataFrame:
+        """How many rows the private table has, by the levels of columns, where a condition holds.
+
+        An estimate may be below 0: it has no bias, so that sums of estimates are estimates of sums.
+        """
+        asked = Question.of(self._counts, by, where)
+        return _table(asked, counts(asked, _level(level)), f"rows{_by(by)}{_where(where)}")
+
+    def share(
+        self, what: str, by: str | Sequence[str] = (), where: str | None = None, level: float = LEVEL
+    ) -> pd.DataFrame:
+        """The share of rows that a condition holds for, or of each value of a column, among the rows of each group.
+
+        ``what``: a condition, the name of a boolean column, or that of another column, whose values are all shown.
+        """
+        groups, released = _names(by), self._counts
+        about = f"share of {what}{_by(groups)}{_where(where)}"
+        level = _level(level)
+        if what in released.columns and released.codecs[what].ranges()[what].type != "bool":
+            return self._shares_of_values(what, groups, where, level, about)
+        event = condition(f"`{what}`" if what in released.columns else what, released.columns)
+        asked = Question.of(released, groups, where, event.columns)
+        return _table(asked, shares(asked, event, _level(level)), about)
+
+    def mean(
+        self, column: str, by: str | Sequence[str] = (), where: str | None = None, level: float = LEVEL
+    ) -> pd.DataFrame:
+        """The mean of a column of numbers (moments: seconds since 1970), nulls left out, in each group."""
+        asked = Question.of(self._counts, _names(by), where, (column,))
+        return _table(asked, means(asked, column, _level(level)), f"mean of {column}{_by(asked.by)}{_where(where)}")
+
+    def quantile(
+        self,
+        column: str,
+        probabilities: float | Sequence[float] = 0.5,
+        by: str | Sequence[str] = (),
+        where: str | None = None,
+        level: float = LEVEL,
+    ) -> pd.DataFrame:
+        """Quantiles of a column of numbers, nulls left out, among the rows of each group."""
+        wanted = [probabilities] if isinstance(probabilities, int | float) else list(probabilities)
+        asked = Question.of(self._counts, _names(by), where, (column,))
+        q = quantiles(asked, column, wanted, _level(level))
+        labels = _labels(asked.by, q.labels)
+        about = f"quantiles of {column}{_by(asked.by)}{_where(where)}"
+        columns = {**labels, "probability": q.probabilities}
+        return answer_table(columns, q.estimate, np.nan, q.low, q.high, q.sources, about)
+
+    def correlation(self, *columns: str, level: float = LEVEL) -> pd.DataFrame:
+        """Pearson's correlation of every pair of the columns (all columns of numbers, if none is named)."""
+        released = self._counts
+        numbers = number_columns(released)
+        for name in columns:
+            if name not in released.columns:
+                raise unknown_column(name, "query.columns")
+            if name not in numbers:
+                raise RequestError(f"the column {name!r} holds no numbers", "Name columns of numbers", "query.columns")
+        found = correlations(released, columns or numbers, _level(level))
+        fields = ("estimate", "std_error", "low", "high")
+        figures = [[getattr(c, name) for c in found] for name in fields]
+        pairs = {"a": [c.a for c in found], "b": [c.b for c in found]}
+        return answer_table(pairs, *figures, [c.source for c in found], "correlation")
+
+    def regress(self, formula: str, kind: Kind | None = None, level: float = LEVEL) -> pd.DataFrame:
+        """Coefficients of ``"y ~ a + b"``: least squares where y holds numbers, logistic where it has two values.
+
+        Texts become 0 and 1 for each value but the first.  Errors by simulation, which takes seconds the first time.
+        """
+        with _bar() as progress:
+            found, chosen = regression(self._counts, formula, kind, _level(level), progress)
+        return _simulated_table(found, "term", f"{chosen} regression {formula}")
+
+    def estimate(
+        self, function: Callable[[pd.DataFrame], Any], columns: Sequence[str] = (), level: float = LEVEL
+    ) -> pd.DataFrame:
+        """Any figures of a table: ``function`` gets a pandas table of ``columns`` (all, if none is named).
+
+        It returns a number, or several as a mapping, a Series or a list.  Errors by simulation; they are known only
+        where every pair of the columns was measured, so name few.
+        """
+        released = self._counts
+        with _bar() as progress:
+            found = any_function(released, function, columns or released.columns, _level(level), progress)
+        return _simulated_table(found, "figure", f"estimate of {getattr(function, '__name__', 'a function')}")
+
+    def compare(self, earlier: Questions) -> Comparison:
+        """The differences to an earlier release, such as of two periods: ``compare(other).count("sex")``."""
+        if earlier._counts.manifest.run == self._counts.manifest.run:
+            raise RequestError("is this release itself", "Name another release", "query.other")
+        return Comparison(self, earlier)
+
+    def _shares_of_values(
+        self, column: str, groups: tuple[str, ...], where: str | None, level: float, about: str
+    ) -> pd.DataFrame:
+        import pandas as pd
+
+        asked = Question.of(self._counts, groups, where, (column,))
+        levels, parts, words = asked.cells.levels(column), [], []
+        for number, label in enumerate(levels.labels):
+            event = AtLevel(self._counts.codecs[column], fine_codes(asked.cells, column, number))
+            table = _table(asked, shares(asked, event, level), about)
+            table.insert(len(groups), column, label)
+            parts.append(table)
+            words += table.attrs["words"]
+        for part in parts:
+            part.attrs = {}
+        whole = pd.concat(parts, ignore_index=True)
+        whole.attrs["about"], whole.attrs["words"] = about, list(dict.fromkeys(words))
+        return whole
+
+
+def _table(asked: Question, found: Figures, about: str) -> pd.DataFrame:
+    sources = np.where(np.isnan(found.low), "not known", found.source)
+    return answer_table(_labels(asked.by, found.labels), *found[1:5], sources.tolist(), about)
+
+
+def _simulated_table(found: Simulated, what: str, about: str) -> pd.DataFrame:
+    table = answer_table({what: found.names}, *found[1:5], found.source, about)
+    if found.missing:
+        pairs = ", ".join(f"{a} and {b}" for a, b in found.missing[:5])
+        more = f" and {len(found.missing) - 5} more pairs" if len(found.missing) > 5 else ""
+        table.attrs["words"].append(f"Not measured together: {pairs}{more}.")
+    return table
+
+
+def _labels(by: Sequence[str], labels: Sequence[tuple[str, ...]]) -> Mapping[str, list[str]]:
+    return {column: [label[i] for label in labels] for i, column in enumerate(by)}
+
+
+def _names(by: str | Sequence[str]) -> tuple[str, ...]:
+    return (by,) if isinstance(by, str) else tuple(by)
+
+
+def _level(level: float) -> float:
+    if not 0 < level < 1:
+        raise RequestError(f"{level:g} is not between 0 and 1", "Write 0.95 for intervals of 95 %", "query.level")
+    return level
+
+
+def _by(by: Sequence[str]) -> str:
+    return f" by {', '.join(by)}" if by else ""
+
+
+def _where(where: str | None) -> str:
+    return f" where {where}" if where else ""
+
+
+@contextmanager
+def _bar() -> Iterator[Progress]:
+    """A bar of the releases that are simulated, where standard error is a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    people = Console(stderr=True, highlight=False)
+    with Bars(console=people, transient=True, disable=not sys.stderr.isatty()) as bars:
+        task = bars.add_task("simulating", total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)

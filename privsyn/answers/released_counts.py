@@ -1,0 +1,207 @@
+"""The noisy counts of a released folder, as they were measured, with their noise; every file is checked by its hash."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.certificate import Manifest
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.errors import RequestError
+from privsyn.mechanisms.registry import steps_of
+from privsyn.run.request import Request
+from privsyn.run.step import Step, release_steps
+from privsyn.storage.released_files import public_spec, read_manifest, synthetic_names
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.codec import Codec
+from privsyn.tasks.compress_domain import Recode, coarse_domain, recode_from_table
+
+Floats = NDArray[np.float64]
+FIELD = "query.release"
+
+
+class Counts(NamedTuple):
+    """Noisy counts of one query: ``counts`` has an axis for each attribute; ``sigma``, of one cell, in records."""
+
+    attributes: Clique
+    counts: Floats
+    sigma: float
+
+
+class Score(NamedTuple):
+    """A pair's noisy distance from independence, in records, with the standard deviation of its noise."""
+
+    distance: float
+    sigma: float
+
+
+@dataclass(frozen=True)
+class ReleasedCounts:
+    """What was measured, from the released folder ``folder`` and nothing else.
+
+    Single columns are in fine codes, larger sets of columns in the coarse codes of :attr:`recode`.  ``cache``: what was
+    worked out from it once.
+    """
+
+    folder: Path
+    manifest: Manifest
+    cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, folder: Path) -> ReleasedCounts:
+        """Of a released folder.  Raises RequestError if it is none."""
+        return cls(folder, read_manifest(folder))
+
+    @cached_property
+    def request(self) -> Request:
+        """The public request, its columns in the table's order."""
+        return Request(public_spec(self.manifest, FIELD), tuple(self.manifest.column_order))
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps that made the release."""
+        return steps_of(self.request)
+
+    @cached_property
+    def encoding(self) -> EncodingPlan:
+        """The codecs of its columns."""
+        return self.request.encoding
+
+    @cached_property
+    def codecs(self) -> dict[str, Codec]:
+        """Column -> its codec."""
+        return {codec.attribute: codec for codec in self.encoding.codecs}
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that were counted each by itself, in the table's order: not those that rules compute or tie."""
+        own = {c.attribute for c in self.encoding.codecs if c.sources == (c.attribute,)}
+        return tuple(name for name in self.request.column_order if name in own)
+
+    @cached_property
+    def reach(self) -> dict[str, tuple[Floats, Floats] | None]:
+        """Column -> smallest and largest number in each fine code, NaN for null; None where values are no numbers."""
+        return {name: _reach(self.codecs[name]) for name in self.columns}
+
+    def section(self, column: str, public_bin: int) -> tuple[int, int]:
+        """The first and the last but one of the intervals next to each other that a bin is one of; empty if none."""
+        found = [s for s in self.codecs[column].in_order if s[0] <= public_bin < s[1]]
+        return found[0] if found else (0, 0)
+
+    @cached_property
+    def recode(self) -> Recode:
+        """Fine code -> coarse code, by column."""
+        return recode_from_table(self.read("marginals/recode.parquet"))
+
+    @cached_property
+    def domain(self) -> Domain:
+        """The coarse domain."""
+        return coarse_domain(self.recode)
+
+    @cached_property
+    def single(self) -> dict[str, list[Counts]]:
+        """Column -> every measurement of it alone, in fine codes."""
+        found: dict[str, list[Counts]] = {name: [] for name in self.codecs}
+        for counts in (c for step in self.measured.values() for c in step):
+            if len(counts.attributes) == 1:
+                found[counts.attributes[0]].append(counts)
+        return found
+
+    @cached_property
+    def joint(self) -> list[Counts]:
+        """Every measurement of two columns and more, in coarse codes."""
+        return [
+            counts._replace(counts=counts.counts.reshape(self.domain.shape(counts.attributes)))
+            for step in self.measured.values()
+            for counts in step
+            if len(counts.attributes) > 1
+        ]
+
+    @cached_property
+    def holding(self) -> dict[str, list[Counts]]:
+        """Column -> the measurements of two columns and more that it is in."""
+        found: dict[str, list[Counts]] = {name: [] for name in self.codecs}
+        for counts in self.joint:
+            for name in counts.attributes:
+                found[name].append(counts)
+        return found
+
+    @cached_property
+    def scores(self) -> dict[Clique, Score]:
+        """Scored pair -> its noisy distance from independence; empty where the release has none."""
+        if "marginals/scores.parquet" not in self.manifest.files:
+            return {}
+        pairs, distances, sigmas = _flat(self.read("marginals/scores.parquet"), self._receipts("scores"))
+        return {tuple(pair): Score(float(y[0]), sigma) for pair, y, sigma in zip(pairs, distances, sigmas, strict=True)}
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """The synthetic rows."""
+        names = synthetic_names(self.manifest)
+        return pa.concat_tables(self.read(name) for name in names)
+
+    @property
+    def noisy_files(self) -> dict[str, str]:
+        """Release step -> the file of its noisy answers, without its ending."""
+        return {
+            step.name: step.published["noisy"].name.removesuffix(".parquet")
+            for step in release_steps(self.steps)
+            if "noisy" in step.published
+        }
+
+    def read(self, name: str) -> pa.Table:
+        """A table of the folder.  Raises RequestError unless it is the file of the manifest, byte for byte."""
+        try:
+            content = (self.folder / name).read_bytes()
+        except OSError:
+            content = b""
+        known = self.manifest.files.get(name)
+        if known is None or hashlib.sha256(content).hexdigest() != known.sha256:
+            raise RequestError(
+                f"{name} of {self.manifest.run} is missing or was changed after its publication: it is not the file of "
+                "manifest.json",
+                "Get the folder again from its publisher",
+                FIELD,
+            )
+        return pq.read_table(pa.BufferReader(content))
+
+    @cached_property
+    def measured(self) -> dict[str, list[Counts]]:
+        """Release step -> what it counted, flat, in the order of its receipts."""
+        steps = {step.name: step for step in release_steps(self.steps)}
+        found = {}
+        for name, file in self.noisy_files.items():
+            if steps[name].look.noise_of == "a count":
+                cliques, answers, sigmas = _flat(self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet"))
+                found[name] = [Counts(tuple(c), y, s) for c, y, s in zip(cliques, answers, sigmas, strict=True)]
+        return found
+
+    def _receipts(self, name: str) -> pa.Table:
+        return self.read(f"marginals/{name}_receipts.parquet")
+
+
+def _reach(codec: Codec) -> tuple[Floats, Floats] | None:
+    found = codec.value_bounds()[codec.attribute]
+    if isinstance(found, tuple):
+        return found
+    if pa.types.is_string(found.type):
+        return None
+    numbers = found.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
+    return numbers, numbers
+
+
+def _flat(noisy: pa.Table, receipts: pa.Table) -> tuple[list[list[str]], list[Floats], list[float]]:
+    """Attributes, answers and sigma of every query."""
+    ends: Iterable[int] = np.cumsum(receipts["cells"].to_numpy())[:-1]
+    counts = noisy["count"].to_numpy().astype(np.float64)
+    answers = np.split(counts, ends) if receipts.num_rows else []
+    return receipts["attributes"].to_pylist(), list(answers), receipts["sigma"].to_pylist()

@@ -1,0 +1,178 @@
+"""Regressions and any function of a table: estimates from the rows, errors by simulation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from scipy.special import expit, stdtrit
+
+from privsyn.answers.conditions import unknown_column
+from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.answers.simulation import Progress, replicates, unmeasured
+from privsyn.errors import RequestError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+Kind = Literal["linear", "logistic"]
+
+STEPS, CLOSE = 50, 1e-9
+"""Newton's steps of a logistic regression at most, and the change at which they end."""
+
+_TERM = re.compile(r"\s*(?:`([^`]+)`|([^\s+~`]+))\s*")
+
+
+class Simulated(NamedTuple):
+    """Figures of a table by name, each of shape (figures,); ``missing``: pairs of its columns without measurement."""
+
+    names: list[str]
+    estimate: Floats
+    std_error: Floats
+    low: Floats
+    high: Floats
+    source: str
+    missing: list[tuple[str, str]]
+
+
+def simulated(
+    released: ReleasedCounts,
+    columns: Sequence[str],
+    figures: Callable[[pa.Table], tuple[list[str], Floats]],
+    level: float,
+    progress: Progress,
+) -> Simulated:
+    """``figures`` of the rows' ``columns``, with the error that noise and post-processing bring.
+
+    The standard error is the root mean square difference to the rows' own figures over the releases of the model, so
+    that a bias counts, too.  Where a pair of the columns was not measured, nothing is known of the error.
+    """
+    names, estimate = figures(released.table.select(list(columns)))
+    missing = unmeasured(released, tuple(columns))
+    nothing = np.full(len(names), np.nan)
+    if missing:
+        return Simulated(names, estimate, nothing, nothing, nothing, "not known", missing)
+    differences = []
+    for table in replicates(released, progress):
+        differences.append(figures(table.select(list(columns)))[1] - estimate)
+    error = np.sqrt(np.mean(np.square(differences), axis=0))
+    factor = float(stdtrit(len(differences), 0.5 + level / 2))
+    return Simulated(names, estimate, error, estimate - factor * error, estimate + factor * error, "simulated", [])
+
+
+def any_function(
+    released: ReleasedCounts,
+    function: Callable[[pd.DataFrame], Any],
+    columns: Sequence[str],
+    level: float,
+    progress: Progress,
+) -> Simulated:
+    """A function from a pandas table of ``columns`` to a number, a mapping, a Series or a list of numbers."""
+    for name in columns:
+        if name not in released.columns:
+            raise unknown_column(name, "query.columns")
+
+    def figures(table: pa.Table) -> tuple[list[str], Floats]:
+        found = function(table.to_pandas())
+        if hasattr(found, "items"):
+            pairs = list(found.items())
+            return [str(name) for name, _ in pairs], np.array([float(value) for _, value in pairs])
+        values = np.atleast_1d(np.asarray(found, dtype=np.float64)).ravel()
+        return [str(i) if len(values) > 1 else "value" for i in range(len(values))], values
+
+    return simulated(released, columns, figures, level, progress)
+
+
+def regression(
+    released: ReleasedCounts, formula: str, kind: Kind | None, level: float, progress: Progress
+) -> tuple[Simulated, Kind]:
+    """Coefficients of ``y ~ a + b``: least squares for numbers, a logistic regression for two values.
+
+    Raises RequestError for a formula of another form, an unknown column, or a ``y`` that does not fit.
+    """
+    target, terms = parsed(formula, released.columns)
+    codec = released.codecs[target]
+    two = len(set(codec.labels()) - {"(null)", "other"}) == 2
+    reach = released.reach[target]
+    chosen: Kind = kind or ("logistic" if reach is None or not codec.in_order else "linear")
+    if (chosen == "linear" and reach is None) or (chosen == "logistic" and not two):
+        needed = "numbers" if chosen == "linear" else "two values"
+        raise RequestError(f"{target!r} does not hold {needed}", "Choose another column before `~`", "query.formula")
+    levels = {name: _levels(released, name) for name in (target, *terms)}
+
+    def figures(table: pa.Table) -> tuple[list[str], Floats]:
+        names, design = ["(Intercept)"], [np.ones(table.num_rows)]
+        for term in terms:
+            for name, values in _columns(table[term], term, levels[term]):
+                names.append(name)
+                design.append(values)
+        y = _columns(table[target], target, levels[target])[-1][1]
+        x = np.stack(design, axis=1)
+        whole = np.isfinite(x).all(axis=1) & np.isfinite(y)
+        return names, (least_squares if chosen == "linear" else logistic)(x[whole], y[whole])
+
+    return simulated(released, (target, *terms), figures, level, progress), chosen
+
+
+def parsed(formula: str, columns: Sequence[str]) -> tuple[str, list[str]]:
+    """The column before ``~`` and those after it, joined by ``+``; names with other signs stand in backticks."""
+    sides = re.split(r"~(?=(?:[^`]*`[^`]*`)*[^`]*$)", formula)
+    cure = "Write `y ~ a + b` with names of columns"
+    if len(sides) != 2:
+        raise RequestError(f"{formula!r} is not of the form y ~ a + b", cure, "query.formula")
+    names = []
+    for part in (sides[0], *re.split(r"\+(?=(?:[^`]*`[^`]*`)*[^`]*$)", sides[1])):
+        found = _TERM.fullmatch(part)
+        if found is None:
+            raise RequestError(f"{part.strip()!r} is not the name of a column", cure, "query.formula")
+        names.append(found[1] or found[2])
+        if names[-1] not in columns:
+            raise unknown_column(names[-1], "query.formula")
+    if len(set(names)) < len(names):
+        raise RequestError("names one column twice", cure, "query.formula")
+    return names[0], names[1:]
+
+
+def _levels(released: ReleasedCounts, name: str) -> list[Any] | None:
+    """The values of a column that is no number, those that rows have, in the public order; None of numbers."""
+    type_ = released.codecs[name].ranges()[name].type
+    if not pa.types.is_string(type_):
+        return None
+    there = set(released.table[name].unique().to_pylist())
+    return [label for label in released.codecs[name].labels() if label in there]
+
+
+def _columns(values: pa.ChunkedArray, name: str, levels: list[Any] | None) -> list[tuple[str, Floats]]:
+    """A column as numbers, NaN for null: itself, or 0 and 1 for each of its values but the first."""
+    array = values.combine_chunks()
+    if levels is None:
+        if pa.types.is_temporal(array.type):
+            array = array.cast(pa.timestamp("us")).cast(pa.int64())
+        return [(name, array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False).astype(np.float64))]
+    text = np.asarray(array.to_numpy(zero_copy_only=False), dtype=object)
+    null = np.array([v is None for v in text], dtype=bool) if array.null_count else np.zeros(len(text), dtype=bool)
+    return [(f"{name}[{level}]", np.where(null, np.nan, (text == level).astype(np.float64))) for level in levels[1:]]
+
+
+def least_squares(x: Floats, y: Floats) -> Floats:
+    """Coefficients of least squares; the shortest of several solutions."""
+    return np.linalg.lstsq(x, y, rcond=None)[0]
+
+
+def logistic(x: Floats, y: Floats) -> Floats:
+    """Coefficients of a logistic regression by Newton's method, with a trace of ridge so that they exist."""
+    scale = np.where(np.ptp(x, axis=0) > 0, np.std(x, axis=0), 1.0)
+    z, beta = x / scale, np.zeros(x.shape[1])
+    ridge = 1e-6 * len(y) * np.eye(len(beta))
+    for _ in range(STEPS):
+        p = expit(z @ beta)
+        step = np.linalg.solve((z * (p * (1 - p))[:, None]).T @ z + ridge, z.T @ (y - p) - ridge @ beta)
+        beta = beta + step
+        if np.abs(step).max() < CLOSE:
+            break
+    return beta / scale

@@ -1,0 +1,96 @@
+"""Releases of the model: the rows counted anew, noise like the receipts' added, and everything after it done again.
+
+What a statistic of the rows varies by from one such release to the next, around its value on the rows, is the error
+that noise and post-processing bring into it (the parametric bootstrap).  The choices of the release, its codes and its
+measured marginals, stay as they are.  No private table is near: the rows take its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.answers.released_counts import Counts, ReleasedCounts
+from privsyn.answers.synthetic_rows import row_codes
+from privsyn.run.memory import MemoryRun, Tables
+from privsyn.tasks import noisy
+from privsyn.tasks.compress_domain import recode_to_table, with_one_ways
+
+REPLICATES = 25
+"""Releases of the model that an interval rests on."""
+
+MOST_BYTES = 1 << 30
+"""Replicates that are larger together are made anew for every question."""
+
+Progress = Callable[[int, int], None]
+"""Called with (replicates done, of how many)."""
+
+
+def replicates(released: ReleasedCounts, progress: Progress = lambda done, total: None) -> Iterator[pa.Table]:
+    """The rows of REPLICATES releases of the model, tables like the synthetic one; made once, if they are small."""
+    kept = released.cache.get("replicates")
+    if kept is not None:
+        yield from kept
+        return
+    made, size = [], 0
+    for number in range(REPLICATES):
+        progress(number, REPLICATES)
+        table = replicate(released, number)
+        size += table.nbytes
+        if size <= MOST_BYTES:
+            made.append(table)
+        yield table
+    progress(REPLICATES, REPLICATES)
+    if size <= MOST_BYTES:
+        released.cache["replicates"] = made
+
+
+def replicate(released: ReleasedCounts, seed: int) -> pa.Table:
+    """One release of the model; a function of the released folder and ``seed``."""
+    rng = np.random.default_rng([seed, 0x5EED])
+    given: dict[str, Tables] = {}
+    one_ways: list[Counts] = []
+    for name, measured in released.measured.items():
+        again = [_again(released, counts, rng) for counts in measured]
+        receipts = released.read(f"{released.noisy_files[name]}_receipts.parquet")
+        given[name] = {"noisy": noisy.answers_to_table([c.counts for c in again]), "receipts": receipts}
+        one_ways = one_ways or again
+    recode = with_one_ways(
+        released.recode,
+        {c.attributes[0]: c.counts for c in one_ways},
+        {c.attributes[0]: c.sigma for c in one_ways},
+        released.encoding.groups,
+    )
+    given["compress_domain"] = {"recode": recode_to_table(recode, released.encoding.labels())}
+    start = next(i for i, step in enumerate(released.steps) if step.name == "make_consistent")
+    known = (replace(step, inputs=()) for step in released.steps[:start] if step.name in given)
+    steps = [*known, *released.steps[start:]]
+    run = MemoryRun(released.request, steps, lambda step, queries: [], given=given)
+    rows: pa.Table = run.run()["decode"]["synthetic"]
+    return rows
+
+
+def unmeasured(released: ReleasedCounts, columns: tuple[str, ...]) -> list[tuple[str, str]]:
+    """The pairs of these columns that no measurement holds."""
+    inside = {pair for counts in released.joint for pair in combinations(counts.attributes, 2)}
+    order = [c for c in released.columns if c in columns]
+    return [pair for pair in combinations(order, 2) if pair not in inside]
+
+
+def _again(released: ReleasedCounts, counts: Counts, rng: np.random.Generator) -> Counts:
+    """The same counts of the model's rows, with new noise of the same scale."""
+    codes = [row_codes(released, column) for column in counts.attributes]
+    if len(codes) == 1:
+        exact = np.bincount(codes[0], minlength=counts.counts.size)
+    else:
+        sizes = released.domain.shape(counts.attributes)
+        coarse = [released.recode[a].coarse[c] for a, c in zip(counts.attributes, codes, strict=True)]
+        inside = np.logical_and.reduce([c < size for c, size in zip(coarse, sizes, strict=True)])
+        exact = np.bincount(np.ravel_multi_index([c[inside] for c in coarse], sizes), minlength=counts.counts.size)
+    noise: NDArray[np.int64] = np.rint(rng.normal(0.0, counts.sigma, exact.size)).astype(np.int64)
+    return counts._replace(counts=exact + noise)

@@ -1,0 +1,57 @@
+"""What the synthetic rows say: the estimate where columns were not measured together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.answers.cell_weights import Cells
+from privsyn.answers.conditions import Condition
+from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.data_contracts.domain import Clique
+
+Floats = NDArray[np.float64]
+
+
+def row_codes(released: ReleasedCounts, column: str) -> NDArray[np.int64]:
+    """The fine code of every synthetic row."""
+    key = ("codes", column)
+    if key not in released.cache:
+        codec = released.codecs[column]
+        values = {name: released.table[name].combine_chunks() for name in codec.sources}
+        released.cache[key] = codec.encode(values)[0].astype(np.int64)
+    found: NDArray[np.int64] = released.cache[key]
+    return found
+
+
+def rows_where(released: ReleasedCounts, condition: Condition | None) -> NDArray[np.bool_]:
+    """The synthetic rows that a condition holds for."""
+    if condition is None:
+        return np.ones(released.table.num_rows, dtype=bool)
+    return condition.holds({c: released.table[c] for c in condition.columns})
+
+
+def group_of_rows(released: ReleasedCounts, columns: Clique, by: Sequence[str]) -> tuple[NDArray[np.int64], int]:
+    """The answer that each synthetic row belongs to (-1: none), and how many answers there are."""
+    cells = Cells(released, columns)
+    group, answers = np.zeros(released.table.num_rows, dtype=np.int64), 1
+    outside = np.zeros(len(group), dtype=bool)
+    for column in by:
+        level, codes = cells.levels(column), row_codes(released, column)
+        coarse = codes if cells.fine else released.recode[column].coarse[codes]
+        inside = coarse < len(level.of_cell)
+        own = level.of_cell[np.where(inside, coarse, 0)]
+        outside |= ~inside | (own < 0)
+        group, answers = group * len(level.labels) + own, answers * len(level.labels)
+    return np.where(outside, -1, group), answers
+
+
+def row_sums(
+    released: ReleasedCounts, columns: Clique, by: Sequence[str], condition: Condition | None, of: Floats | None = None
+) -> Floats:
+    """Sums over the synthetic rows of each answer: of ones, or of a figure of each row."""
+    group, answers = group_of_rows(released, columns, by)
+    kept = rows_where(released, condition) & (group >= 0)
+    return np.bincount(group[kept], weights=None if of is None else of[kept], minlength=answers).astype(np.float64)
