@@ -106,7 +106,10 @@ def parse_expression(text: str, types: Mapping[str, Type]) -> Node:
         )
     if sum(1 for _ in ast.walk(tree)) > 4 * MAX_PARTS:
         _refuse("has too many parts", "Write several rules")
-    return _Reader(text, types, quoted).read(tree.body)
+    try:
+        return _Reader(text, types, quoted).read(tree.body)
+    except RecursionError:
+        _refuse("is nested too deeply", "Write several rules")
 
 
 def _refuse(problem: str, cure: str = "") -> NoReturn:

@@ -29,7 +29,7 @@ from privsyn.storage.released_files import VersionError, read_manifest, request_
 from privsyn.storage.safe_names import safe_name
 from privsyn.storage.table_files import Place
 from privsyn.tasks.codecs import EncodingPlan, plan, plan_of_columns
-from privsyn.tasks.encode import Repairs, encode, encode_batch, kept_batches
+from privsyn.tasks.encode import Repairs, encode_batch, kept_batches
 from privsyn.tasks.kernels.counting import CodeTable
 
 
@@ -131,11 +131,15 @@ def _remembered(run: str, settings: Settings) -> str:
 
 @dataclass(frozen=True)
 class OpenTable:
-    """A table whose structure fits a release's spec; ``read`` gives its rows in codes."""
+    """A table whose structure fits a release's spec; ``read`` gives its rows in codes.
+
+    ``kept_by``: the codes by which a release chooses the rows of a person that it keeps.
+    """
 
     source: Source
     encoding: EncodingPlan
     unit: Unit
+    kept_by: EncodingPlan
 
     def read(self, repairs: Repairs | None = None, as_if: EncodingPlan | None = None) -> Coded:
         """All rows, or with ``unit.person_id`` those that a release keeps of each person.
@@ -143,13 +147,16 @@ class OpenTable:
         What reading repairs is added to ``repairs``.  ``as_if``: the codes of another plan for the same rows.
         """
         found = Repairs() if repairs is None else repairs
-        if as_if is None:
-            return _from_codes(encode(self.source.batches, self.encoding, self.unit, found), self.encoding)
-        return _from_codes((encode_batch(batch, as_if, found) for batch in self.batches()), as_if)
+        codes = as_if or self.encoding
+        kept = self._kept(found if as_if is None else Repairs())
+        return _from_codes((encode_batch(batch, codes, found) for batch in kept), codes)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The same rows as they are stored."""
-        return kept_batches(self.source.batches, self.encoding, self.unit, Repairs())
+        return self._kept(Repairs())
+
+    def _kept(self, repairs: Repairs) -> Iterator[pa.RecordBatch]:
+        return kept_batches(self.source.batches, self.kept_by, self.unit, repairs)
 
 
 ALL_ROWS = Unit(records_per_person=1)
@@ -179,7 +186,8 @@ def open_table(
         source = open_source(table, spec.model_copy(update={"columns": known, "unit": unit}))
     except RequestError as error:
         raise error.about(field, {"release.data": field}) from None
-    return OpenTable(source, encoding, unit)
+    order = [name for codec in encoding.codecs for name in codec.ranges()]
+    return OpenTable(source, encoding, unit, plan(spec, order) if spec.rules else encoding)
 
 
 def read_table(path: Place, encoding: EncodingPlan, spec: ReleaseSpec, field: str) -> Coded:

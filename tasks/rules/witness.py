@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from privsyn.data_contracts.field_error import FieldError
+from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
 from privsyn.tasks.rules.book import Condition, RuleBook
 
@@ -17,32 +18,43 @@ SAMPLE = 2_048
 ROUNDS = 150
 """How often the rows that break fewest rules are changed."""
 
-_BEST = 128  # of them
+MOST_PAIRS = 20
+"""Earlier rules at most that a rule is held against, to name the one that it contradicts."""
+
+_BEST = 128  # of the rows
 
 
 def find_row(plan: EncodingPlan) -> dict[str, pa.Array] | None:
-    """One row of every column that breaks no rule of ``plan``; None if none was found.  The same plan, the same row."""
+    """One row of the columns that rules speak of, which breaks none; None if none was found.  The same plan, the same
+    row."""
     rules = plan.rules
     if rules is None:
         return None
     rng = np.random.default_rng(0x17)
-    attributes = {name: c.attribute for c in plan.codecs for name in c.ranges()}
-    spoken = sorted({attributes[n] for c in rules.conditions for n in c.needs})
-    codes = {c.attribute: rng.integers(c.size, size=SAMPLE) for c in plan.codecs}
-    sizes = {c.attribute: c.size for c in plan.codecs}
+    codecs = _spoken_of(plan, rules)
+    part = replace(plan, codecs=codecs, computed=tuple(c for c in plan.computed if c.attribute in rules.order))
+    codes = {c.attribute: rng.integers(c.size, size=SAMPLE) for c in codecs}
     for _ in range(ROUNDS):
-        columns = plan.decode(codes, rng)
+        columns = part.decode(codes, rng)
         wrong = rules.broken(columns).sum(axis=0)
         best = int(wrong.argmin())
         if wrong[best] == 0:
             return {name: array.slice(best, 1) for name, array in columns.items()}
         kept = np.argsort(wrong, kind="stable")[:_BEST]
         codes = {a: np.resize(c[kept], SAMPLE) for a, c in codes.items()}
-        for a in spoken:  # the first ones stay as they are
-            changed = np.flatnonzero(rng.random(SAMPLE) < 1.0 / len(spoken))
+        for c in codecs:  # the first ones stay as they are
+            changed = np.flatnonzero(rng.random(SAMPLE) < 1.0 / len(codecs))
             changed = changed[changed >= _BEST // 2]
-            codes[a][changed] = rng.integers(sizes[a], size=changed.size)
+            codes[c.attribute][changed] = rng.integers(c.size, size=changed.size)
     return None
+
+
+def _spoken_of(plan: EncodingPlan, rules: RuleBook) -> tuple[Codec, ...]:
+    """The codecs of the columns that rules need, and what decoding them reads."""
+    needed = {n for c in rules.conditions for n in c.needs} | set(rules.needed(rules.order))
+    codecs = [c for c in plan.codecs if needed & set(c.ranges())]
+    helpers = {name for c in codecs for name in c.helpers}
+    return tuple(c for c in plan.codecs if c in codecs or c.attribute in helpers)
 
 
 def check_possible(plan: EncodingPlan) -> None:
@@ -50,27 +62,31 @@ def check_possible(plan: EncodingPlan) -> None:
     rules = plan.rules
     if rules is None or not rules.conditions or find_row(plan) is not None:
         return
-    for condition in rules.conditions:
-        if find_row(_only(plan, rules, (condition,))) is None:
+    low, high = 0, len(rules.conditions) - 1  # the last condition of the shortest beginning that leaves no row
+    while low < high:
+        middle = (low + high) // 2
+        if find_row(_only(plan, rules, rules.conditions[: middle + 1])) is None:
+            high = middle
+        else:
+            low = middle + 1
+    condition = rules.conditions[low]
+    place = ("rules", condition.rule)
+    if find_row(_only(plan, rules, (condition,))) is None:
+        raise FieldError(
+            f"no row was found that does not meet it: {condition.words}",
+            "Write a rule that rows can keep; a column that equals an expression is better derived",
+            place,
+        )
+    others = [c for c in rules.conditions[:low] if c.rule != condition.rule and set(c.needs) & set(condition.needs)]
+    for before in others[:MOST_PAIRS]:
+        if find_row(_only(plan, rules, (before, condition))) is None:
             raise FieldError(
-                f"no row was found that does not meet it: {condition.words}",
-                "Write a rule that rows can keep; a column that equals an expression is better derived",
-                ("rules", condition.rule),
+                f"leaves no row beside rule {before.rule + 1} ({before.words}) that was found",
+                "Drop one of the two, or widen a domain",
+                place,
             )
-    for i, condition in enumerate(rules.conditions):
-        for before in rules.conditions[:i]:
-            if before.rule != condition.rule and find_row(_only(plan, rules, (before, condition))) is None:
-                raise _contradiction(condition, before)
-    raise FieldError("together they leave no row that was found", "Drop one, or widen a domain", ("rules",))
+    raise FieldError("leaves no row beside the rules before it that was found", "Drop one, or widen a domain", place)
 
 
 def _only(plan: EncodingPlan, rules: RuleBook, conditions: tuple[Condition, ...]) -> EncodingPlan:
     return replace(plan, rules=replace(rules, conditions=conditions))
-
-
-def _contradiction(condition: Condition, before: Condition) -> FieldError:
-    return FieldError(
-        f"leaves no row beside rule {before.rule + 1} ({before.words}) that was found",
-        "Drop one of the two, or widen a domain",
-        ("rules", condition.rule),
-    )

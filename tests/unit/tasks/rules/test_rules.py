@@ -142,8 +142,8 @@ def test_a_batch_without_one_possible_row_is_mended_by_the_row_that_was_found_be
         ([{"derive": {"exper": "age + 200"}}], ("rules", 0), "outside its column's domain"),
         (
             [{"never": "age < 80"}, {"never": "educ < 20"}, {"never": "age + educ > 99"}],
-            ("rules",),
-            "together they leave no row",
+            ("rules", 2),
+            "leaves no row beside the rules before it",
         ),
     ],
 )
