@@ -1,38 +1,37 @@
 """The public functions: release, evaluate, compare, rerun, and looking at specs and at the ledger.
 
-The command line and the Prefect flows do the same by the same parts.  Errors are those of ``privsyn.errors``: each says
+The command line and the Prefect flows do the same by the same parts.  What a function needs is imported when it is
+called, so that ``import privsyn`` is quick.  Errors are those of ``privsyn.errors``: each says
 in one paragraph what is wrong with which argument or field, and how to mend it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import PeriodReleasedError, RequestError
-from privsyn.ledger_view import LedgerView
-from privsyn.mechanisms.release_job import release_job
+from privsyn.loading import no_collection
 from privsyn.notebook import in_notebook
 from privsyn.paths import expanded
 from privsyn.progress import shown_progress
-from privsyn.publish.folder import ReleaseSummary, publish, summarize
 from privsyn.released import Release
-from privsyn.run.execute import ReportProgress
-from privsyn.run.open_run import open_run
-from privsyn.run.runner import run_steps
 from privsyn.settings import Settings, settings_for
 from privsyn.source.private_table import SupportsArrowStream
 from privsyn.spec_draft import spec_of
-from privsyn.tasks.privacy.noise import NoiseSource
 
 if TYPE_CHECKING:
     from privsyn.comparison.compare_methods import Compared
     from privsyn.evaluation.private_evaluation import Report
+    from privsyn.ledger_view import LedgerView
+    from privsyn.publish.folder import ReleaseSummary
     from privsyn.reproduction import Rerun
+    from privsyn.run.execute import ReportProgress
     from privsyn.spec_check import CheckReport
+    from privsyn.tasks.privacy.noise import NoiseSource
 
 Table: TypeAlias = str | Path | SupportsArrowStream
 """A private table: a path (CSV or Parquet, a file or a folder), or a table in memory (pandas, pyarrow, polars, or any
@@ -95,7 +94,7 @@ def release(
         in_memory = data
     settings = settings_for(out)
     shown = in_notebook() if progress is None else progress
-    with shown_progress(release_job(asked, period).steps) if shown else nullcontext(_silent) as report:
+    with _shown(asked, period) if shown else nullcontext(_silent) as report:
         try:
             summary = release_in_process(
                 asked, settings, data=in_memory, fresh=fresh, period=period, new_dataset=new_dataset, report=report
@@ -122,6 +121,12 @@ def release_in_process(
     the run not private and keeps it private.  Guarantee and errors as :func:`release`; PeriodReleasedError for a
     period that has its release.
     """
+    with no_collection():
+        from privsyn.mechanisms.release_job import release_job
+        from privsyn.publish.folder import publish, summarize
+        from privsyn.run.open_run import open_run
+        from privsyn.run.runner import run_steps
+
     job = release_job(spec, period, new_dataset)
     with open_run(spec, settings, fresh=fresh, report=report, noise=noise, job=job, data=data) as run:
         return summarize(run, publish(run, run_steps(run.shell.steps, run.shell.run_reported)))
@@ -267,7 +272,16 @@ def ledger(*, out: str | Path | None = None) -> LedgerView:
 
     Privacy: reads no private table, spends nothing, and makes no ledger where there is none.
     """
+    from privsyn.ledger_view import LedgerView
+
     return LedgerView(settings_for(out))
+
+
+def _shown(spec: ReleaseSpec, period: str | None) -> AbstractContextManager[ReportProgress]:
+    """A bar over the steps of a release."""
+    from privsyn.mechanisms.release_job import release_job
+
+    return shown_progress(release_job(spec, period).steps)
 
 
 def _name_of(release: Release | str | Path) -> str:

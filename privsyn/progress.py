@@ -8,11 +8,12 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from privsyn.notebook import in_notebook
-from privsyn.run.execute import ReportProgress
-from privsyn.run.step import Step
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from privsyn.run.execute import ReportProgress
+    from privsyn.run.step import Step
 
 
 def shown_progress(steps: Sequence[Step]) -> AbstractContextManager[ReportProgress]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow.lib import StringBuilder
 
 from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn
 from privsyn.data_contracts.domain import code_dtype
@@ -25,7 +27,7 @@ class CategoricalCodec(Codec):
         values = list(column.values)
         if column.goes_to == "other" and OTHER not in values:
             values.append(OTHER)
-        self._values = pa.array(values)
+        self._values = _text(values)
         self._null = len(values) if column.has_null else None
         self.groups = np.arange(len(values) + int(column.has_null), dtype=np.int32)
         self._unlisted = self._null if column.goes_to == "null" else values.index(OTHER)
@@ -86,3 +88,10 @@ class BooleanCodec(Codec):
     def ranges(self) -> dict[str, ValueRange]:
         """Any boolean."""
         return {self.attribute: ValueRange(pa.bool_(), self._nullable)}
+
+
+def _text(values: Sequence[str]) -> pa.StringArray:
+    """The values as an Arrow array; ``pa.array`` would load pandas for it."""
+    builder = StringBuilder()
+    builder.append_values(values)
+    return builder.finish()

@@ -147,7 +147,7 @@ def test_what_the_operators_policy_does_not_allow_is_refused_in_one_line(place: 
     assert place.server.ended(run["id"]) == "Failed"
     message = place.server.ask(f"/flow_runs/{run['id']}")["state"]["message"]
     rule = f"is {asked}, and the policy's datasets.people.epsilon allows at most {MOST_EPSILON}"
-    assert "Privacy" in message and rule in message and "\n" not in message
+    assert message.startswith(f"privacy.epsilon: {rule}") and "\n" not in message
     assert "nothing was read, nothing was spent" in message
     page.open(f"/runs/flow-run/{run['id']}")
     page.says("Failed")

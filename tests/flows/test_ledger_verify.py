@@ -187,7 +187,7 @@ def test_a_run_that_was_not_finished_is_noted(
     columns = {name: COLUMNS[name] for name in ("age", "region")}
     spec = make_spec(columns, data=save(people(200).select(["age", "region"])), synthesis={"sweeps": 1})
     with monkeypatch.context() as once:
-        once.setattr("privsyn.api.publish", lambda *arguments: 1 / 0)
+        once.setattr("privsyn.publish.folder.publish", lambda *arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             release_in_process(spec, Settings())
     answer = json.loads(privsyn("ledger", "verify", "--json").stdout)

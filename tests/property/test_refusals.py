@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from privsyn import api
 from privsyn.flows import cli
 from privsyn.flows.server import temporary_server
 from privsyn.ledgers.ledger import Ledger
+from privsyn.run import runner
 from privsyn.settings import Settings
 from tests.support.bad_requests import COLUMNS, SPEC, Bad, all_bad, changed, csv, write
 
@@ -52,7 +52,7 @@ def no_start(places: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
         raise AssertionError("the release would have been started")
 
     monkeypatch.setattr(temporary_server, "temporary_server_starting", start)
-    monkeypatch.setattr(api, "run_steps", start)
+    monkeypatch.setattr(runner, "run_steps", start)
     return Ledger(Settings().ledger)
 
 
