@@ -127,7 +127,9 @@ def one_way_step(share: Fraction, division: str) -> ReleaseStep:
 def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     queries, answers = inputs.noisy("one_way_marginals")
     encoding, settings = request.encoding, request.spec.mechanism.compression
-    recode = compress_domain.compress_domain(answers, queries, encoding.groups, settings, encoding.in_order)
+    recode = compress_domain.compress_domain(
+        answers, queries, encoding.groups, settings, encoding.in_order, encoding.added
+    )
     return {"recode": compress_domain.recode_to_table(recode, request.encoding.labels())}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.publication import WORDS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
@@ -37,7 +38,9 @@ def refuse_silent_redraw(shell: Shell, settings: Settings, fingerprint: str, ask
         if _asks(run, periods) != asks:
             continue
         program, content = _origin(run, settings)
-        if program in (None, version("privsyn-flows")) or content is None or not _has_explicit_values(spec, content):
+        if program is None or content is None or not _has_explicit_values(spec, content):
+            continue
+        if program == version("privsyn-flows") and not _by_other_steps(run, settings, shell):
             continue
         keys = run.get("keys")
         paid = isinstance(keys, Mapping) and any(
@@ -47,8 +50,8 @@ def refuse_silent_redraw(shell: Shell, settings: Settings, fingerprint: str, ask
             changed = ", ".join(_differences(spec, content)) or "its steps"
             privacy = spec.privacy
             raise RequestError(
-                f"the run {run['run']} of version {program} was paid for this request, and version "
-                f"{version('privsyn-flows')} would draw it anew ({changed} changed); nothing was spent",
+                f"the run {run['run']} of version {program} was paid for this request, and {_this(program)} would draw "
+                f"it anew ({changed} changed); nothing was spent",
                 f"Its release stands. New noise costs epsilon {privacy.epsilon:g} with delta {privacy.delta:g} "
                 f"(rho {float(shell.plan.rho):.4g}) once more: for that, " + shell.redraw,
                 "release.fresh",
@@ -87,6 +90,21 @@ def _origin(run: Mapping[str, Any], settings: Settings) -> tuple[str | None, Rel
         return manifest.versions.get("privsyn-flows"), public_spec(manifest)
     except RequestError:
         return None, None
+
+
+def _this(program: str) -> str:
+    here = version("privsyn-flows")
+    return f"version {here}" if here != program else "this program"
+
+
+def _by_other_steps(run: Mapping[str, Any], settings: Settings, shell: Shell) -> bool:
+    """Whether the run's noise was drawn by steps of other versions, as its released folder says."""
+    manifest = manifest_if_readable(settings.released_root / str(run.get("run", "")))
+    if manifest is None:
+        return False
+    then = {str(step.get("step")): step.get("version") for step in manifest.steps}
+    last = max(i for i, step in enumerate(shell.steps) if step.kind is Kind.RELEASE)
+    return any(step.name in then and then[step.name] != step.version for step in shell.steps[: last + 1])
 
 
 def _has_explicit_values(request: BaseModel, earlier: BaseModel) -> bool:

@@ -42,6 +42,11 @@ class EncodingPlan:
         """Attribute -> its sections of intervals (:class:`Codec`)."""
         return {c.attribute: c.in_order for c in self.codecs}
 
+    @property
+    def added(self) -> dict[str, int]:
+        """Attribute -> the bin of what its spec does not list, where it has one (:class:`Codec`)."""
+        return {c.attribute: c.added for c in self.codecs if c.added is not None}
+
     def labels(self) -> dict[str, list[str]]:
         """Readable label of every fine code, by attribute."""
         return {c.attribute: c.labels() for c in self.codecs}
