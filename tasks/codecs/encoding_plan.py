@@ -9,14 +9,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, DatetimeColumn, IntegerColumn, NumberColumn
+from privsyn.data_contracts.columns import (
+    BooleanColumn,
+    CategoricalColumn,
+    DateColumn,
+    DatetimeColumn,
+    IntegerColumn,
+    NumberColumn,
+    TimeColumn,
+)
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
 from privsyn.tasks.codecs.codec import Codec, Codes
 from privsyn.tasks.codecs.heaps import HeapCodec
-from privsyn.tasks.codecs.moments import DatetimeCodec
+from privsyn.tasks.codecs.moments import DateCodec, DatetimeCodec, TimeCodec
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
 
@@ -79,6 +87,10 @@ def plan(spec: ReleaseSpec, order: Sequence[str] = ()) -> EncodingPlan:
                 codecs.extend(_with_heaps(NumberCodec(name, column), column.heap_values()))
             case DatetimeColumn():
                 codecs.append(DatetimeCodec(name, column))
+            case DateColumn():
+                codecs.append(DateCodec(name, column))
+            case TimeColumn():
+                codecs.append(TimeCodec(name, column))
             case BooleanColumn():
                 codecs.append(BooleanCodec(name, column))
             case CategoricalColumn():
