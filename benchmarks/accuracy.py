@@ -122,7 +122,7 @@ def errors(name: str, changes: Mapping[str, Any], seeds: int) -> np.ndarray:
     for seed in range(seeds):
         trial = Trial(
             rows.fine, encoding.groups, spec.privacy.epsilon, spec.privacy.delta, records, SeededNoise(seed), seed,
-            settings=MethodSettings.of(spec), in_order=encoding.in_order,
+            settings=MethodSettings.of(spec), in_order=encoding.in_order, added=encoding.added,
         )  # fmt: skip
         made = variants.default(trial)
         found.append([mean_l1(rows.bins, made.table, cliques) for cliques in workloads])

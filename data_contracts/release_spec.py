@@ -123,8 +123,9 @@ class ReleaseSpec(FrozenModel):
     budget: Guarantee = Field(description="The data set's lifetime cap: set once, kept by the ledger.")
     columns: dict[str, Column] = Field(
         description="Every column of the table, with its domain from a public source, never read off the data. Kinds: "
-        "`integer`, `number`, `datetime`, `categorical`, `boolean`, `drop`. As JSON, which `privsyn spec json SPEC` "
-        'makes of a YAML spec: `{"age": {"kind": "integer", "min": 18, "max": 89}, "region": {"kind": "categorical", '
+        "`integer`, `number`, `datetime`, `date`, `time`, `categorical`, `boolean`, `drop`. As JSON, which "
+        '`privsyn spec json SPEC` makes of a YAML spec: `{"age": {"kind": "integer", "min": 18, "max": 89}, "region": '
+        '{"kind": "categorical", '
         '"values": ["north", "south"]}, "caseid": {"kind": "drop"}}`'
     )
     null_values: tuple[str, ...] = Field(default=("",), description="CSV only: texts that mean null.")

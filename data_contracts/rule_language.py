@@ -46,6 +46,7 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Gt: ">",
     ast.GtE: ">=",
 }
+_TIME = re.compile(r"\d\d:\d\d(:\d\d)?")
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`([^`]*)`""")
 
 
@@ -54,7 +55,8 @@ class Node:
     """One part of an expression: ``op`` on ``args``, of ``type``.
 
     ``op`` is "column" (``value``: its name), "constant" (``value``: float, text or bool; a moment in seconds since
-    1970), "null", "in" (``value``: the constants), an operator, a function, or "if" (condition, then, else).
+    1970, a time of day in seconds since midnight), "null", "in" (``value``: the constants), an operator, a function, or
+    "if" (condition, then, else).
     """
 
     op: str
@@ -269,9 +271,12 @@ class _Reader:
     @staticmethod
     def _moment(text: str) -> float:
         try:
-            moment = dt.datetime.fromisoformat(text)
+            time_of_day = _TIME.fullmatch(text) is not None
+            moment = dt.datetime.fromisoformat(f"1970-01-01 {text}" if time_of_day else text)
         except ValueError:
-            _refuse(f"{text!r} is not a date or moment", "Write one such as '2010-01-31' or '2010-01-31 08:30:00'")
+            _refuse(
+                f"{text!r} is not a date or time", "Write one such as '2010-01-31', '2010-01-31 08:30:00' or '08:30'"
+            )
         if moment.tzinfo is not None:
             _refuse(f"{text!r} has a time zone", "Write it without one")
         return (moment - dt.datetime(1970, 1, 1)) / dt.timedelta(seconds=1)

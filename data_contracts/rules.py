@@ -11,9 +11,11 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, mod
 from privsyn.data_contracts.columns import (
     BooleanColumn,
     CategoricalColumn,
+    DateColumn,
     DatetimeColumn,
     IntegerColumn,
     NumberColumn,
+    TimeColumn,
 )
 from privsyn.data_contracts.columns.categories import CategoryValue
 from privsyn.data_contracts.field_error import FieldError
@@ -124,8 +126,10 @@ def type_of(column: Any) -> Type:
     match column:
         case IntegerColumn() | NumberColumn():
             return "number"
-        case DatetimeColumn():
+        case DatetimeColumn() | DateColumn():
             return "moment"
+        case TimeColumn(format=form):
+            return "number" if form in ("hhmm", "seconds") else "moment"
         case BooleanColumn():
             return "truth"
         case CategoricalColumn():
@@ -270,6 +274,8 @@ def _claim(names: Sequence[str], columns: Columns, taken: set[str]) -> None:
     for name in names:
         if name not in columns:
             raise FieldError(f"{name!r} is not a released column", "Name columns of the spec that are not dropped")
+        if isinstance(columns[name], TimeColumn):
+            raise FieldError(f"{name!r} is a time of day, which no rule computes", "Compute numbers from it instead")
         if name in taken:
             raise FieldError(f"{name!r} follows from two rules", "Keep one of them")
         taken.add(name)

@@ -57,15 +57,16 @@ def compress_domain(
     groups: Mapping[str, NDArray[np.int32]],
     settings: Compression,
     in_order: Mapping[str, Sections] | None = None,
+    added: Mapping[str, int] | None = None,
 ) -> Recode:
     """Recode every attribute by its noisy one-way and its public bins.
 
     ``groups``: fine code -> public bin, by attribute; ``in_order``: its sections of intervals, by attribute, none for
-    attributes that it does not name.
+    attributes that it does not name; ``added``: the bin of what its spec does not list, by attribute.
     """
-    intervals = in_order or {}
+    intervals, unlisted = in_order or {}, added or {}
     return {
-        a: compress_attribute(y, q.sigma, groups[a], settings, intervals.get(a, ()))
+        a: compress_attribute(y, q.sigma, groups[a], settings, intervals.get(a, ()), unlisted.get(a))
         for y, q, a in ((y, q, q.attributes[0]) for y, q in zip(answers, queries, strict=True))
     }
 
@@ -76,6 +77,7 @@ def compress_attribute(
     groups: NDArray[np.int32],
     settings: Compression,
     in_order: Sections = (),
+    added: int | None = None,
 ) -> AttributeRecode:
     """Keep, combine or filter each bin of one attribute.
 
@@ -86,7 +88,8 @@ def compress_attribute(
     reaches one standard deviation of its noise and WORTH_A_CODE, else each joins the nearest code of its section; a
     section without any is one code (``settings.neighbours``; not in the paper).  All other low bins share one combined
     code, the last.  With ``settings.filter`` (the paper) these are filtered instead, their count taken as 0, where
-    their sum is below theta too; that loses the rows of many rare values.  At least one code always remains.
+    their sum is below theta too; that loses the rows of many rare values.  A low bin ``added`` is always filtered: what
+    the spec does not list must not come out of noise alone.  At least one code always remains.
     """
     y = noisy.astype(np.float64)
     bins = int(groups.max()) + 1
@@ -102,11 +105,15 @@ def compress_attribute(
                 total[part], low[part], max(theta, worth_a_code), sigma * np.sqrt(cells[part]), worth_a_code
             )
             low[part] = False
+    gone = np.zeros(bins, dtype=bool)
+    if added is not None and low[added] and not low.all():
+        gone[added], low[added] = True, False
     combine = bool(low.any()) and (not settings.filter or bool(low.all()) or total[low].sum() >= theta)
     target = np.cumsum(first) - 1
     target[low] = int(first.sum())
+    target[gone] = int(first.sum()) + int(combine)
     coarse = target[groups].astype(np.int32)
-    kept = ~low[groups] | combine
+    kept = (~low[groups] | combine) & ~gone[groups]
     weight = _weights(y, sigma, groups, coarse)
     return AttributeRecode(coarse, kept, weight, y, np.full(len(y), sigma**2))
 

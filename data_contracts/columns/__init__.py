@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from privsyn.data_contracts.columns.categories import MAX_CODES, MAX_TEXT, BooleanColumn, CategoricalColumn
-from privsyn.data_contracts.columns.moments import DatetimeColumn, seconds_since_epoch
+from privsyn.data_contracts.columns.moments import DateColumn, DatetimeColumn, TimeColumn, Zoned, seconds_since_epoch
 from privsyn.data_contracts.columns.numbers import INTEGER_TYPES, IntegerColumn, NumberColumn
 from privsyn.data_contracts.columns.shared_fields import Binned, Described
 
@@ -23,10 +23,13 @@ __all__ = [
     "BooleanColumn",
     "CategoricalColumn",
     "Column",
+    "DateColumn",
     "DatetimeColumn",
     "DropColumn",
     "IntegerColumn",
     "NumberColumn",
+    "TimeColumn",
+    "Zoned",
     "seconds_since_epoch",
 ]
 
@@ -38,6 +41,13 @@ class DropColumn(Described):
 
 
 Column = Annotated[
-    IntegerColumn | NumberColumn | DatetimeColumn | CategoricalColumn | BooleanColumn | DropColumn,
+    IntegerColumn
+    | NumberColumn
+    | DatetimeColumn
+    | DateColumn
+    | TimeColumn
+    | CategoricalColumn
+    | BooleanColumn
+    | DropColumn,
     Field(discriminator="kind"),
 ]

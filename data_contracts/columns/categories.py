@@ -26,10 +26,11 @@ class CategoricalColumn(Nullable):
     values: tuple[CategoryValue, ...] = Field(
         min_length=1, max_length=MAX_CODES, description="Every possible value, from a public source."
     )
-    unlisted: Literal["other", "null", "auto"] = Field(
+    unlisted: Literal["other", "null", "auto"] | CategoryValue = Field(
         default="auto",
-        description="Where values outside `values` go: `other` (the text value 'other'), `null`, or `auto`: "
-        "`null` for a nullable column or one whose values are not text, else `other`.",
+        description="Where values outside `values` go: one of these, `other` (the text value 'other'), `null`, or "
+        "`auto`: `null` for a nullable column or one whose values are not text, else `other`. An `other` or null that "
+        "the list does not have comes out only if its noisy count is above the low-count threshold.",
     )
 
     @field_validator("unlisted", mode="before")
@@ -60,13 +61,27 @@ class CategoricalColumn(Nullable):
     def _check_other(self) -> CategoricalColumn:
         if self.unlisted == "other" and not isinstance(self.values[0], str):
             raise FieldError("`unlisted: other` needs text values", "Use `unlisted: null`")
+        if self.unlisted not in ("other", "null", "auto") and self._place_of_unlisted is None:
+            raise FieldError(
+                f"`unlisted` ({str(self.unlisted)[:80]!r}) is not one of `values`",
+                "Name one of them, `other`, `null` or `auto`",
+            )
         return self
 
     @property
-    def goes_to(self) -> Literal["other", "null"]:
-        """Where unlisted values go, with ``auto`` resolved."""
+    def _place_of_unlisted(self) -> int | None:
+        """The place of the value that ``unlisted`` names; a number is no boolean."""
+        named = isinstance(self.unlisted, bool)
+        places = (i for i, v in enumerate(self.values) if v == self.unlisted and isinstance(v, bool) == named)
+        return next(places, None)
+
+    @property
+    def goes_to(self) -> Literal["other", "null"] | int:
+        """Where unlisted values go, with ``auto`` resolved: for a listed value, its place in ``values``."""
+        if self.unlisted not in ("other", "null", "auto"):
+            return self._place_of_unlisted or 0
         if self.unlisted != "auto":
-            return self.unlisted
+            return "other" if self.unlisted == "other" else "null"
         return "null" if self.nullable or not isinstance(self.values[0], str) else "other"
 
     @property

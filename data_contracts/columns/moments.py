@@ -1,20 +1,52 @@
-"""Columns of time: moments."""
+"""Columns of time: moments, days, and times of day."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from privsyn.data_contracts.columns.grid import Grid
+from privsyn.data_contracts.columns.numbers import MAX_EXACT_INTEGERS
 from privsyn.data_contracts.columns.shared_fields import DEFAULT_BINS, EXACT, Binned
+from privsyn.data_contracts.columns.time_formats import FORMAT, ZONE, checked_zone, pattern_of
 from privsyn.data_contracts.field_error import FieldError
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
-class DatetimeColumn(Binned):
+EPOCH = dt.date(1970, 1, 1)
+
+
+class Zoned(Binned):
+    """Shared by the kinds that read moments."""
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"exact", "format", "zone"})
+
+    zone: str | None = Field(default=None, description=ZONE)
+
+    @field_validator("zone")
+    @classmethod
+    def _known_zone(cls, value: str | None) -> str | None:
+        return None if value is None else checked_zone(value)
+
+
+class Written(Zoned):
+    """Shared by the kinds whose texts may be written in any way."""
+
+    format: str = Field(default="", max_length=100, description=FORMAT)
+
+    @field_validator("format")
+    @classmethod
+    def _known_format(cls, value: str) -> str:
+        if value:
+            pattern_of(value)
+        return value
+
+
+class DatetimeColumn(Written):
     """Moments in [min, max], without a time zone.  Outside: clamped.  Null where not nullable: ``min``."""
 
     kind: Literal["datetime"]
@@ -79,3 +111,114 @@ def _moment(value: Any) -> Any:
 def seconds_since_epoch(moment: dt.datetime) -> float:
     """Seconds from 1970-01-01T00:00:00 to ``moment``, both without a time zone."""
     return (moment - dt.datetime(1970, 1, 1)) / dt.timedelta(seconds=1)
+
+
+class DateColumn(Written):
+    """Days in [min, max], without a time of day.  Outside: clamped.  Null where not nullable: ``min``."""
+
+    kind: Literal["date"]
+    min: dt.date = Field(description="Earliest possible day.")
+    max: dt.date = Field(description="Latest possible day.")
+    edges: tuple[dt.date, ...] | None = Field(
+        default=None, description="First days of the bins: first = min, last = max, which belongs to the last bin."
+    )
+    exact: tuple[dt.date, ...] = Field(default=(), description=EXACT)
+
+    @field_validator("min", "max", mode="before")
+    @classmethod
+    def _is_day(cls, value: Any) -> Any:
+        return _day(value)
+
+    @field_validator("edges", "exact", mode="before")
+    @classmethod
+    def _are_days(cls, values: Any) -> Any:
+        return [_day(value) for value in values] if isinstance(values, list | tuple) else values
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> DateColumn:
+        if self.min > self.max:
+            raise FieldError(f"`min` ({self.min}) is later than `max` ({self.max})", "Swap them")
+        if self.edges is not None and (self.edges[:1] != (self.min,) or self.edges[-1:] != (self.max,)):
+            raise FieldError("`edges` must start at `min` and end at `max`")
+        return self
+
+    def edge_values(self) -> tuple[float, ...]:
+        """First days of the bins, in days since 1970-01-01; the last edge is the day after ``max``."""
+        end = days_since_epoch(self.max) + 1
+        if self.edges is not None:
+            return (*map(days_since_epoch, self.edges[:-1]), end)
+        return _even_whole(days_since_epoch(self.min), end, self.bins, DEFAULT_BINS)
+
+    def exact_values(self) -> tuple[float, ...]:
+        """Days with a bin of their own, in days since 1970, ascending."""
+        return tuple(sorted(map(days_since_epoch, self.exact)))
+
+    def grid(self) -> Grid:
+        """Whole days."""
+        return Grid.of(1)
+
+    @property
+    def closed(self) -> bool:
+        """The last edge is the day after ``max``."""
+        return False
+
+
+HOURS = 24
+"""Bins of a column of times whose spec names none."""
+
+
+class TimeColumn(Zoned):
+    """Times of day, minute by minute or second by second.  Null where not nullable, and what is none: midnight."""
+
+    kind: Literal["time"]
+    format: Literal["HH:MM", "HH:MM:SS", "hhmm", "seconds"] = Field(
+        default="HH:MM",
+        description="How times are written and released: `HH:MM` and `HH:MM:SS` as times of day; `hhmm` as a number "
+        "such as 1435 (2400 is read as midnight); `seconds` as the number of seconds since midnight.",
+    )
+    bins: int | None = Field(default=None, ge=1, le=1_440, description="Number of equal-width bins; 24 if not given.")
+
+    @property
+    def per_day(self) -> int:
+        """Minutes or seconds of a day, whichever the format has."""
+        return 1_440 if self.format in ("HH:MM", "hhmm") else 86_400
+
+    def edge_values(self) -> tuple[float, ...]:
+        """Bin edges, in minutes or seconds since midnight."""
+        return _even_whole(0.0, float(self.per_day), self.bins or HOURS, HOURS)
+
+    def grid(self) -> Grid:
+        """Whole minutes or seconds."""
+        return Grid.of(1)
+
+    @property
+    def closed(self) -> bool:
+        """The day ends before its last edge."""
+        return False
+
+
+def _even_whole(low: float, end: float, bins: int | None, default: int) -> tuple[float, ...]:
+    """Whole edges of bins of as many values each."""
+    span = int(end - low)
+    if span < 1:
+        return ()  # refused for its bounds
+    bins = min(bins or (span if span <= MAX_EXACT_INTEGERS else default), span)
+    return tuple(float(low + (span * i) // bins) for i in range(bins + 1))
+
+
+def days_since_epoch(day: dt.date) -> float:
+    """Days from 1970-01-01."""
+    return float((day - EPOCH).days)
+
+
+def _day(value: Any) -> Any:
+    """A day; FieldError for anything else."""
+    if isinstance(value, dt.datetime) and value.time() == dt.time() and value.tzinfo is None:
+        return value.date()
+    if (
+        isinstance(value, dt.datetime)
+        or not isinstance(value, dt.date | str)
+        or (isinstance(value, str) and not _DATE.fullmatch(value))
+    ):
+        raise FieldError("is not a day", "Write one such as 2010-01-31")
+    return value

@@ -194,6 +194,7 @@ def _runs(
             threads=threads,
             settings=MethodSettings.of(spec),
             in_order=encoding.in_order,
+            added=encoding.added,
         )
 
     for method in methods:

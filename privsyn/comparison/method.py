@@ -51,7 +51,8 @@ class Trial:
     """One run of one method.
 
     rows: the real training rows in fine codes; groups: fine code -> public bin, by attribute; in_order: the
-    sections of an attribute's intervals (:class:`privsyn.tasks.codecs.Codec`); epsilon, delta: the promise to
+    sections of an attribute's intervals and
+    added: the bin of what its spec does not list (:class:`privsyn.tasks.codecs.Codec`); epsilon, delta: the promise to
     keep for adding or removing one person with at most ``records`` rows; seed: of the post-processing;
     noise: seeded as well; threads: 0 for all cores.
     """
@@ -66,6 +67,7 @@ class Trial:
     threads: int = 0
     settings: MethodSettings = MethodSettings()
     in_order: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    added: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def bins(self) -> Domain:

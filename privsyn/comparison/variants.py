@@ -46,6 +46,7 @@ class CodeEncoding:
     domain: Domain
     groups: Mapping[str, NDArray[np.int32]]
     in_order: Mapping[str, tuple[tuple[int, int], ...]]
+    added: Mapping[str, int]
 
     def labels(self) -> dict[str, list[str]]:
         """A code is its own label."""
@@ -65,7 +66,7 @@ class CodeRequest(Request):
     def encoding(self) -> CodeEncoding:  # type: ignore[override]
         """The trial's domain and bins."""
         assert self.trial is not None  # noqa: S101 - always given
-        return CodeEncoding(self.trial.rows.domain, self.trial.groups, self.trial.in_order)
+        return CodeEncoding(self.trial.rows.domain, self.trial.groups, self.trial.in_order, self.trial.added)
 
 
 def request_of(trial: Trial, mechanism: AnyMechanism) -> CodeRequest:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.columns import DatetimeColumn
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import Adaptive, PrivSyn
 from privsyn.data_contracts.publication import WORDS, WRITTEN
@@ -62,8 +63,13 @@ def wide_codes(batches: Batches, domain: Domain, *, padded: bool = False) -> Wid
 
 
 def columns_key(request: Request, unused: AbstractSet[str] = WORDS) -> dict[str, Any]:
-    """The released columns without the fields ``unused``."""
-    return {n: c.model_dump(mode="json", exclude=set(unused)) for n, c in request.spec.released_columns.items()}
+    """The released columns without the fields ``unused``; ``zone: UTC`` is what moments meant before zones."""
+    found = {}
+    for name, column in request.spec.released_columns.items():
+        found[name] = column.model_dump(mode="json", exclude=set(unused))
+        if isinstance(column, DatetimeColumn) and column.zone == "UTC":
+            found[name].pop("zone")
+    return found
 
 
 def _rules_of_codes(request: Request) -> dict[str, Any]:
@@ -140,7 +146,9 @@ def one_way_step(share: Fraction, division: str) -> ReleaseStep:
 def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     queries, answers = inputs.noisy("one_way_marginals")
     encoding, settings = request.encoding, request.spec.mechanism.compression
-    recode = compress_domain.compress_domain(answers, queries, encoding.groups, settings, encoding.in_order)
+    recode = compress_domain.compress_domain(
+        answers, queries, encoding.groups, settings, encoding.in_order, encoding.added
+    )
     return {"recode": compress_domain.recode_to_table(recode, request.encoding.labels())}
 
 

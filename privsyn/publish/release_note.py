@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.data_contracts.certificate import Certificate
-from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, DatetimeColumn, IntegerColumn, NumberColumn
+from privsyn.data_contracts.columns import (
+    BooleanColumn,
+    CategoricalColumn,
+    DateColumn,
+    DatetimeColumn,
+    IntegerColumn,
+    NumberColumn,
+    TimeColumn,
+)
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.publish.formats.csv_file import csv_name, formula_like
 from privsyn.publish.formats.described import null_text, ranges_of
@@ -125,9 +133,13 @@ def _schema(request: Request) -> str:
 def _domain(column: Any) -> str:
     match column:
         case IntegerColumn() | NumberColumn():
-            return f"{column.min:,} to {column.max:,} {plain(column.unit)}".strip()
-        case DatetimeColumn():
-            return f"{column.min} to {column.max} {plain(column.unit)}".strip()
+            exact = "".join(f", {value:,}" for value in column.exact)
+            return f"{column.min:,} to {column.max:,}{exact} {plain(column.unit)}".strip()
+        case TimeColumn():
+            return f"a time of day ({column.format})"
+        case DatetimeColumn() | DateColumn():
+            exact = "".join(f", {value}" for value in column.exact)
+            return f"{column.min} to {column.max}{exact} {plain(column.unit)}".strip()
         case BooleanColumn():
             return "true, false"
         case CategoricalColumn():

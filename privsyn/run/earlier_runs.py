@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.mechanism_options import Rows
 from privsyn.data_contracts.publication import WORDS
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -42,10 +43,12 @@ def refuse_silent_redraw(shell: Shell, settings: Settings, fingerprint: str, ask
         if _asks(run, periods) != asks:
             continue
         program, content = _origin(run, settings)
-        if program in (None, version("privsyn-flows")) or content is None:
+        if program is None or content is None:
             continue
         free = FREE | _free_synthesis(shell.plan, content)
         if any(True for _ in _unlike(spec, content, free, explicit_only=True)):
+            continue
+        if program == version("privsyn-flows") and not _by_other_steps(run, settings, shell):
             continue
         keys = run.get("keys")
         paid = isinstance(keys, Mapping) and any(
@@ -55,8 +58,8 @@ def refuse_silent_redraw(shell: Shell, settings: Settings, fingerprint: str, ask
             changed = ", ".join(_unlike(spec, content, free, explicit_only=False)) or "its steps"
             privacy = spec.privacy
             raise RequestError(
-                f"the run {run['run']} of version {program} was paid for this request, and version "
-                f"{version('privsyn-flows')} would draw it anew ({changed} changed); nothing was spent",
+                f"the run {run['run']} of version {program} was paid for this request, and {_this(program)} would draw "
+                f"it anew ({changed} changed); nothing was spent",
                 f"Its release stands. New noise costs epsilon {privacy.epsilon:g} with delta {privacy.delta:g} "
                 f"(rho {float(shell.plan.rho):.4g}) once more: for that, " + shell.redraw,
                 "release.fresh",
@@ -118,6 +121,21 @@ def _free_synthesis(plan: Plan, earlier: ReleaseSpec) -> frozenset[str]:
         for name, value in there.items()
         if value is None or settings(synthesis.model_copy(update={name: value})) == asked
     )
+
+
+def _this(program: str) -> str:
+    here = version("privsyn-flows")
+    return f"version {here}" if here != program else "this program"
+
+
+def _by_other_steps(run: Mapping[str, Any], settings: Settings, shell: Shell) -> bool:
+    """Whether the run's noise was drawn by steps of other versions, as its released folder says."""
+    manifest = manifest_if_readable(settings.released_root / str(run.get("run", "")))
+    if manifest is None:
+        return False
+    then = {str(step.get("step")): step.get("version") for step in manifest.steps}
+    last = max(i for i, step in enumerate(shell.steps) if step.kind is Kind.RELEASE)
+    return any(step.name in then and then[step.name] != step.version for step in shell.steps[: last + 1])
 
 
 def _unlike(

@@ -115,6 +115,14 @@ class Shell:
         held = ("reserved", "spent")
         return any(self.ledger.state(self.dataset, self.keys[s.name]) in held for s in self.release_steps)
 
+    def has_drawn_all(self) -> bool:
+        """Whether all noise under these keys was paid for."""
+        held = ("reserved", "spent")
+        return all(
+            self.ledger.state(self.dataset, self.keys[s.name]) in held or self._has_no_queries(s)
+            for s in self.release_steps
+        )
+
     def lost_step(self) -> str | None:
         """The first release step whose noise was paid for but whose table is gone or changed."""
         for step in self.release_steps:

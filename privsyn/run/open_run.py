@@ -117,7 +117,7 @@ def open_run(
         if fresh and not generation.killed_fresh and (generation.finished or shell.has_drawn()):
             generation = replace(generation, number=generation.last + 1, finished=False)
             shell = shell_of(generation.number, fingerprint)
-        if not fresh and not shell.has_drawn():
+        if not fresh and not shell.has_drawn_all():
             refuse_silent_redraw(shell, settings, fingerprint, job.asks)
         while fresh and shell.lost_step():
             generation = replace(generation, number=generation.number + 1, finished=False)

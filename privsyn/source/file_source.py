@@ -3,7 +3,7 @@
 CSV columns are always text, because a type guessed from private values would depend on them; fields
 equal to one of the spec's ``null_values`` are null; wholly empty lines are left out.  A record is a line
 (csv_lines.py), unless ``csv.line_breaks`` says otherwise.  Parquet columns keep their stored types, which
-may differ from file to file; a moment with a time zone is its UTC clock time once it is encoded
+may differ from file to file; a moment with a time zone is read in the clock time of the column's ``zone``
 (tasks/codecs/parsing.py).
 """
 
@@ -64,7 +64,7 @@ class FileSource(Source):
             raise RequestError("names no table", "Give a path, or hand over a table in memory", "data")
         layout = read_layout(path, spec.columns)
         read = columns_to_read(layout.columns, spec, layout.files[0].name)
-        _check_types(layout, read)
+        _check_types(layout, read, spec)
         types = {name: layout.type_of(name) for name in read}
         return cls(layout.columns, read, types, layout, spec.null_values, spec.csv.line_breaks)
 
@@ -171,9 +171,9 @@ def _csv_error(file: Path, words: str) -> RequestError:
     return RequestError(f"{file} breaks off or is not a whole CSV file", "Write or copy it again", "data")
 
 
-def _check_types(layout: Layout, read: tuple[str, ...]) -> None:
+def _check_types(layout: Layout, read: tuple[str, ...], spec: ReleaseSpec) -> None:
     if layout.types is None:
         return
     for file in layout.files:
         types = layout.types if file == layout.files[0] else parquet_columns(file)[1]
-        check_types(types, read, file.name)
+        check_types(types, read, spec, file.name)

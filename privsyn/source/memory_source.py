@@ -45,10 +45,11 @@ _CLASSES: dict[type, pa.DataType] = {
     int: pa.int64(),
     float: pa.float64(),
     dt.date: pa.date32(),
-    dt.datetime: pa.timestamp("us", "UTC"),
+    dt.datetime: pa.timestamp("us"),
+    dt.tzinfo: pa.timestamp("us", "UTC"),
     dt.time: pa.time64("us"),
 }
-"""What the objects of a pandas column may be, and the type as which they are read."""
+"""What the objects of a pandas column may be, and the type as which they are read; dt.tzinfo: moments with a zone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +70,7 @@ class MemorySource(Source):
         read = columns_to_read(columns, spec, WHERE)
         table = _pandas_columns(data, read) if isinstance(data, pd.DataFrame) else _arrow_table(data).select(read)
         types = dict(zip(table.schema.names, table.schema.types, strict=True))
-        check_types(types, read, WHERE)
+        check_types(types, read, spec, WHERE)
         return cls(columns, read, types, table)
 
     @property
@@ -185,11 +186,15 @@ def _pandas_column(column: pd.Series) -> Any:
     if not _holds_objects(column):
         return pa.Array.from_pandas(column)
     cells = column.astype(object)
-    classes = set(map(type, cells[cells.notna()]))
+    classes = set(map(_class, cells[cells.notna()]))
     if not classes:
         return pa.nulls(len(cells))
     type_ = _CLASSES.get(classes.pop()) if len(classes) == 1 else None
     return None if type_ is None else pa.Array.from_pandas(cells, type=type_)
+
+
+def _class(cell: object) -> type:
+    return dt.tzinfo if type(cell) is dt.datetime and cell.tzinfo is not None else type(cell)
 
 
 def _holds_objects(column: pd.Series) -> bool:

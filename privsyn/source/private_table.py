@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from privsyn.data_contracts.columns import DropColumn
+from privsyn.data_contracts.columns import DropColumn, Zoned
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
 from privsyn.storage.table_files import name_list
@@ -126,15 +126,31 @@ def columns_to_read(columns: Sequence[str], spec: ReleaseSpec, where: str) -> tu
     return tuple(name for name in columns if name not in dropped)
 
 
-def check_types(types: Mapping[str, pa.DataType], read: Sequence[str], where: str) -> None:
-    """RequestError that names the first column of ``read`` whose type cannot be encoded."""
+def check_types(types: Mapping[str, pa.DataType], read: Sequence[str], spec: ReleaseSpec, where: str) -> None:
+    """RequestError that names the first column of ``read`` whose type cannot be encoded, or whose zone is not known."""
     for name in read:
+        column = spec.columns[name]
+        if isinstance(column, Zoned) and column.zone is None and _zone_of(types[name]) is not None:
+            zone = str(_zone_of(types[name]))[:60]
+            raise RequestError(
+                f"its moments in {where} have a time zone ({zone}), and the spec does not say in whose clock time they "
+                "are to be read",
+                f"Write `zone: {zone}`, or another zone",
+                f"columns.{name}.zone",
+            )
         if not readable(types[name]):
             raise RequestError(
                 f"its type in {where} is {str(types[name])[:60]}, which cannot be encoded",
                 "Store it as numbers, text, booleans or moments, or list it as `{kind: drop}`",
                 f"columns.{name}",
             )
+
+
+def _zone_of(type_: Any) -> str | None:
+    """The zone that a stored type has."""
+    if pa.types.is_dictionary(type_):
+        return _zone_of(type_.value_type)
+    return type_.tz if pa.types.is_timestamp(type_) else None
 
 
 def readable(type_: Any) -> bool:

@@ -67,7 +67,7 @@ def draft(
     known = None if dictionary is None else read_dictionary(Path(dictionary), table.stem)
     lines = [*_head(table, dataset, known), "columns:"]
     for column, stored in table.types.items():
-        lines.extend(_column(column, _facts(column, stored, known)))
+        lines.extend(_column(column, _facts(column, stored, known), stored or pa.null()))
     if known is not None:
         for name in sorted(set(known.columns) - set(table.types)):
             lines.append(f"  # the dictionary also describes {_comment(name)}, which the table does not have")
@@ -173,31 +173,39 @@ def stored_kind(stored: Any) -> tuple[str | None, str | None]:
     if pa.types.is_boolean(stored):
         return "boolean", None
     if pa.types.is_date(stored):
-        return "datetime", "date"
+        return "date", None
+    if pa.types.is_time(stored):
+        return "time", None
     if pa.types.is_timestamp(stored):
         return "datetime", None
     return (None if pa.types.is_null(stored) else "categorical"), None
 
 
-def _column(name: str, facts: Facts) -> Iterator[str]:
+def _column(name: str, facts: Facts, stored: Any) -> Iterator[str]:
     key = scalar(name)
     yield from (f"  # {_comment(remark)}" for remark in facts.remarks if remark)
     yield f"  {key}:" if len(key) <= _LONGEST_KEY else f"  ? {key}\n  :"
-    yield f"    kind: {facts.kind or TODO + '  # integer, number, datetime, categorical, boolean or drop'}"
-    if facts.kind in ("integer", "number", "datetime"):
+    yield f"    kind: {facts.kind or TODO + '  # integer, number, datetime, date, time, categorical, boolean or drop'}"
+    if facts.kind in ("integer", "number", "datetime", "date"):
         for what, bound in (("min", facts.min), ("max", facts.max)):
             yield f"    {what}: " + (scalar(bound) if bound is not None else f"{TODO}  # from a public source")
     if facts.kind in ("integer", "number", "datetime") and facts.type is not None:
         yield f"    type: {facts.type}"
     if facts.kind == "datetime" and facts.type == "date":
         yield "    resolution: day"
+    if facts.kind == "number" and pa.types.is_decimal(stored) and 0 <= stored.scale <= 15:
+        yield f"    decimals: {stored.scale}"
+    if facts.kind in ("datetime", "date", "time") and pa.types.is_timestamp(stored) and stored.tz is not None:
+        yield f"    zone: {scalar(stored.tz)}"
+    if facts.kind == "time":
+        yield "    format: HH:MM:SS"
     if facts.kind == "categorical":
         todo = f"{TODO}  # every possible value, from a public source; free text: `kind: drop`"
         yield "    values: " + (_list(facts.values, "      ") if facts.values else todo)
     if facts.kind not in (None, "drop"):
         null = f"{TODO}  # true if null can occur" if facts.nullable is None else scalar(facts.nullable)
         yield f"    nullable: {null}"
-    if facts.unit and facts.kind in ("integer", "number", "datetime"):
+    if facts.unit and facts.kind in ("integer", "number", "datetime", "date"):
         yield f"    unit: {scalar(facts.unit)}"
     if facts.description:
         yield f"    description: {scalar(facts.description)}"

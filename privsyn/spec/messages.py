@@ -29,8 +29,6 @@ _SYNONYMS = {
     "category": "categorical",
     "enum": "categorical",
     "bool": "boolean",
-    "date": "datetime",
-    "time": "datetime",
     "timestamp": "datetime",
     "id": "drop",
     "ignore": "drop",

@@ -18,6 +18,8 @@ KINDS: dict[str, type[BaseModel]] = {
     "integer": kinds_module.IntegerColumn,
     "number": kinds_module.NumberColumn,
     "datetime": kinds_module.DatetimeColumn,
+    "date": kinds_module.DateColumn,
+    "time": kinds_module.TimeColumn,
     "categorical": kinds_module.CategoricalColumn,
     "boolean": kinds_module.BooleanColumn,
     "drop": kinds_module.DropColumn,

@@ -27,10 +27,16 @@ class CategoricalCodec(Codec):
         values = list(column.values)
         if column.goes_to == "other" and OTHER not in values:
             values.append(OTHER)
-        self._values = _text(values)
+        texts = [v for v in values if isinstance(v, str)]
+        self._values = _text(texts) if texts else pa.array(values)
         self._null = len(values) if column.has_null else None
         self.groups = np.arange(len(values) + int(column.has_null), dtype=np.int32)
-        self._unlisted = self._null if column.goes_to == "null" else values.index(OTHER)
+        where = column.goes_to
+        self._unlisted = where if isinstance(where, int) else self._null if where == "null" else values.index(OTHER)
+        if len(values) > len(column.values):
+            self.added = len(column.values)
+        elif column.has_null and not column.nullable:
+            self.added = self._null
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
         """See :class:`Codec`; unlisted values and unwanted nulls go where ``unlisted`` says."""

@@ -33,10 +33,12 @@ class Codec(ABC):
     ``groups[code]`` is the public bin of a fine code, shape (size,), ascending from 0.  ``in_order``: the
     sections of bins that are intervals, each as its first bin and the first bin after it, ascending; intervals of one
     section may be combined with each other.  ``helpers``: other attributes whose codes decoding reads, as a mapping.
+    ``added``: the bin of what the spec does not list, which shows in the release only if its noisy count is not low.
     """
 
     attribute: str
     helpers: tuple[str, ...] = ()
+    added: int | None = None
     sources: tuple[str, ...]
     groups: NDArray[np.int32]
     in_order: tuple[tuple[int, int], ...] = ()

@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.columns import (
     BooleanColumn,
     CategoricalColumn,
+    DateColumn,
     DatetimeColumn,
     IntegerColumn,
     NumberColumn,
+    TimeColumn,
 )
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -23,7 +25,7 @@ from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
 from privsyn.tasks.codecs.codec import Codec, Codes
 from privsyn.tasks.codecs.heaps import HeapCodec
-from privsyn.tasks.codecs.moments import DatetimeCodec
+from privsyn.tasks.codecs.moments import DateCodec, DatetimeCodec, TimeCodec
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
 from privsyn.tasks.codecs.one_of import OneOfCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
@@ -55,6 +57,11 @@ class EncodingPlan:
     def in_order(self) -> dict[str, tuple[tuple[int, int], ...]]:
         """Attribute -> its sections of intervals (:class:`Codec`)."""
         return {c.attribute: c.in_order for c in self.codecs}
+
+    @property
+    def added(self) -> dict[str, int]:
+        """Attribute -> the bin of what its spec does not list, where it has one (:class:`Codec`)."""
+        return {c.attribute: c.added for c in self.codecs if c.added is not None}
 
     def labels(self) -> dict[str, list[str]]:
         """Readable label of every fine code, by attribute."""
@@ -119,6 +126,10 @@ def _codecs(name: str, spec: ReleaseSpec, rules: RuleBook | None) -> list[Codec]
             return _with_heaps(NumberCodec(name, column, thresholds), column.heap_values())
         case DatetimeColumn():
             return [DatetimeCodec(name, column, thresholds)]
+        case DateColumn():
+            return [DateCodec(name, column, thresholds)]
+        case TimeColumn():
+            return [TimeCodec(name, column, thresholds)]
         case BooleanColumn():
             return [BooleanCodec(name, column)]
         case CategoricalColumn():

@@ -1,4 +1,4 @@
-"""Codecs of moments."""
+"""Codecs of moments, days and times of day."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.columns import DatetimeColumn, seconds_since_epoch
+from privsyn.data_contracts.columns import DateColumn, DatetimeColumn, TimeColumn, seconds_since_epoch
+from privsyn.data_contracts.columns.time_formats import pattern_of
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing
 from privsyn.tasks.codecs.cells import Floats
@@ -22,11 +23,12 @@ class DatetimeCodec(OrderedCodec):
 
     def __init__(self, name: str, column: DatetimeColumn, barriers: Collection[float] = ()) -> None:
         self._column = column
+        self._pattern = pattern_of(column.format) if column.format else ""
         super().__init__(name, column, barriers)
 
     def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Seconds since 1970."""
-        return parsing.to_seconds(array)
+        return parsing.to_seconds(array, self._pattern, self._column.zone)
 
     def _bounds(self) -> tuple[float, float]:
         return seconds_since_epoch(self._column.min), seconds_since_epoch(self._column.max)
@@ -61,3 +63,76 @@ class DatetimeCodec(OrderedCodec):
         if self._column.type == "date":
             return {self.attribute: ValueRange(pa.date32(), self._nullable, low.date(), high.date())}
         return {self.attribute: ValueRange(pa.timestamp("us"), self._nullable, low, high)}
+
+
+class WholeCodec(OrderedCodec):
+    """Shared by the codecs of days and times of day: whole numbers of them."""
+
+    def _bounds(self) -> tuple[float, float]:
+        return self._edges[0], self._edges[-1] - 1
+
+    def _place(self, low: Floats, high: Floats, rng: np.random.Generator) -> pa.Array:
+        return self._released(low + np.floor(rng.random(len(low)) * (high - low)))
+
+
+class DateCodec(WholeCodec):
+    """Days; inside the codec they are days since 1970."""
+
+    def __init__(self, name: str, column: DateColumn, barriers: Collection[float] = ()) -> None:
+        self._column = column
+        self._pattern = pattern_of(column.format) if column.format else ""
+        super().__init__(name, column, barriers)
+
+    def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
+        """Days since 1970, of moments that of their clock time."""
+        seconds, is_null = parsing.to_seconds(array, self._pattern, self._column.zone)
+        return np.floor(seconds / 86_400), is_null
+
+    def _seen(self, numbers: Floats) -> Floats:
+        return numbers * 86_400
+
+    def _released(self, numbers: Floats) -> pa.Array:
+        return pa.array(numbers.astype(np.int32)).cast(pa.date32())
+
+    def _label(self, edge: float) -> str:
+        return str(np.datetime64(round(edge), "D"))
+
+    def ranges(self) -> dict[str, ValueRange]:
+        """Type and bounds."""
+        days = (self._column.min, self._column.max, *self._column.exact)
+        return {self.attribute: ValueRange(pa.date32(), self._nullable, min(days), max(days))}
+
+
+class TimeCodec(WholeCodec):
+    """Times of day; inside the codec they are minutes or seconds since midnight."""
+
+    def __init__(self, name: str, column: TimeColumn, barriers: Collection[float] = ()) -> None:
+        self._column = column
+        super().__init__(name, column, barriers)
+
+    def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
+        """Minutes or seconds since midnight."""
+        return parsing.to_times(array, self._column.format, self._column.zone)
+
+    def _seen(self, numbers: Floats) -> Floats:
+        if self._column.format == "hhmm":
+            return np.asarray(numbers // 60 * 100 + numbers % 60)
+        return numbers if self._column.format == "seconds" else numbers * (86_400 // self._column.per_day)
+
+    def _released(self, numbers: Floats) -> pa.Array:
+        if self._column.format == "hhmm":
+            return pa.array((numbers // 60 * 100 + numbers % 60).astype(np.int64))
+        if self._column.format == "seconds":
+            return pa.array(numbers.astype(np.int64))
+        seconds = numbers * (86_400 // self._column.per_day)
+        return pa.array(seconds.astype(np.int32)).cast(pa.time32("s"))
+
+    def _label(self, edge: float) -> str:
+        seconds = round(edge) * (86_400 // self._column.per_day)
+        text = f"{seconds // 3_600:02}:{seconds // 60 % 60:02}"
+        return text if self._column.per_day == 1_440 else f"{text}:{seconds % 60:02}"
+
+    def ranges(self) -> dict[str, ValueRange]:
+        """Type and bounds."""
+        ends = self._released(np.array([0.0, self._column.per_day - 1]))
+        return {self.attribute: ValueRange(ends.type, self._nullable, ends[0].as_py(), ends[1].as_py())}

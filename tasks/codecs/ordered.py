@@ -177,7 +177,7 @@ class OrderedCodec(Codec):
         A value that is moved to a heap stays in its bin, not in its cell.
         """
         parts = [self.cells.bins[b] for b in self.cells.bin_of] if self.helpers else self.cells.fine
-        low, high = np.array([self._bounds_of(part) for part in parts]).reshape(-1, 2).T
+        low, high = (self._seen(side) for side in np.array([self._bounds_of(part) for part in parts]).reshape(-1, 2).T)
         nulls = [np.nan] * int(self._nullable)
         return {self.attribute: (np.append(low, nulls), np.append(high, nulls))}
 
@@ -193,13 +193,17 @@ class OrderedCodec(Codec):
         """The smallest value that may be released for a cell that begins at ``low``."""
         return low
 
+    def _seen(self, numbers: Floats) -> Floats:
+        """The codec's numbers as rules see them: as released numbers, or in seconds."""
+        return numbers
+
     def read(self, columns: Columns) -> dict[str, pa.Array]:
         """See :class:`Codec`: numbers, or moments in seconds, within the bounds or exact."""
         numbers, _ = self.numbers(columns[self.sources[0]])
         low, high = self._bounds()
         missing = np.isnan(numbers)
         inside = np.clip(np.where(missing, low, numbers), low, high)
-        known = np.where(self._listed(numbers) >= 0, numbers, inside)
+        known = self._seen(np.where(self._listed(numbers) >= 0, numbers, inside))
         return {self.attribute: pa.array(known, mask=missing if self._nullable else None)}
 
     def _middle(self, part: Bin) -> float:

@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.columns.time_formats import MONTHS
+
 _TRUE = ["true", "t", "yes", "y", "1", "1.0"]
 _FALSE = ["false", "f", "no", "n", "0", "0.0"]
 
@@ -28,6 +30,8 @@ _MOMENT = (
     r"(?:[.,](?P<fraction>[0-9]+))?)?)?"
     r" *(?:[Zz]|UTC|(?P<sign>[+-])(?P<zone_hour>[0-9]{2})(?::?(?P<zone_minute>[0-9]{2}))?)?)?)?)?$"
 )
+_NAMES_ZONE = r"(?:[Zz]|UTC|[+-][0-9]{2}(?::?[0-9]{2})?)$"
+_TIME = r"^(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:[.,][0-9]+)?)?$"
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -68,24 +72,28 @@ def to_numbers(source: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     return np.array(as_float.to_numpy(zero_copy_only=False), dtype=np.float64), is_null
 
 
-def to_seconds(source: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def to_seconds(
+    source: Any, pattern: str = "", zone: str | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Seconds since 1970 (NaN where null or not a moment) and the mask of nulls, both of shape (rows,).
 
-    Text is read as ISO 8601, its fractions of a second cut to six digits; with a time zone, stored or
-    written, the moment is its UTC clock time.
+    Text is read as ISO 8601, or as the regular expression ``pattern`` says (time_formats.py), its fractions of a second
+    cut to six digits; with a time zone, stored or written, the moment is its clock time in ``zone``, else in UTC.
     """
     array = plain(source)
     is_null = _null_mask(array)
     kind = array.type
     seconds: NDArray[np.float64]
     if _is_text(array):
-        seconds = _text_seconds(array)
+        seconds, zoned = _text_seconds(array, pattern)
+        seconds = np.where(zoned, _clock_time(seconds, zone), seconds)
     elif pa.types.is_date32(kind):
         seconds = _integers(array.view(pa.int32())).astype(np.float64) * 86_400
     elif pa.types.is_date64(kind):
         seconds = _split_seconds(_integers(array.view(pa.int64())), _PER_SECOND["ms"])
     elif pa.types.is_timestamp(kind):
         seconds = _split_seconds(_integers(array.view(pa.int64())), _PER_SECOND[kind.unit])
+        seconds = _clock_time(seconds, zone) if kind.tz is not None else seconds
     else:
         return np.full(len(array), np.nan), is_null
     return np.where(is_null, np.nan, seconds), is_null
@@ -109,31 +117,101 @@ def _text_numbers(array: pa.Array) -> NDArray[np.float64]:
     return np.array([np.nan if t is None else float(t) for t in text.to_pylist()], dtype=np.float64)
 
 
-def _text_seconds(array: pa.Array) -> NDArray[np.float64]:
-    """Seconds since 1970 of ISO 8601 text, NaN elsewhere: whole-number arithmetic on each text's own digits."""
-    text = pc.replace_substring_regex(pc.utf8_trim_whitespace(array), _COMPACT_DATE, r"\1-\2-\3\4")
-    parts = pc.extract_regex(text, _MOMENT)
+def _text_seconds(array: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Seconds since 1970 of text, NaN elsewhere: whole-number arithmetic on each text's own digits; and which texts
+    name their zone."""
+    text = pc.utf8_trim_whitespace(array)
+    text = text if pattern else pc.replace_substring_regex(text, _COMPACT_DATE, r"\1-\2-\3\4")
+    parts = pc.extract_regex(text, pattern or _MOMENT)
+    known = {field.name for field in parts.type}
 
     def part(name: str, default: str = "0") -> NDArray[np.int64]:
+        if name not in known:
+            return np.full(len(array), int(default))
         digits = pc.fill_null(pc.struct_field(parts, name), "")
         if name == "fraction":
             digits = pc.utf8_rpad(pc.utf8_slice_codeunits(digits, 0, 6), 6, "0")
         return np.asarray(pc.if_else(pc.equal(digits, ""), default, digits).cast(pa.int64()))
 
     year, month, day = part("year"), part("month", "1"), part("day", "1")
+    if "short_year" in known:
+        year = part("short_year") + np.where(part("short_year") < 69, 2_000, 1_900)
+    if "month_name" in known:
+        names = pc.utf8_lower(pc.struct_field(parts, "month_name"))
+        month = 1 + np.asarray(pc.fill_null(pc.index_in(names, value_set=pa.array(MONTHS)), -1)).astype(np.int64)
     hour, minute, second, zone_hour, zone_minute = (
         part(name) for name in ("hour", "minute", "second", "zone_hour", "zone_minute")
     )
     valid = np.asarray(pc.is_valid(parts)) & (month >= 1) & (month <= 12)
+    if "half_hour" in known:
+        hour = part("half_hour")
+        valid &= (hour >= 1) & (hour <= 12)
+        after = pc.equal(pc.utf8_lower(pc.struct_field(parts, "half")), "p")
+        hour = hour % 12 + 12 * np.asarray(pc.fill_null(after, False))
     months = ((year - 1970) * 12 + np.clip(month, 1, 12) - 1).astype("datetime64[M]")
     first = months.astype("datetime64[D]").astype(np.int64)
     following = (months + 1).astype("datetime64[D]").astype(np.int64)
     valid &= (day >= 1) & (first + day <= following)
     valid &= (hour < 24) & (minute < 60) & (second < 60) & (zone_hour < 24) & (zone_minute < 60)
-    west = np.asarray(pc.fill_null(pc.equal(pc.struct_field(parts, "sign"), "-"), False))
+    zoned, west = np.zeros(len(array), dtype=bool), np.zeros(len(array), dtype=bool)
+    if "sign" in known:
+        west = np.asarray(pc.fill_null(pc.equal(pc.struct_field(parts, "sign"), "-"), False))
+        zoned = np.asarray(pc.fill_null(pc.match_substring_regex(text, _NAMES_ZONE), False))
     offset = (zone_hour * 3_600 + zone_minute * 60) * np.where(west, -1, 1)
     whole = (first + day - 1) * 86_400 + hour * 3_600 + minute * 60 + second - offset
-    return np.where(valid, whole + part("fraction") / 1e6, np.nan)
+    return np.where(valid, whole + part("fraction") / 1e6, np.nan), zoned
+
+
+def _clock_time(seconds: NDArray[np.float64], zone: str | None) -> NDArray[np.float64]:
+    """The clock time in a zone of moments in UTC, each by itself; those beyond the years 1 to 9999 keep their order."""
+    if zone is None or zone == "UTC":
+        return seconds
+    import pandas as pd  # it has the rules of the zones on every system
+
+    whole = np.floor(np.clip(np.nan_to_num(seconds), -62_135_510_400, 253_402_214_400)).astype("datetime64[s]")
+    there = pd.DatetimeIndex(whole).tz_localize("UTC").tz_convert(zone).tz_localize(None).to_numpy()
+    return seconds + (there.astype("datetime64[s]") - whole).astype(np.float64)
+
+
+def to_times(source: Any, format_: str, zone: str | None = None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Minutes (of ``HH:MM`` and ``hhmm``) or seconds since midnight, NaN where null or no time; and the mask of nulls.
+
+    Moments and stored times give their time of day; numbers and texts are read as ``format_`` says.
+    """
+    array = plain(source)
+    is_null, per_minute = _null_mask(array), format_ in ("HH:MM", "hhmm")
+    if pa.types.is_timestamp(array.type):
+        seconds = to_seconds(array, zone=zone)[0] % 86_400
+    elif pa.types.is_time(array.type):
+        integer = pa.int32() if pa.types.is_time32(array.type) else pa.int64()
+        ticks = _integers(array.view(integer))
+        seconds = np.where(is_null, np.nan, _split_seconds(ticks, _PER_SECOND[array.type.unit]))
+    elif format_ in ("HH:MM", "HH:MM:SS"):
+        seconds = _text_times(array) if _is_text(array) else np.full(len(array), np.nan)
+    else:
+        numbers = to_numbers(array)[0]
+        with np.errstate(invalid="ignore"):
+            if format_ == "seconds":
+                seconds = np.where((numbers >= 0) & (numbers < 86_400), numbers, np.nan)
+            else:
+                numbers = np.where(numbers == 2_400, 0, numbers)
+                right = (numbers >= 0) & (numbers < 2_400) & (numbers % 100 < 60)
+                seconds = np.where(right, np.floor(numbers / 100) * 3_600 + np.floor(numbers % 100) * 60, np.nan)
+    return np.floor(seconds / 60 if per_minute else seconds), is_null
+
+
+def _text_times(array: pa.Array) -> NDArray[np.float64]:
+    """Seconds since midnight of texts such as 9:05, 14:35:20.5 and 24:00, NaN elsewhere."""
+    parts = pc.extract_regex(pc.utf8_trim_whitespace(array), _TIME)
+
+    def part(name: str) -> NDArray[np.int64]:
+        digits = pc.fill_null(pc.struct_field(parts, name), "")
+        return np.asarray(pc.if_else(pc.equal(digits, ""), "0", digits).cast(pa.int64()))
+
+    hour, minute, second = part("hour"), part("minute"), part("second")
+    valid = np.asarray(pc.is_valid(parts)) & (minute < 60) & (second < 60)
+    valid &= (hour < 24) | ((hour == 24) & (minute == 0) & (second == 0))
+    return np.where(valid, (hour % 24) * 3_600.0 + minute * 60 + second, np.nan)
 
 
 def to_booleans(source: Any) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.columns import CategoricalColumn, IntegerColumn, NumberColumn
+from privsyn.data_contracts.columns import CategoricalColumn, DateColumn, IntegerColumn, NumberColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_language import Node
 from privsyn.data_contracts.rules import LookupRule, Never, OneOf, computing_order, conditions, expressions
@@ -127,6 +127,8 @@ class RuleBook:
         match self.columns[name]:
             case NumberColumn(decimals=int() as decimals, step=None):
                 return v.monotone(lambda x: np.round(x, decimals), span)
+            case DateColumn():
+                return v.monotone(lambda x: np.floor(x / evaluate.DAY) * evaluate.DAY, span)
             case IntegerColumn() | NumberColumn() as column if (grid := column.grid()) is not None:
                 return v.monotone(grid.below, span)
         return span

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from privsyn.data_contracts.columns import CategoricalColumn, DatetimeColumn, IntegerColumn, NumberColumn
+from privsyn.data_contracts.columns import CategoricalColumn, DateColumn, DatetimeColumn, IntegerColumn, NumberColumn
 from privsyn.data_contracts.rule_language import Node
 
 
@@ -16,6 +16,8 @@ def outside(name: str, column: Any) -> Node:
             low, high = float(column.min), float(column.max)
         case DatetimeColumn():
             low, high = column.edge_values()[0], column.edge_values()[-1]
+        case DateColumn():
+            low, high = column.edge_values()[0] * 86_400, (column.edge_values()[-1] - 1) * 86_400
         case CategoricalColumn(values=values):
             listed = (*values, "other") if column.goes_to == "other" else values
             among = Node("in", "truth", (here,), tuple(listed))
@@ -26,7 +28,12 @@ def outside(name: str, column: Any) -> Node:
     above = Node(">", "truth", (here, Node("constant", "number", value=high)))
     beyond = Node("or", "truth", (below, above))
     if column.exact:
-        spikes = Node("in", "truth", (here,), tuple(column.exact_values()))
+        spikes = Node(
+            "in",
+            "truth",
+            (here,),
+            tuple(v * (86_400 if isinstance(column, DateColumn) else 1) for v in column.exact_values()),
+        )
         beyond = Node("and", "truth", (beyond, Node("not", "truth", (spikes,))))
     return _or_null(beyond, here, column.nullable)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from privsyn.data_contracts.columns import DatetimeColumn, IntegerColumn, NumberColumn
+from privsyn.data_contracts.columns import DateColumn, DatetimeColumn, IntegerColumn, NumberColumn, TimeColumn
 from privsyn.data_contracts.rule_language import Node
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
@@ -27,6 +27,15 @@ def edges_of(node: Node, columns: Mapping[str, Any]) -> Iterator[tuple[str, tupl
                 yield from _edge(column.value, sign, constant.value, columns)
 
 
+def _times(column: TimeColumn, value: float) -> tuple[float, float]:
+    """The first time of day at or after ``value``, and the first one after it, as the column's codec counts them."""
+    if column.format == "hhmm":
+        at = value // 100 * 60 + min(value % 100, 60.0)
+    else:
+        at = value if column.format == "seconds" else value * column.per_day / 86_400
+    return float(np.ceil(at)), float(np.floor(at) + 1)
+
+
 def _edge(name: str, sign: str, value: float, columns: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, ...]]]:
     """Where values that the comparison holds for end.  Between two reals there is no next one: then it is ``value``."""
     match columns[name]:
@@ -37,6 +46,10 @@ def _edge(name: str, sign: str, value: float, columns: Mapping[str, Any]) -> Ite
             below, above = value, round(value + step, decimals)
         case NumberColumn() | DatetimeColumn():
             below = above = value
+        case DateColumn():
+            below, above = float(np.ceil(value / 86_400)), float(np.floor(value / 86_400) + 1)
+        case TimeColumn() as column:
+            below, above = _times(column, value)
         case _:
             return
     edges = {"<": (below,), ">=": (below,), "<=": (above,), ">": (above,)}.get(sign, (below, above))

@@ -29,6 +29,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "text": {"kind": "categorical", "values": ["1", "a", "true", "0.5"], "unlisted": "other", "nullable": True},
     "whole": {"kind": "categorical", "values": [0, 1, 2**53 - 1], "nullable": True},
     "boolean": {"kind": "boolean", "nullable": True},
+    "day": {"kind": "date", "min": "1900-01-01", "max": "2100-01-01", "zone": "Europe/Berlin", "nullable": True},
+    "us_day": {"kind": "date", "min": "2000-01-01", "max": "2030-01-01", "format": "%m/%d/%Y", "nullable": True},
+    "zoned": {"kind": "datetime", "min": "1900-01-01", "max": "2100-01-01", "zone": "America/New_York"},
+    "clock": {"kind": "time", "nullable": True},
+    "hhmm": {"kind": "time", "format": "hhmm"},
+    "spikes": {"kind": "number", "min": 0, "max": 9, "exact": [0, 7, 99], "step": 0.5, "nullable": True},
 }
 TYPES = [
     *("int8", "int64", "uint64", "float16", "float32", "float64", "bool", "string", "large_string"),

@@ -38,6 +38,7 @@ _KINDS = {
     "number": "sc:Float",
     "date": "sc:Date",
     "datetime": "sc:DateTime",
+    "time": "sc:Time",
     "string": "sc:Text",
 }
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from privsyn.data_contracts.columns import BooleanColumn, DatetimeColumn
+from privsyn.data_contracts.columns import BooleanColumn, Zoned
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.publish.formats.described import Described, kind_of
 
@@ -135,7 +135,7 @@ def _field(release: Described, name: str, domain: ValueRange) -> dict[str, Any]:
 
 def _meaning(column: Any) -> str:
     """The spec's description with its unit."""
-    unit = "" if isinstance(column, BooleanColumn | DatetimeColumn) else getattr(column, "unit", "")
+    unit = "" if isinstance(column, BooleanColumn | Zoned) else getattr(column, "unit", "")
     return f"{column.description} ({unit})" if column.description and unit else column.description or unit
 
 
@@ -150,7 +150,8 @@ def _bounds(domain: ValueRange) -> tuple[Any, Any]:
         return min(low, _shortest(low)), max(high, _shortest(high))
     if pa.types.is_timestamp(domain.type):
         return low.isoformat(), high.isoformat()
-    return (low.isoformat(), high.isoformat()) if pa.types.is_date(domain.type) else (low, high)
+    dated = pa.types.is_date(domain.type) or pa.types.is_time(domain.type)
+    return (low.isoformat(), high.isoformat()) if dated else (low, high)
 
 
 def _shortest(value: float) -> float:

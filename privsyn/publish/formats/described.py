@@ -138,4 +138,6 @@ def kind_of(type_: pa.DataType) -> str:
         return "number"
     if pa.types.is_date(type_):
         return "date"
+    if pa.types.is_time(type_):
+        return "time"
     return "datetime" if pa.types.is_timestamp(type_) else "string"

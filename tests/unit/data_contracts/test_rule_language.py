@@ -29,6 +29,7 @@ TYPES = {
         "born < '2000-01-01' or born >= date('2001-02-03')",
         "born + 30 < '2000-01-01' and born - date('1999-01-01') > 3",
         "year(born) < 2000 and month(born) == 2 and day(born) == 30",
+        "born > '08:30'",
         "east and not (east == 0)",
         "min(age, wage, 3) < floor(age / 2) % 3",
         "(1 if age < 3 else 2) == 1",

@@ -140,6 +140,23 @@ def test_nothing_is_combined_across_the_end_of_a_section(counts: list[int], code
     assert r.kept.all()
 
 
+def test_what_the_spec_does_not_list_is_left_out_where_its_count_is_low() -> None:
+    counts = np.array([500, 20, 400, 25, 29, 300])
+    r = compress_attribute(counts, 10.0, EACH, ON, added=4)
+    assert r.coarse.tolist() == [0, 3, 1, 3, 4, 2]
+    assert r.kept.tolist() == [True, True, True, True, False, True]
+    assert r.size == 4
+    many = compress_attribute(np.array([500, 20, 400, 25, 30, 300]), 10.0, EACH, ON, added=4)
+    assert many.kept.all()
+    alone = compress_attribute(np.array([1, 2, 0]), 10.0, np.arange(3, dtype=np.int32), ON, added=2)
+    assert alone.kept.all()  # nothing else is known
+    off = compress_attribute(counts, 10.0, EACH, Compression(enabled=False), added=4)
+    assert off.kept.all()
+    filtered = compress_attribute(np.array([500, 2, 400, -5, 9, 300]), 10.0, EACH, PAPER, added=4)
+    assert filtered.kept.tolist() == [True, False, True, False, False, True]
+    assert filtered.size == 3 and set(filtered.coarse[~filtered.kept]) == {3}
+
+
 def test_bottom_and_top_earners_are_not_mixed() -> None:
     """Few earn least and few most; each have the share of their neighbour's code that their noisy count says."""
     counts = np.array([35, 9_000, 20_000, 9_000, 30])

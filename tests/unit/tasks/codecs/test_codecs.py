@@ -200,6 +200,35 @@ def test_dates_are_released_as_dates() -> None:
     assert str(max(back.to_pylist())) <= "2010-01-05"
 
 
+@pytest.mark.parametrize(
+    ("column", "values", "codes"),
+    [
+        ({"values": ["a", "b", "rest"], "unlisted": "rest"}, ["a", "zz", None, "rest"], [0, 2, 2, 2]),
+        ({"values": ["a", "rest"], "unlisted": "rest", "nullable": True}, ["a", "zz", None], [0, 1, 2]),
+        ({"values": [1, 2, 9], "unlisted": 9}, ["1", "7", "x"], [0, 2, 2]),
+        ({"values": [True, False], "unlisted": False}, ["1", "7", "0"], [0, 1, 1]),
+        ({"values": ["other", "a"], "unlisted": "other"}, ["a", "zz"], [1, 0]),
+    ],
+)
+def test_unlisted_values_go_to_a_listed_one(column: dict[str, Any], values: list[Any], codes: list[int]) -> None:
+    whole = {"kind": "categorical", **column}
+    assert encode(whole, pa.array(values))[0] == codes
+    assert codec(whole).added is None
+    assert codec(whole).size == len(column["values"]) + int(column.get("nullable", False))
+
+
+def test_what_is_added_to_a_list_is_known() -> None:
+    assert codec({"kind": "categorical", "values": ["a", "b"]}).added == 2
+    assert codec({"kind": "categorical", "values": [1, 2]}).added == 2  # null
+    assert codec({"kind": "categorical", "values": [1, 2], "nullable": True}).added is None
+
+
+@pytest.mark.parametrize("unlisted", ["c", 1, True])
+def test_unlisted_names_a_listed_value(unlisted: Any) -> None:
+    with pytest.raises(ValueError, match="is not one of `values`"):
+        codec({"kind": "categorical", "values": ["a", "b"], "unlisted": unlisted})
+
+
 def test_categories_unlisted_and_null() -> None:
     column = {"kind": "categorical", "values": ["a", "b"]}
     assert encode(column, pa.array(["a", "zz", None, "b"])) == ([0, 2, 2, 1], {"unlisted": 1, "null": 1})

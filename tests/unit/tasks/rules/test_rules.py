@@ -20,8 +20,10 @@ from privsyn.tasks.rules.known_zeros import known_zeros
 from privsyn.tasks.rules.mend import mend
 from privsyn.tasks.rules.witness import check_possible, find_row
 from tests.support.ruled import COLUMNS, CONDITIONS, RULES, people, ruled_spec
+from tests.support.specs import make_spec
 
 ROWS = people(400, seed=3)
+DAYS = {"kind": "date", "min": "2000-01-01", "max": "2009-12-31"}
 
 
 @pytest.fixture(scope="module")
@@ -210,3 +212,39 @@ def test_what_private_rows_break_is_counted_and_they_are_counted_as_they_are() -
     )
     wages = pd.Series(codes.column("wage").to_numpy()) == made.domain.size("wage") - 1
     assert (wages == ROWS.wage.isna()).all()
+
+
+@pytest.mark.parametrize(
+    ("column", "condition", "edge", "forbidden"),
+    [
+        (
+            {"kind": "date", "min": "2000-01-01", "max": "2009-12-31"},
+            "x < '2004-05-06'",
+            12544.0,
+            lambda x: x.year < 2004,
+        ),
+        (
+            {"kind": "date", "min": "2000-01-01", "max": "2009-12-31"},
+            "x > '2004-05-06'",
+            12545.0,
+            lambda x: x.year > 2004,
+        ),
+        ({"kind": "time", "format": "hhmm"}, "x >= 1015", 615.0, lambda x: x >= 1015),
+        ({"kind": "time", "format": "HH:MM"}, "x < '10:15'", 615.0, lambda x: (x.hour, x.minute) < (10, 15)),
+        ({"kind": "time", "format": "seconds"}, "x < 70", 70.0, lambda x: x < 70),
+        ({"kind": "integer", "min": 0, "max": 900, "exact": [999]}, "x > 900", 901.0, lambda x: x == 999),
+    ],
+)
+def test_days_times_and_exact_values_are_what_they_are_released_as(
+    column: dict[str, Any], condition: str, edge: float, forbidden: Any
+) -> None:
+    made = plan(make_spec({"x": column, "y": {"kind": "boolean"}}, rules=[{"never": condition}]))
+    assert made.rules is not None
+    assert edge in made.rules.thresholds["x"]
+    codes = {c.attribute: np.arange(c.size).repeat(3) for c in made.codecs}
+    table = made.codecs[0].decode(codes["x"], np.random.default_rng(0))
+    broken = made.rules.broken(table)[0]
+    assert 0 < broken.sum() < broken.size
+    assert all(b or not forbidden(x) for b, x in zip(broken, table["x"].to_pylist(), strict=True))
+    surely = made.rules.surely_broken(made.rules.conditions[0], made.codecs[0].value_bounds(), [("x",)])
+    assert (surely.repeat(3) == broken).all()  # its threshold is an edge: every code is on one side

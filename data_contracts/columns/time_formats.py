@@ -1,0 +1,77 @@
+"""How texts of dates are written, as ``format`` says, and time zones."""
+
+from __future__ import annotations
+
+import re
+from zoneinfo import ZoneInfo
+
+from privsyn.data_contracts.field_error import FieldError
+
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+"""How the English names of the months begin."""
+
+_PARTS = {
+    "Y": r"(?P<year>[0-9]{4})",
+    "y": r"(?P<short_year>[0-9]{2})",
+    "m": r"(?P<month>[0-9]{1,2})",
+    "d": r"(?P<day>[0-9]{1,2})",
+    "b": r"(?P<month_name>[A-Za-z]{3})[A-Za-z]*\.?",
+    "B": r"(?P<month_name>[A-Za-z]{3})[A-Za-z]*\.?",
+    "H": r"(?P<hour>[0-9]{1,2})",
+    "I": r"(?P<half_hour>[0-9]{1,2})",
+    "p": r"(?P<half>[AaPp])\.?[Mm]\.?",
+    "M": r"(?P<minute>[0-9]{2})",
+    "S": r"(?P<second>[0-9]{2})",
+    "f": r"(?P<fraction>[0-9]+)",
+    "%": "%",
+}
+
+FORMAT = (
+    "How texts are written, with %Y %y %m %d %b %B %H %I %p %M %S %f, such as `%m/%d/%Y`; empty: ISO 8601. %y is 1969 "
+    "to 2068; names of months are English."
+)
+ZONE = (
+    "Time zone, such as Europe/Berlin, in whose clock time moments with a zone are read; those without one are in it "
+    "already. Needed where a Parquet column or a table in memory has a zone."
+)
+
+
+def pattern_of(format_: str) -> str:
+    """The regular expression (RE2) of texts that are written so, its groups named by their part of a moment.
+
+    Raises FieldError for unknown or repeated parts, and without a whole date.
+    """
+    pattern, seen = "", set()
+    for literal, part in re.findall(r"([^%]+)|%(.?)", format_, flags=re.DOTALL):
+        if literal:
+            pattern += re.sub(r"\s+", r"\\s+", re.escape(literal).replace("\\ ", " "))
+            continue
+        if part not in _PARTS:
+            raise FieldError(f"`format` has %{part}, which is not known", "Use " + " ".join(f"%{p}" for p in _PARTS))
+        if part in seen:
+            raise FieldError(f"`format` has %{part} twice", "Remove one")
+        seen.add(part)
+        pattern += _PARTS[part]
+    for one, other in (("Y", "y"), ("m", "b"), ("m", "B"), ("b", "B"), ("H", "I")):
+        if {one, other} <= seen:
+            raise FieldError(f"`format` has both %{one} and %{other}", "Keep one")
+    if not (seen & {"Y", "y"} and seen & {"m", "b", "B"} and "d" in seen):
+        raise FieldError("`format` names no whole date", "Write one such as %m/%d/%Y")
+    if ("I" in seen) != ("p" in seen):
+        raise FieldError("`format` has %I or %p without the other", "Use %H for 24 hours")
+    return f"^{pattern}$"
+
+
+def checked_zone(name: str) -> str:
+    """The zone's name.  Raises FieldError if there is none of that name."""
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError
+        raise _no_zone(name) from None
+    except KeyError:
+        raise _no_zone(name) from None
+    return name
+
+
+def _no_zone(name: str) -> FieldError:
+    return FieldError(f"`zone` ({name[:80]!r}) is no time zone", "Write one such as Europe/Berlin or UTC")

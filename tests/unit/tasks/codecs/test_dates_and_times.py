@@ -1,0 +1,126 @@
+"""Days, times of day, formats of text and time zones."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from privsyn.tasks.codecs import Codec, plan
+from privsyn.tasks.codecs.parsing import to_seconds, to_times
+from tests.support.specs import make_spec
+
+RNG = np.random.default_rng(0)
+DAY: dict[str, Any] = {"kind": "date", "min": "2020-01-01", "max": "2020-02-10"}
+BERLIN = "Europe/Berlin"
+
+
+def codec(column: dict[str, Any]) -> Codec:
+    return plan(make_spec({"x": column})).codecs[0]
+
+
+def again(column: dict[str, Any], values: pa.Array) -> list[Any]:
+    made = codec(column)
+    return made.decode(made.encode({"x": values})[0], RNG)["x"].to_pylist()
+
+
+def test_days_have_no_time_of_day() -> None:
+    days = [dt.date(2020, 1, 1), dt.date(2020, 2, 10), dt.date(2020, 1, 31)]
+    assert again(DAY, pa.array(days)) == days
+    text = ["2020-01-01T23:59:59", "20200210", "2020-01-31 12:00"]
+    assert again(DAY, pa.array(text)) == days
+    wide = codec({**DAY, "max": "2029-12-31", "nullable": True})
+    made = wide.decode(np.repeat(np.arange(wide.size), 50), RNG)["x"]
+    assert made.type == pa.date32() and made.null_count == 50
+    assert wide.ranges()["x"].high == dt.date(2029, 12, 31)
+    edges = codec({**DAY, "edges": ["2020-01-01", "2020-02-01", "2020-02-10"], "exact": ["2099-12-31"]})
+    assert edges.bin_labels() == ["2020-01-01..2020-01-31", "2020-02-01..2020-02-10", "2099-12-31"]
+
+
+def test_midnights_of_a_zone_are_its_own_days() -> None:
+    midnight = dt.datetime(2020, 1, 31, tzinfo=dt.timezone(dt.timedelta(hours=1)))  # the day before, in UTC
+    stored = pa.array([midnight], pa.timestamp("us", BERLIN))
+    assert again({**DAY, "zone": BERLIN}, stored) == [dt.date(2020, 1, 31)]
+    assert again({**DAY, "zone": "UTC"}, stored) == [dt.date(2020, 1, 30)]
+    text = pa.array(["2020-01-30T23:00:00Z", "2020-01-31", "2020-01-31T00:00:00+01:00"])
+    assert again({**DAY, "zone": BERLIN}, text) == [dt.date(2020, 1, 31)] * 3
+
+
+def test_clock_times_follow_summer_time() -> None:
+    text = pa.array(["2020-07-01T10:00Z", "2020-01-01T10:00Z", "2020-07-01T10:00", None, "x", "9999-12-31T23:59:59Z"])
+    seconds, _ = to_seconds(text, zone=BERLIN)
+    utc, _ = to_seconds(text)
+    assert (seconds - utc)[[0, 1, 2, 5]].tolist() == [7_200, 3_600, 0, 3_600]
+    assert np.isnan(seconds[3:5]).all()
+
+
+@pytest.mark.parametrize(
+    ("format_", "text", "expected"),
+    [
+        ("%m/%d/%Y", "1/31/2020", "2020-01-31"),
+        ("%d.%m.%y", "31.01.20", "2020-01-31"),
+        ("%d.%m.%y", "31.01.69", "1969-01-31"),
+        ("%d %b %Y", "31 Jan 2020", "2020-01-31"),
+        ("%B %d, %Y", "January 31, 2020", "2020-01-31"),
+        ("%Y%m%d %H:%M", "20200131 08:30", "2020-01-31T08:30"),
+        ("%m/%d/%Y %I:%M %p", "1/31/2020 12:05 am", "2020-01-31T00:05"),
+        ("%m/%d/%Y %I:%M %p", "1/31/2020 1:05 PM", "2020-01-31T13:05"),
+        ("%m/%d/%Y", "31/1/2020", None),
+        ("%m/%d/%Y", "2020-01-31", None),
+        ("%d %b %Y", "31 Foo 2020", None),
+        ("%m/%d/%Y", "2/30/2020", None),
+        ("%m/%d/%Y %I:%M %p", "1/31/2020 13:05 PM", None),
+    ],
+)
+def test_texts_are_read_as_their_format_says(format_: str, text: str, expected: str | None) -> None:
+    from privsyn.data_contracts.columns.time_formats import pattern_of
+
+    found = to_seconds(pa.array([text, None]), pattern_of(format_))[0]
+    true = np.nan if expected is None else np.datetime64(expected, "s").astype(int)
+    assert np.array_equal(found, [true, np.nan], equal_nan=True)
+
+
+@pytest.mark.parametrize("format_", ["%d", "%m/%d/%Y/%Q", "%m/%m/%d/%Y", "%y%Y%m%d", "%I %Y%m%d", "x"])
+def test_formats_that_name_no_date_are_refused(format_: str) -> None:
+    with pytest.raises(ValueError, match="`format`"):
+        codec({**DAY, "format": format_})
+
+
+@pytest.mark.parametrize("zone", ["Mars/Olympus", "../etc/passwd", ""])
+def test_unknown_zones_are_refused(zone: str) -> None:
+    with pytest.raises(ValueError, match="is no time zone"):
+        codec({**DAY, "zone": zone})
+
+
+def test_hhmm_never_has_impossible_minutes() -> None:
+    made = codec({"kind": "time", "format": "hhmm"})
+    values = made.decode(np.repeat(np.arange(made.size), 300), RNG)["x"].to_numpy()
+    assert (values % 100 < 60).all() and values.min() >= 0 and values.max() < 2_400
+    assert len(np.unique(values)) > 1_300
+    source = pa.array([1435, 5, 2400, 2359, 1299, -1, 2401, None])
+    codes, repairs = made.encode({"x": source})
+    assert repairs == {"unparseable": 3, "null": 1}
+    assert [made.bin_labels()[made.groups[c]][:5] for c in codes] == [
+        "14:00", "00:00", "00:00", "23:00", "00:00", "00:00", "00:00", "00:00"
+    ]  # fmt: skip
+    assert made.encode({"x": pa.array(["1435", "0005"])})[0].tolist() == codes[:2].tolist()
+
+
+def test_times_of_every_form() -> None:
+    times = [dt.time(9, 5), dt.time(23, 59)]
+    for format_, stored in (
+        ("HH:MM", pa.array(["9:05", "23:59"])),
+        ("HH:MM", pa.array(times, pa.time64("us"))),
+        ("HH:MM", pa.array([dt.datetime(2020, 1, 1, t.hour, t.minute) for t in times], pa.timestamp("ns"))),
+        ("hhmm", pa.array([905, 2359])),
+    ):
+        assert to_times(stored, format_)[0].tolist() == [545, 1439]
+    assert to_times(pa.array([0, 86_399, 86_400]), "seconds")[0][:2].tolist() == [0, 86_399]
+    clock = codec({"kind": "time", "format": "HH:MM:SS", "bins": 4})
+    made = clock.decode(np.zeros(5, dtype=np.int64), RNG)["x"]
+    assert made.type == pa.time32("s") and all(t < dt.time(6) for t in made.to_pylist())
+    with pytest.raises(ValueError, match="HH:MM"):
+        codec({"kind": "time", "format": "12h"})
