@@ -332,6 +332,12 @@ def _render_fit(fit: Fit, console: Console) -> None:
         console.print(_table("PRIVATE - likely cures", ["column", "cure"], cures))
 
 
+def defaults_table(filled: Mapping[str, Mapping[str, Any]]) -> Table:
+    """What each column has from ``defaults`` of the spec's file; public."""
+    rows = [[name, ", ".join(f"{f}: {_printable(v)}" for f, v in fields.items())] for name, fields in filled.items()]
+    return _table("Columns with fields from `defaults`", ["column", "fields"], rows)
+
+
 def _span(low: float, high: float) -> str:
     return " to ".join(dict.fromkeys((f"{low:,.1f}", f"{high:,.1f}")))
 

@@ -44,16 +44,21 @@ def check_command(
     """Check a spec; with --data also how well the private table fits it. Spends nothing."""
     with errors_for_people(debug=debug):
         from privsyn.source.open_source import open_source
+        from privsyn.spec.defaults import with_defaults
         from privsyn.spec.spec_file import load_spec, override
-        from privsyn.spec_check import check, render
+        from privsyn.spec.yaml_file import read_yaml
+        from privsyn.spec_check import check, defaults_table, render
 
         table = named_path(data, "--data")
+        filled = with_defaults(read_yaml(spec))[1]
         request = override(load_spec(spec), data=table)
         source = open_source(request.data, request) if table is not None else None
         report = check(request, source)
         if as_json:
-            print_answer(json.dumps(report.as_json()))
+            print_answer(json.dumps({**report.as_json(), **({"defaults": filled} if filled else {})}, default=str))
         render(report, people)
+        if filled:
+            people.print(defaults_table(filled))
 
 
 @app.command("json")

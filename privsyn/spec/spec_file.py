@@ -12,6 +12,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
 from privsyn.paths import expanded
 from privsyn.spec import messages
+from privsyn.spec.defaults import with_defaults
 from privsyn.spec.lookup_tables import with_lookup_tables
 from privsyn.spec.yaml_file import Document, parse_yaml, read_yaml
 
@@ -81,6 +82,7 @@ def _validate(document: Document) -> ReleaseSpec:
     problems = [messages.todo(place, document.lines.get(place)) for place in todos(document.content)]
     if problems:
         raise messages.request_error(problems)
+    document = with_defaults(document)[0]
     try:
         return ReleaseSpec.model_validate(document.content)
     except ValidationError as error:

@@ -1,7 +1,8 @@
 """Reading one YAML 1.2 document safely: plain values, the line of every field, and errors for people.
 
 Mapping keys are always text, exactly as written: a column called ``2019`` or ``no`` needs no quotation marks. A
-number with a leading zero is refused, because YAML would drop the zero of a code like 02134.
+number with a leading zero is refused, because YAML would drop the zero of a code like 02134; but a listed value like
+00708, which YAML 1.1 takes for text, is that text.  A merge (`<<: *NAME`) brings another mapping's fields.
 """
 
 from __future__ import annotations
@@ -38,6 +39,12 @@ Path = tuple[str | int, ...]
 _TAG = "tag:yaml.org,2002:"
 _PLAIN = {_TAG + name for name in ("str", "int", "float", "bool", "null", "timestamp")}
 _ZERO_LED = re.compile(r"[-+]?0[0-9_]+(\.[0-9_]*)?")
+
+_OF_TEXTS = (("values",), ("null_values",))
+"""Lists whose items may be texts of digits."""
+
+_TEXT_OF_YAML_1_1 = re.compile(r"0[0-9]*[89][0-9]*")
+"""Digits that YAML 1.1 takes for text, since they are no octal number: programs for it write the text so, bare."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +197,7 @@ class _Builder:
         if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":
             return [self._item(item, (*path, i)) for i, item in enumerate(node.value)]
         if isinstance(node, ScalarNode) and node.tag in _PLAIN:
-            return self._scalar(node)
+            return self._scalar(node, path)
         raise self._error(node, "a tag (a word that starts with !) that a spec cannot hold", "Remove it")
 
     def _item(self, node: Node, path: Path) -> Any:
@@ -199,12 +206,11 @@ class _Builder:
 
     def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
         result: dict[str, Any] = {}
+        merged = self._merged(node, path)  # first, so that the lines of the mapping's own fields stay
         for key_node, value_node in node.value:
             if not isinstance(key_node, ScalarNode):
                 raise self._error(key_node, "a field name that is a list or mapping", "Write it as plain text")
             key = self._text(key_node, key_node.value)
-            if key == "<<" and not key_node.style:
-                raise self._error(key_node, "a merge (`<<`), which a spec cannot hold", "Write the fields out")
             here = (*path, key)
             if key in result:
                 raise self._error(
@@ -213,10 +219,32 @@ class _Builder:
                     "Remove one of the two",
                 )
             self.lines[here] = _line(key_node)
-            result[key] = self.build(value_node, here)
-        return result
+            result[key] = None if _merges(key_node) else self.build(value_node, here)
+        if not any(isinstance(key_node, ScalarNode) and _merges(key_node) for key_node, _ in node.value):
+            return result
+        del result["<<"]
+        return {**merged, **result}
 
-    def _scalar(self, node: ScalarNode) -> Any:
+    def _merged(self, node: MappingNode, path: Path) -> dict[str, Any]:
+        """The fields that a merge (`<<`) brings: of several mappings the first one's count."""
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not (isinstance(key_node, ScalarNode) and _merges(key_node)):
+                continue
+            sources = value_node.value if isinstance(value_node, SequenceNode) else [value_node]
+            for source in reversed(sources):
+                if not isinstance(source, MappingNode):
+                    raise self._error(
+                        key_node,
+                        "a merge (`<<`) of something that is no mapping",
+                        "Write `<<: *NAME`, and mark the mapping that it means with `&NAME`",
+                    )
+                found |= self.build(source, path)
+        return found
+
+    def _scalar(self, node: ScalarNode, path: Path) -> Any:
+        if node.tag == _TAG + "int" and path[-2:-1] in _OF_TEXTS and _TEXT_OF_YAML_1_1.fullmatch(node.value):
+            return node.value
         if node.tag in (_TAG + "int", _TAG + "float") and _ZERO_LED.fullmatch(node.value):
             raise self._error(
                 node,
@@ -244,6 +272,10 @@ class _Builder:
 
     def _error(self, node: Node, what: str, cure: str) -> RequestError:
         return RequestError(f"{self.name}, line {_line(node)} has {what}", cure)
+
+
+def _merges(key: ScalarNode) -> bool:
+    return bool(key.value == "<<" and not key.style)
 
 
 def _line(node: Node) -> int:
