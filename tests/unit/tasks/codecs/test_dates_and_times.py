@@ -41,9 +41,7 @@ def test_days_have_no_time_of_day() -> None:
 
 
 def test_midnights_of_a_zone_are_its_own_days() -> None:
-    midnight = dt.datetime(
-        2020, 1, 31, tzinfo=dt.timezone(dt.timedelta(hours=1))
-    )  # the day before, in UTC
+    midnight = dt.datetime(2020, 1, 31, tzinfo=dt.timezone(dt.timedelta(hours=1)))  # the day before, in UTC
     stored = pa.array([midnight], pa.timestamp("us", BERLIN))
     assert again({**DAY, "zone": BERLIN}, stored) == [dt.date(2020, 1, 31)]
     assert again({**DAY, "zone": "UTC"}, stored) == [dt.date(2020, 1, 30)]
