@@ -13,6 +13,7 @@ from pydantic_core import CoreSchema
 
 from privsyn.data_contracts.columns import Column, DropColumn
 from privsyn.data_contracts.columns.numbers import heap_attribute
+from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions
 from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, current_spelling
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.field_error import FieldError
@@ -69,17 +70,6 @@ class Unit(FrozenModel):
         return f"one person with {many} ({how})"
 
 
-class CsvOptions(FrozenModel):
-    """How CSV files are read."""
-
-    line_breaks: bool = Field(
-        default=False,
-        description="Whether a value in quotation marks may hold line breaks. Without it a record is a line, read by "
-        "itself. With it the promise rests on every quotation mark of the file being closed: an open one changes how "
-        "all later lines are read.",
-    )
-
-
 class Guarantee(FrozenModel):
     """An (epsilon, delta) differential-privacy promise for adding or removing one person."""
 
@@ -128,8 +118,12 @@ class ReleaseSpec(FrozenModel):
         '{"kind": "categorical", '
         '"values": ["north", "south"]}, "caseid": {"kind": "drop"}}`'
     )
-    null_values: tuple[str, ...] = Field(default=("",), description="CSV only: texts that mean null.")
-    csv: CsvOptions = Field(default=CsvOptions(), description="CSV only: what a record is.")
+    null_values: tuple[str, ...] = Field(
+        default=USUAL_NULLS,
+        description="CSV only: texts that mean null. As it stands: those that R and pandas write, except in columns "
+        "whose `values` list one of them.",
+    )
+    csv: CsvOptions = Field(default=CsvOptions(), description="CSV only: what a record is, and how fields are written.")
     rules: tuple[Rule, ...] = Field(
         default=(),
         description="Public statements about every row that can be: `never: CONDITION`, "
@@ -233,6 +227,18 @@ class ReleaseSpec(FrozenModel):
     def released_columns(self) -> dict[str, Any]:
         """The columns that are synthesized, in the spec's order."""
         return {name: c for name, c in self.columns.items() if not isinstance(c, DropColumn)}
+
+    def nulls_of(self, column: str) -> tuple[str, ...]:
+        """The texts of a CSV file that mean null in a column.
+
+        An identifier of persons has only those that it always had: others would be one person.
+        """
+        if self.null_values != USUAL_NULLS:
+            return self.null_values
+        if column == self.unit.person_id:
+            return ("",)
+        listed = {v for v in getattr(self.columns[column], "values", ()) if isinstance(v, str)} - {""}
+        return tuple(text for text in USUAL_NULLS if text not in listed)
 
     def with_rows(self, **values: Any) -> ReleaseSpec:
         """The same request with other ``rows``, ``seed`` or ``shard_rows``; the values are checked by the caller."""

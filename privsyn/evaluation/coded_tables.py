@@ -181,7 +181,7 @@ def open_table(
     unit = spec.unit if kept_only else ALL_ROWS
     needed = {*spec.released_columns, unit.person_id}
     try:
-        names = set(table_columns(table, spec.columns))
+        names = set(table_columns(table, spec))
         known = {n: c for n, c in spec.columns.items() if n in names or n in needed}
         source = open_source(table, spec.model_copy(update={"columns": known, "unit": unit}))
     except RequestError as error:

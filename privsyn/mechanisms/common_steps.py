@@ -12,11 +12,13 @@ from typing import Any, TypeVar
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind
-from privsyn.data_contracts.columns import DatetimeColumn
+from privsyn.data_contracts.columns import CategoricalColumn, DatetimeColumn
+from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import Adaptive, PrivSyn
 from privsyn.data_contracts.publication import WORDS, WRITTEN
 from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
 from privsyn.run.inputs import Inputs
 from privsyn.run.request import Request
@@ -84,6 +86,18 @@ def _rules_of_codes(request: Request) -> dict[str, Any]:
     return {"thresholds": plan.rules.thresholds, "computed": list(plan.rules.order), "one_of": groups}
 
 
+def _null_values_key(spec: ReleaseSpec) -> tuple[str, ...]:
+    """The texts that mean null, as far as any code depends on them.
+
+    By default they were the empty text alone once.  The other usual ones had the same codes then as now, being
+    unparseable or unlisted, unless a column has both null and another place for what it does not list.
+    """
+    if spec.null_values != USUAL_NULLS:
+        return spec.null_values
+    lists = (c for c in spec.released_columns.values() if isinstance(c, CategoricalColumn))
+    return USUAL_NULLS if any(c.nullable and c.goes_to != "null" for c in lists) else ("",)
+
+
 def _encode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     encoding, repairs = request.encoding, encode.Repairs()
     rows = _unless_changed(encode.encode(inputs.private.rows, encoding, request.spec.unit, repairs), inputs)
@@ -110,10 +124,10 @@ ENCODE = Step(
     lambda r: {
         "columns": columns_key(r, WORDS | WRITTEN),
         "unit": r.spec.unit.model_dump(),
-        "null_values": r.spec.null_values,
+        "null_values": _null_values_key(r.spec),
         "order": r.column_order,
         **_rules_of_codes(r),
-        **({"csv": r.spec.csv.model_dump()} if r.spec.csv.line_breaks else {}),  # keys of before know no such field
+        **({"csv": r.spec.csv.model_dump()} if r.spec.csv != CsvOptions() else {}),  # keys of before know no such field
     },
     _encode,
     version=2,

@@ -39,11 +39,13 @@ class LineReader:
     is closed, it has as many fields as there are names, and no more than LONGEST bytes.  Others are left out.
     """
 
-    def __init__(self, names: Sequence[str], read: Sequence[str], delimiter: str, null_values: Sequence[str]) -> None:
-        self._names = list(names)
-        self._is_record = _record_pattern(len(names), delimiter.encode()).fullmatch
+    def __init__(
+        self, names: Sequence[str], read: Sequence[str], delimiter: str, null_values: Sequence[str], quote: str = '"'
+    ) -> None:
+        self._names, self._quote = list(names), quote.encode()
+        self._is_record = _record_pattern(len(names), delimiter.encode(), self._quote).fullmatch
         self._guard = delimiter.encode() * (len(names) - 1) + b"\n" if len(names) > 1 else b"0\n"
-        self._parse = pacsv.ParseOptions(delimiter=delimiter)
+        self._parse = pacsv.ParseOptions(delimiter=delimiter, quote_char=quote or False)
         self._checked = text_options(read, null_values, check_utf8=True)
         self._unchecked = text_options(read, null_values, check_utf8=False)
 
@@ -66,7 +68,7 @@ class LineReader:
         """
         if len(block) > LONGEST:
             return None
-        quoted = b'"' in block
+        quoted = bool(self._quote) and self._quote in block
         try:
             batch = self._parsed(block + self._guard if quoted else block, self._checked)
         except pa.ArrowInvalid:
@@ -129,11 +131,11 @@ def _line_count(block: bytes) -> int:
     return lines
 
 
-def _record_pattern(fields: int, delimiter: bytes) -> re.Pattern[bytes]:
+def _record_pattern(fields: int, delimiter: bytes, quote: bytes = b'"') -> re.Pattern[bytes]:
     """Lines of so many fields.  A field that begins with a quotation mark is quoted up to the next that is not double.
 
     Whatever follows up to the delimiter belongs to it, further marks too, as pyarrow has it.
     """
     other = rb"[^%s]*+" % re.escape(delimiter)
-    field = rb'(?:"(?:[^"]++|"")*+"%s|(?!")%s)' % (other, other)
+    field = rb"(?:Q(?:[^Q]++|QQ)*+Q%s|(?!Q)%s)".replace(b"Q", quote) % (other, other) if quote else other
     return re.compile(rb"%s(?:%s%s){%d}" % (field, re.escape(delimiter), field, fields - 1))

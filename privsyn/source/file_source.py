@@ -1,10 +1,9 @@
 """A private table in files: CSV or Parquet, one file or a folder of them, streamed.
 
-CSV columns are always text, because a type guessed from private values would depend on them; fields
-equal to one of the spec's ``null_values`` are null; wholly empty lines are left out.  A record is a line
-(csv_lines.py), unless ``csv.line_breaks`` says otherwise.  Parquet columns keep their stored types, which
-may differ from file to file; a moment with a time zone is read in the clock time of the column's ``zone``
-(tasks/codecs/parsing.py).
+CSV columns are always text, because a type guessed from private values would depend on them; what its fields mean is
+said in csv_fields.py; wholly empty lines are left out.  A record is a line (csv_lines.py), unless ``csv.line_breaks``
+says otherwise.  Parquet columns keep their stored types, which may differ from file to file; a moment with a time zone
+is read in the clock time of the column's ``zone`` (tasks/codecs/parsing.py).
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import pyarrow.csv as pacsv
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
+from privsyn.source.csv_fields import as_written
 from privsyn.source.csv_lines import LineReader, text_options
 from privsyn.source.private_table import LEFT_OUT, Note, Source, check_types, columns_to_read, with_valid_text
 from privsyn.storage.table_files import (
@@ -51,8 +51,7 @@ class FileSource(Source):
     """A table in files whose structure fits the spec; ``columns`` are in the first file's order."""
 
     layout: Layout
-    null_values: tuple[str, ...]
-    line_breaks: bool
+    spec: ReleaseSpec
 
     @classmethod
     def open(cls, path: Place, spec: ReleaseSpec) -> FileSource:
@@ -62,11 +61,11 @@ class FileSource(Source):
         """
         if not path:
             raise RequestError("names no table", "Give a path, or hand over a table in memory", "data")
-        layout = read_layout(path, spec.columns)
+        layout = read_layout(path, spec.columns, spec.csv)
         read = columns_to_read(layout.columns, spec, layout.files[0].name)
         _check_types(layout, read, spec)
         types = {name: layout.type_of(name) for name in read}
-        return cls(layout.columns, read, types, layout, spec.null_values, spec.csv.line_breaks)
+        return cls(layout.columns, read, types, layout, spec)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -94,7 +93,7 @@ class FileSource(Source):
         Files that were read whole are not read again in this process unless one was written since.
         """
         stamps = tuple((str(f), (s := f.stat()).st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for f in self.files)
-        key = (stamps, self.read, self.null_values, self.line_breaks)
+        key = (stamps, self.read, self.spec.csv)
         if key not in _WHOLE:
             for _ in self.batches():
                 pass
@@ -108,15 +107,18 @@ class FileSource(Source):
                 yield from self._parquet(file, batch_rows, note)
 
     def _csv(self, file: Path, note: Note) -> Iterator[pa.RecordBatch]:
-        header, mark = csv_header(file), delimiter(file) or ","
+        options = self.spec.csv
+        header, mark = csv_header(file, options), options.delimiter or delimiter(file) or ","
         failure = None
         try:
-            with open_stream(file) as stream:
+            with open_stream(file, options.encoding) as stream:
                 _skip(stream, header.size)
-                if self.line_breaks:
-                    yield from self._records(header.names, mark, stream, note)
+                if options.line_breaks:
+                    batches = self._records(header.names, mark, stream, note)
                 else:
-                    yield from LineReader(header.names, self.read, mark, self.null_values).batches(stream, note)
+                    batches = LineReader(header.names, self.read, mark, (), options.quote).batches(stream, note)
+                for batch in batches:
+                    yield as_written(batch, self.spec)
         except _BROKEN as error:
             failure = _csv_error(file, str(error))
         if failure is not None:  # raised here, so that the parser's error is not even its context
@@ -134,7 +136,8 @@ class FileSource(Source):
 
         options = pacsv.ReadOptions(column_names=list(names), block_size=_RECORDS_BLOCK)
         parse = pacsv.ParseOptions(delimiter=mark, newlines_in_values=True, invalid_row_handler=left_out)
-        convert = text_options(self.read, self.null_values, check_utf8=False)
+        parse.quote_char = self.spec.csv.quote or False
+        convert = text_options(self.read, (), check_utf8=False)
         try:
             for batch in pacsv.open_csv(stream, options, parse, convert):
                 yield with_valid_text(batch, note)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 from pathlib import Path
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -27,10 +26,10 @@ def open_source(data: Place | SupportsArrowStream, spec: ReleaseSpec) -> Source:
     return MemorySource.open(data, spec)
 
 
-def table_columns(data: Place | SupportsArrowStream, columns: Collection[str]) -> tuple[str, ...]:
-    """The names of the table's columns, whatever the spec says; ``columns``: those that tell a CSV's header."""
+def table_columns(data: Place | SupportsArrowStream, spec: ReleaseSpec) -> tuple[str, ...]:
+    """The names of the table's columns, whatever the spec says of them; it tells how a CSV's header is written."""
     if isinstance(data, str | os.PathLike | tuple):
-        return read_layout(data, columns).columns
+        return read_layout(data, spec.columns, spec.csv).columns
     from privsyn.source.memory_source import column_names
 
-    return column_names(data, columns)
+    return column_names(data, spec.columns)

@@ -6,6 +6,7 @@ Errors name files and columns, never anything read from a row.
 from __future__ import annotations
 
 import csv
+import io
 import re
 from codecs import BOM_UTF8
 from collections import Counter
@@ -17,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.unicode import is_unicode
 from privsyn.errors import RequestError, mention
 
@@ -24,6 +26,7 @@ DELIMITERS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 PARQUET = (".parquet", ".pq")
 FORMATS = "CSV (.csv, .tsv, also with .gz) or Parquet (.parquet)"
 _HEADER_BYTES = 1 << 22
+_DEFAULTS = CsvOptions()
 
 Place: TypeAlias = str | Path | tuple[Path, ...]
 """Where a table lies: a file, a folder of files, or files (one or more) of one table."""
@@ -67,11 +70,11 @@ class StoredTable:
         return sum(pq.read_metadata(file).num_rows for file in self.files)
 
 
-def read_layout(path: Place, known: Collection[str]) -> Layout:
+def read_layout(path: Place, known: Collection[str], csv: CsvOptions = _DEFAULTS) -> Layout:
     """The layout of the file, or of the folder of files, at ``path``, or of the files that it lists.
 
     ``known`` are the column names that errors may show: without a header line, the first row of the
-    data stands where the names should be.
+    data stands where the names should be.  ``csv``: how CSV files are written.
 
     In a folder, files are taken in the order of their names; names that start with ``.`` or ``_`` are
     left out; every file must be of one format and have the same columns, in any order.
@@ -83,7 +86,7 @@ def read_layout(path: Place, known: Collection[str]) -> Layout:
         raise RequestError(f"{path} mixes CSV and Parquet files", "Keep one format in the folder", "data")
     first: Layout | None = None
     for file in files:
-        columns, types = parquet_columns(file) if parquet == {True} else (csv_header(file).names, None)
+        columns, types = parquet_columns(file) if parquet == {True} else (csv_header(file, csv).names, None)
         refuse_repeats(columns, str(file), known)
         if first is None:
             first = Layout(files, "parquet" if types is not None else "csv", columns, types)
@@ -107,10 +110,35 @@ def delimiter(file: Path) -> str | None:
     return next((d for ending, d in DELIMITERS.items() if name.endswith(ending)), None)
 
 
-def open_stream(file: Path) -> Any:
-    """An Arrow input stream of the file's bytes, decompressed if its name ends in .gz."""
+def open_stream(file: Path, encoding: str = "utf-8") -> Any:
+    """A stream of the file's bytes, decompressed if its name ends in .gz, as UTF-8.
+
+    ``encoding``: UTF-8 or one of one byte a character; a byte that stands for none becomes U+FFFD.
+    """
     compression: Any = "gzip" if file.name.lower().endswith(".gz") else None
-    return pa.input_stream(str(file), compression=compression)
+    stream = pa.input_stream(str(file), compression=compression)
+    return stream if encoding == "utf-8" else io.BufferedReader(_Recoded(stream, encoding), _BUFFER)
+
+
+class _Recoded(io.RawIOBase):
+    """A stream in UTF-8 of a stream in an encoding of one byte a character: each byte is read by itself."""
+
+    def __init__(self, stream: Any, encoding: str) -> None:
+        self._stream, self._encoding, self._rest = stream, encoding, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._rest:
+            self._rest = self._stream.read(_BUFFER).decode(self._encoding, "replace").encode()
+        part, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
 
 
 def open_parquet(file: str | Path) -> Any:
@@ -132,11 +160,11 @@ class CsvHeader:
     size: int
 
 
-def csv_header(file: Path) -> CsvHeader:
+def csv_header(file: Path, csv_options: CsvOptions = _DEFAULTS) -> CsvHeader:
     """The header of a CSV file: its first line that is not empty.  Raises RequestError."""
-    separator = delimiter(file) or ","
+    separator = csv_options.delimiter or delimiter(file) or ","
     try:
-        with open_stream(file) as stream:
+        with open_stream(file, csv_options.encoding) as stream:
             head = stream.read(_HEADER_BYTES)
     except (OSError, EOFError, pa.ArrowException):
         cure = "Check its permissions, and that it was copied whole"
@@ -150,7 +178,9 @@ def csv_header(file: Path) -> CsvHeader:
             yield line.group().decode(errors="replace")
 
     try:
-        names = next((tuple(row) for row in csv.reader(lines(), delimiter=separator) if row), ())
+        names = next(
+            (tuple(row) for row in csv.reader(lines(), delimiter=separator, **_quoting(csv_options)) if row), ()
+        )
         if any(len(name) > _LONGEST_NAME for name in names):
             raise csv.Error("a name is too long")
     except csv.Error:
@@ -158,11 +188,18 @@ def csv_header(file: Path) -> CsvHeader:
     if not names:
         raise RequestError(f"{file} is empty: it has not even a header line", _CSV_CURE, "data")
     if any("\ufffd" in n or "\0" in n for n in names):
-        raise RequestError(f"{file} is not UTF-8 text", _CSV_CURE, "data")
+        cure = "Save it as UTF-8, or name its encoding, such as `csv: {encoding: cp1252}`"
+        raise RequestError(f"{file} is not UTF-8 text", cure, "data")
     if len(names) == 1 and any(mark in names[0] for mark in (";", "\t", ",", "|")):
-        kind = "tabs" if separator == "\t" else "commas"
-        raise RequestError(f"{file}: the fields of the header line are not separated by {kind}", _CSV_CURE, "data")
+        kind = {"\t": "tabs", ",": "commas"}.get(separator, repr(separator))
+        cure = 'Name the mark that separates them, such as `csv: {delimiter: ";"}`'
+        raise RequestError(f"{file}: the fields of the header line are not separated by {kind}", cure, "data")
     return CsvHeader(names, size)
+
+
+def _quoting(csv_options: CsvOptions) -> dict[str, Any]:
+    """How Python's csv module is told of the quotation mark."""
+    return {"quotechar": csv_options.quote} if csv_options.quote else {"quoting": csv.QUOTE_NONE}
 
 
 def parquet_columns(file: Path) -> tuple[tuple[str, ...], dict[str, pa.DataType]]:

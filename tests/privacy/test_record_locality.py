@@ -6,8 +6,10 @@ An open quotation mark may swallow every record after it, so adding one person w
 from __future__ import annotations
 
 import io
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 
 from privsyn.source import csv_lines
 from privsyn.source.csv_lines import LineReader
+from privsyn.source.file_source import FileSource
 from privsyn.source.private_table import LEFT_OUT, Note, forget, valid_text
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.encode import Repairs, encode_batch
@@ -85,6 +88,62 @@ def test_21_a_line_changes_one_row_of_codes_at_most(others: list[bytes], line: b
     assert without - with_it == Counter() and (with_it - without).total() <= 1
 
 
+OPTIONS = [
+    {"delimiter": ";", "decimal": ","},
+    {"delimiter": "\t", "quote": "'", "thousands": " "},
+    {"delimiter": "|", "quote": ""},
+    {"encoding": "cp1252", "decimal": ",", "thousands": "."},
+    {"encoding": "latin-1", "delimiter": ";", "quote": "'"},
+]
+ANY = [
+    b'"',
+    b"'",
+    b"''",
+    b";",
+    b",",
+    b"\t",
+    b"|",
+    b"1",
+    b"7,5",
+    b"1.000",
+    b"NA",
+    b"\xff",
+    b"\x85",
+    b"\x81",
+    b"\0",
+    b" ",
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(OPTIONS), st.lists(st.lists(st.sampled_from(ANY), max_size=9).map(b"".join), max_size=9), ends,
+    st.integers(0, 9), st.integers(1, 9),
+)  # fmt: skip
+def test_21_a_line_changes_one_row_of_codes_at_most_however_fields_are_written(
+    options: dict[str, Any], file: list[bytes], end: bytes, place: int, cut: int
+) -> None:
+    """The codes of a file are those of its lines, each in a file of its own, wherever blocks are cut."""
+    columns = {"a": {"kind": "number", "min": 0, "max": 2_000}, "b": {"kind": "categorical", "values": ["NA", "1"]}}
+    spec = make_spec({name: {**column, "nullable": True} for name, column in columns.items()}, csv=options)
+    encoding = plan(spec)
+
+    def codes(lines: list[bytes]) -> list[Any]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "t.csv"
+            mark = (spec.csv.delimiter or ",").encode()
+            path.write_bytes(end.join([b"a" + mark + b"b", *lines, b""]))
+            source = FileSource.open(path, spec)
+            made = [encode_batch(batch, encoding, Repairs()).to_pylist() for batch in source.batches()]
+        return [tuple(row.values()) for rows in made for row in rows]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_lines, "_BLOCK", 40 * cut)
+        whole, each = codes(file), [codes([line]) for line in file]
+    assert all(len(rows) <= 1 for rows in each)
+    assert whole == [row for rows in each for row in rows]
+
+
 def test_21_lines_that_are_no_records_are_left_out_and_counted() -> None:
     repairs = Repairs()
     broken = [*SWALLOWED, b"1,2", b"1,2,3,4", b'"1,2,3', b"1,\xff\xfe,3"]
@@ -147,7 +206,7 @@ def test_21_mutant_a_pattern_that_does_not_see_an_open_mark(monkeypatch: pytest.
     class Even:
         fullmatch = staticmethod(lambda line: line.count(b",") == 2 and line.count(b'"') % 2 == 0)
 
-    monkeypatch.setattr(csv_lines, "_record_pattern", lambda fields, delimiter: Even)
+    monkeypatch.setattr(csv_lines, "_record_pattern", lambda fields, delimiter, quote: Even)
     with pytest.raises((AssertionError, pa.ArrowInvalid)):
         assert_lines_are_read_alone(file, b"\n")
 

@@ -137,7 +137,7 @@ def test_05_one_persons_nanoseconds_change_nobody_elses_year() -> None:
     assert after[:3].tolist() == before.tolist() and np.isfinite(after).all()
 
 
-def old_to_seconds(source: Any) -> tuple[np.ndarray, np.ndarray]:
+def old_to_seconds(source: Any, pattern: str = "", zone: str | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Planted mutant: the parser of pandas, which picks one resolution for all rows."""
     array = parsing.plain(source)
     is_null = np.asarray(array.is_null())

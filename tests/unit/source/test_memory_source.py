@@ -34,7 +34,7 @@ NUMBER = {"kind": "number", "min": 0, "max": 10, "bins": 1000, "nullable": True}
 WHOLE = {"kind": "integer", "min": 0, "max": 10, "nullable": True}
 TEXT = {"kind": "categorical", "values": ["a", "b", "1.5", "true"], "unlisted": "other", "nullable": True}
 TRUTH = {"kind": "boolean", "nullable": True}
-SEEN = {"kind": "datetime", "min": "2010-01-01", "max": "2020-01-01", "bins": 1000, "nullable": True}
+SEEN = {"kind": "datetime", "min": "2010-01-01", "max": "2020-01-01", "bins": 1000, "nullable": True, "zone": "UTC"}
 TYPED: dict[str, tuple[Any, pa.Array]] = {
     "i8": (WHOLE, pa.array([1, None, 11], pa.int8())),
     "u64": (WHOLE, pa.array([1, 2, 2**64 - 1], pa.uint64())),

@@ -1,0 +1,87 @@
+"""How CSV files are read: what a record is, and how its fields are written."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FrozenModel
+
+USUAL_NULLS = (
+    *("", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "<NA>", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None"),
+    *("1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+)
+"""Texts that R and pandas write or read as null."""
+
+_ONE_BYTE = re.compile(r"iso8859-[0-9]+|cp125[0-8]|cp437|cp85[0-9]|cp86[0-9]|koi8-[ru]|mac-[a-z]+")
+"""Python's names of encodings in which every byte is a character by itself: none hides or makes a line break."""
+
+
+class CsvOptions(FrozenModel):
+    """How CSV files are read."""
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"delimiter", "decimal", "thousands", "encoding", "quote"})
+
+    line_breaks: bool = Field(
+        default=False,
+        description="Whether a value in quotation marks may hold line breaks. Without it a record is a line, read by "
+        "itself. With it the promise rests on every quotation mark of the file being closed: an open one changes how "
+        "all later lines are read.",
+    )
+    delimiter: str | None = Field(
+        default=None,
+        description="The character between fields, such as `;`. Not given: a comma, or a tab in .tsv files.",
+    )
+    decimal: Literal[".", ","] = Field(default=".", description="The decimal mark of numbers.")
+    thousands: Literal["", ".", ",", " ", "'", "_"] = Field(
+        default="", description="The mark between groups of three digits of numbers; empty: none."
+    )
+    encoding: str = Field(
+        default="utf-8",
+        description="`utf-8`, or an encoding of one byte a character, such as `latin-1` or `cp1252`.",
+    )
+    quote: Literal['"', "'", ""] = Field(
+        default='"', description="The quotation mark; empty: there is none, and every delimiter ends a field."
+    )
+
+    @field_validator("delimiter")
+    @classmethod
+    def _one_mark(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"[\t -~]", value):
+            raise FieldError("`delimiter` must be one character of ASCII", 'Write one such as ";", or "\\t" for a tab')
+        if value is not None and re.fullmatch(r"[A-Za-z0-9.+-]", value):
+            raise FieldError("`delimiter` cannot be part of a number or word", 'Write one such as ";"')
+        return value
+
+    @field_validator("encoding")
+    @classmethod
+    def _one_byte(cls, value: str) -> str:
+        try:
+            name = codecs.lookup(value).name
+        except (LookupError, ValueError):
+            raise FieldError(f"`encoding` ({value[:40]!r}) is not known", "Write utf-8, latin-1 or cp1252") from None
+        if name == "utf-8":
+            return "utf-8"
+        if not _ONE_BYTE.fullmatch(name) or bytes(range(128)).decode(name, "replace").encode() != bytes(range(128)):
+            raise FieldError(
+                f"in the encoding {value[:40]!r} one damaged byte could change how other records are read",
+                "Save the file as UTF-8, or as an encoding of one byte a character such as cp1252",
+            )
+        return name
+
+    @model_validator(mode="after")
+    def _different_marks(self) -> CsvOptions:
+        if self.decimal == self.thousands:
+            raise FieldError("`decimal` and `thousands` are the same mark", "Change one")
+        if self.delimiter is not None and self.delimiter == self.quote:
+            raise FieldError("`delimiter` and `quote` are the same mark", "Change one")
+        return self
+
+    @property
+    def plain_numbers(self) -> bool:
+        """Whether numbers are written as this program writes them."""
+        return self.decimal == "." and not self.thousands

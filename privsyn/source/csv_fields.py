@@ -1,0 +1,49 @@
+"""What the fields of CSV records mean: texts that are null, and the marks of numbers.  Each field is read by itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
+from privsyn.data_contracts.csv_options import CsvOptions
+from privsyn.data_contracts.release_spec import ReleaseSpec
+
+NOT_A_NUMBER = "not a number: "
+"""What is put before a text with other marks than the spec's, so that 1.5 is not taken for fifteen."""
+
+
+def as_written(batch: pa.RecordBatch, spec: ReleaseSpec) -> pa.RecordBatch:
+    """A batch of texts with nulls and numbers as the spec says that they are written."""
+    columns = []
+    for name, texts in zip(batch.schema.names, batch.columns, strict=True):
+        texts = without_nulls(texts, spec.nulls_of(name))
+        numeric = isinstance(spec.columns[name], IntegerColumn | NumberColumn)
+        columns.append(numbers(texts, spec.csv) if numeric and not spec.csv.plain_numbers else texts)
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def without_nulls(texts: pa.Array, null_values: Sequence[str]) -> pa.Array:
+    """The texts, null where one is of ``null_values``."""
+    if not null_values:
+        return texts
+    is_null = pc.is_in(texts, value_set=pa.array(null_values, texts.type))
+    return pc.if_else(is_null, pa.scalar(None, texts.type), texts)
+
+
+def numbers(texts: pa.Array, options: CsvOptions) -> pa.Array:
+    """Numbers with the marks of the options as numbers with a point; others with NOT_A_NUMBER before them."""
+    decimal, thousands = re.escape(options.decimal), re.escape(options.thousands)
+    groups = f"|[0-9]{{1,3}}(?:{thousands}[0-9]{{3}})+" if thousands else ""
+    whole = f"(?:[0-9]+{groups})"
+    pattern = rf"^\s*[+-]?(?:{whole}(?:{decimal}[0-9]*)?|{decimal}[0-9]+)(?:[eE][+-]?[0-9]+)?\s*$"
+    is_number = pc.match_substring_regex(texts, pattern)
+    plain = texts
+    if options.thousands:
+        plain = pc.replace_substring(plain, options.thousands, "")
+    plain = pc.replace_substring(plain, options.decimal, ".")
+    marked = pc.binary_join_element_wise(pa.scalar(NOT_A_NUMBER), texts, "")
+    return pc.if_else(is_number, plain, marked)
