@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +39,10 @@ class Questions:
     """
 
     folder: Path
+
+    def _simulating(self) -> AbstractContextManager[Progress]:
+        """What is told of a simulation's progress: nothing."""
+        return nullcontext(lambda done, total: None)
 
     @cached_property
     def _counts(self) -> ReleasedCounts:
@@ -113,7 +116,7 @@ class Questions:
 
         Texts become 0 and 1 for each value but the first.  Errors by simulation, which takes seconds the first time.
         """
-        with _bar() as progress:
+        with self._simulating() as progress:
             found, chosen = regression(self._counts, formula, kind, _level(level), progress)
         return _simulated_table(found, "term", f"{chosen} regression {formula}")
 
@@ -126,7 +129,7 @@ class Questions:
         where every pair of the columns was measured, so name few.
         """
         released = self._counts
-        with _bar() as progress:
+        with self._simulating() as progress:
             found = any_function(released, function, columns or released.columns, _level(level), progress)
         return _simulated_table(found, "figure", f"estimate of {getattr(function, '__name__', 'a function')}")
 
@@ -190,15 +193,3 @@ def _by(by: Sequence[str]) -> str:
 
 def _where(where: str | None) -> str:
     return f" where {where}" if where else ""
-
-
-@contextmanager
-def _bar() -> Iterator[Progress]:
-    """A bar of the releases that are simulated, where standard error is a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress as Bars
-
-    people = Console(stderr=True, highlight=False)
-    with Bars(console=people, transient=True, disable=not sys.stderr.isatty()) as bars:
-        task = bars.add_task("simulating", total=None)
-        yield lambda done, total: bars.update(task, completed=done, total=total)
