@@ -93,7 +93,7 @@ class Questions:
         q = quantiles(asked, column, wanted, _level(level))
         labels = _labels(asked.by, q.labels)
         about = f"quantiles of {column}{_by(asked.by)}{_where(where)}"
-        columns = {**labels, "probability": q.probabilities}
+        columns: dict[str, Sequence[Any]] = {**labels, "probability": q.probabilities}
         return answer_table(columns, q.estimate, np.nan, q.low, q.high, q.sources, about)
 
     def correlation(self, *columns: str, level: float = LEVEL) -> pd.DataFrame:
@@ -106,10 +106,8 @@ class Questions:
             if name not in numbers:
                 raise RequestError(f"the column {name!r} holds no numbers", "Name columns of numbers", "query.columns")
         found = correlations(released, columns or numbers, _level(level))
-        fields = ("estimate", "std_error", "low", "high")
-        figures = [[getattr(c, name) for c in found] for name in fields]
-        pairs = {"a": [c.a for c in found], "b": [c.b for c in found]}
-        return answer_table(pairs, *figures, [c.source for c in found], "correlation")
+        a, b, estimate, error, low, high, sources = ([c[i] for c in found] for i in range(7))
+        return answer_table({"a": a, "b": b}, estimate, error, low, high, sources, "correlation")
 
     def regress(self, formula: str, kind: Kind | None = None, level: float = LEVEL) -> pd.DataFrame:
         """Coefficients of ``"y ~ a + b"``: least squares where y holds numbers, logistic where it has two values.

@@ -58,7 +58,10 @@ def replicate(released: ReleasedCounts, seed: int) -> pa.Table:
     for name, measured in released.measured.items():
         again = [_again(released, counts, noise) for counts in measured]
         receipts = released.read(f"{released.noisy_files[name]}_receipts.parquet")
-        given[name] = {"noisy": noisy.answers_to_table([c.counts for c in again]), "receipts": receipts}
+        given[name] = {
+            "noisy": noisy.answers_to_table([c.counts.astype(np.int64) for c in again]),
+            "receipts": receipts,
+        }
         one_ways = one_ways or again
     recode = with_one_ways(
         released.recode,
@@ -92,4 +95,4 @@ def _again(released: ReleasedCounts, counts: Counts, noise: SeededNoise) -> Coun
         coarse = [released.recode[a].coarse[c] for a, c in zip(counts.attributes, codes, strict=True)]
         inside = np.logical_and.reduce([c < size for c, size in zip(coarse, sizes, strict=True)])
         exact = np.bincount(np.ravel_multi_index([c[inside] for c in coarse], sizes), minlength=counts.counts.size)
-    return counts._replace(counts=exact + noise.draw(counts.sigma, exact.size))
+    return counts._replace(counts=(exact + noise.draw(counts.sigma, exact.size)).astype(np.float64))
