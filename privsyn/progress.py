@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from html import escape
 from typing import TYPE_CHECKING
@@ -50,6 +50,18 @@ def progress_bars(steps: Sequence[Step], console: Console | None = None) -> Iter
             progress.update(bars[name], completed=done, total=total)
 
         yield report
+
+
+@contextmanager
+def one_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """One bar on standard error, gone at its end, for the function's (done, total); none where that is no terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    people = Console(stderr=True, highlight=False, force_jupyter=False)
+    with Progress(console=people, transient=True, disable=not people.is_terminal) as progress:
+        bar = progress.add_task(label, total=None)
+        yield lambda done, total: progress.update(bar, completed=done, total=total)
 
 
 @contextmanager

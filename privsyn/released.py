@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -16,6 +18,7 @@ from privsyn.answers.questions import Questions
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.notebook import html_table, paragraph
+from privsyn.progress import one_bar
 from privsyn.settings import settings_for
 from privsyn.storage.released_files import public_spec, read_certificate, read_manifest, release_folder, synthetic_names
 
@@ -45,6 +48,9 @@ class Release(Questions):
 
     folder: Path
     drawn: tuple[str, ...] = field(default=(), compare=False)
+
+    def _simulating(self) -> AbstractContextManager[Callable[[int, int], None]]:
+        return one_bar("simulating")
 
     @cached_property
     def manifest(self) -> Manifest:

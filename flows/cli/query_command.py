@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 from typing import TYPE_CHECKING, Annotated
@@ -69,13 +71,21 @@ def _print(answers: pd.DataFrame, *, as_json: bool, as_csv: bool) -> None:
         print_answer(json.dumps({"question": answers.attrs["about"], "answers": rows, "words": answers.attrs["words"]}))
         return
     if as_csv:
-        print_answer(answers.to_csv(index=False).rstrip("\n"))
+        print_answer(_csv(answers))
     else:
         figures = {"estimate", "std_error", "low", "high"} & {*answers.columns}
         shown = answers.assign(**{name: [_figure(v) for v in answers[name]] for name in figures})
         print_answer(shown.to_string(index=False, line_width=PIPED_WIDTH))
     for words in answers.attrs["words"]:
         people.print(words, soft_wrap=True, style="dim")
+
+
+def _csv(answers: pd.DataFrame) -> str:
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(answers.columns)
+    writer.writerows([["" if value != value else value for value in row] for row in answers.to_numpy(object).tolist()])
+    return lines.getvalue().rstrip("\n")
 
 
 def _figure(value: float) -> str:

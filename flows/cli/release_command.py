@@ -95,12 +95,28 @@ def release_command(
         if as_json:
             print_answer(json.dumps({**_as_json(request.dataset, summary), "seconds": seconds}))
         _print_summary(request, summary, seconds)
+        _say_relations(request, summary)
         say_misread(Path(summary.private), spec)
         if summary.rows == 0 and request.mechanism.synthesis.rows == "auto":
             warn(
                 f"the release has 0 rows: the noisy total is zero, since epsilon {request.privacy.epsilon:g} is too "
                 "small for a table of this size. What was spent stays spent."
             )
+
+
+def _say_relations(request: ReleaseSpec, summary: ReleaseSummary) -> None:
+    """Say so where no two columns were counted together."""
+    from privsyn.errors import RequestError
+    from privsyn.mechanisms.release_job import plan_of
+    from privsyn.publish.relations_note import NO_RELATION, measured_relations
+    from privsyn.storage.released_files import read_certificate
+
+    try:
+        certificate = read_certificate(Path(summary.released))
+    except RequestError:
+        return  # what is not private is told elsewhere
+    if measured_relations(plan_of(request), certificate) == []:
+        warn(f"{NO_RELATION}.")
 
 
 def _what_is_opened(request: ReleaseSpec, settings: Settings) -> list[str]:

@@ -68,10 +68,12 @@ def best_linear(released: ReleasedCounts, columns: Clique) -> Linear | None:
     if whole is None:
         return None
     y, variance = whole[0].ravel(), whole[1].ravel()
-    rows, values, noise = [], [], []
+    rows: list[sp.csr_matrix] = []
+    values: list[Floats] = []
+    noise: list[Floats] = []
     for kind in sorted(parts, key=lambda kind: len(kind.columns)):
         z, w = parts[kind]
-        if sum(map(len, values)) + z.size <= MOST_SUMS:
+        if sum(len(v) for v in values) + z.size <= MOST_SUMS:
             rows.append(_summing(released, columns, whole[0].shape, kind))
             values.append(z.ravel())
             noise.append(w.ravel())
@@ -137,8 +139,8 @@ def _single(released: ReleasedCounts, counts: Counts, *, fine: bool) -> Noisy:
         return counts.counts, variance
     recode = released.recode[counts.attributes[0]]
     code, size = recode.coarse[recode.kept], recode.size
-    summed = np.bincount(code, weights=counts.counts[recode.kept], minlength=size)
-    return summed, np.bincount(code, weights=variance[recode.kept], minlength=size)
+    summed = np.bincount(code, weights=counts.counts[recode.kept], minlength=size).astype(np.float64)
+    return summed, np.bincount(code, weights=variance[recode.kept], minlength=size).astype(np.float64)
 
 
 def _total_without(released: ReleasedCounts, columns: Clique) -> Noisy:

@@ -51,13 +51,13 @@ def _correlation(released: ReleasedCounts, pair: tuple[str, str], z: float) -> C
     n = float(counts.sum())
     u, v = np.nan_to_num(u), np.nan_to_num(v)
     if n <= 1:
-        return Correlation(*pair, *[np.nan] * 4, "not known")
+        return _nothing(pair)
     mean_u, mean_v = counts @ u / n, counts @ v / n
     du, dv = u - mean_u, v - mean_v
     inside_u, inside_v = half_u**2 / 3, half_v**2 / 3  # values even inside their cells
     var_u, var_v = counts @ (du**2 + inside_u) / n, counts @ (dv**2 + inside_v) / n
     if min(var_u, var_v) <= 0:
-        return Correlation(*pair, *[np.nan] * 4, "not known")
+        return _nothing(pair)
     scale = np.sqrt(var_u * var_v)
     r = float(np.clip(counts @ (du * dv) / n / scale, -1.0, 1.0))
     slope = (du * dv / scale - r / 2 * ((du**2 + inside_u) / var_u + (dv**2 + inside_v) / var_v)) / n
@@ -71,6 +71,10 @@ def _correlation(released: ReleasedCounts, pair: tuple[str, str], z: float) -> C
     return Correlation(*pair, r, error, low, high, "implied" if half_u.any() or half_v.any() else "measured")
 
 
+def _nothing(pair: tuple[str, str]) -> Correlation:
+    return Correlation(*pair, np.nan, np.nan, np.nan, np.nan, "not known")
+
+
 def _unmeasured(released: ReleasedCounts, pair: tuple[str, str], z: float) -> Correlation:
     """At most what the distance D from independence leaves: |cov| <= D / n times a quarter of both ranges."""
     codes, figures = [row_codes(released, c) for c in pair], []
@@ -81,7 +85,7 @@ def _unmeasured(released: ReleasedCounts, pair: tuple[str, str], z: float) -> Co
     u, v = figures[0][both], figures[1][both]
     spread = float(np.std(u) * np.std(v)) if both.any() else 0.0
     if spread <= 0:
-        return Correlation(*pair, *[np.nan] * 4, "not known")
+        return _nothing(pair)
     estimate = float(np.mean((u - u.mean()) * (v - v.mean())) / spread)
     far = distance(released, pair, z)
     ranges = [np.nanmax(f[both]) - np.nanmin(f[both]) for f in figures]

@@ -76,7 +76,8 @@ def _moved(released: ReleasedCounts, pair: Clique) -> float:
 
 def _coarse_one_way(released: ReleasedCounts, column: str) -> Floats:
     recode, linear = released.recode[column], _estimate(released, (column,))
-    return np.bincount(recode.coarse[recode.kept], weights=linear.cells[recode.kept], minlength=recode.size)
+    found = np.bincount(recode.coarse[recode.kept], weights=linear.cells[recode.kept], minlength=recode.size)
+    return found.astype(np.float64)
 
 
 def _near_independence(released: ReleasedCounts, pair: Clique, weights: sp.csr_matrix, z: float) -> Bounds:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +39,10 @@ class Questions:
     """
 
     folder: Path
+
+    def _simulating(self) -> AbstractContextManager[Progress]:
+        """What is told of a simulation's progress: nothing."""
+        return nullcontext(lambda done, total: None)
 
     @cached_property
     def _counts(self) -> ReleasedCounts:
@@ -90,7 +93,7 @@ class Questions:
         q = quantiles(asked, column, wanted, _level(level))
         labels = _labels(asked.by, q.labels)
         about = f"quantiles of {column}{_by(asked.by)}{_where(where)}"
-        columns = {**labels, "probability": q.probabilities}
+        columns: dict[str, Sequence[Any]] = {**labels, "probability": q.probabilities}
         return answer_table(columns, q.estimate, np.nan, q.low, q.high, q.sources, about)
 
     def correlation(self, *columns: str, level: float = LEVEL) -> pd.DataFrame:
@@ -103,17 +106,15 @@ class Questions:
             if name not in numbers:
                 raise RequestError(f"the column {name!r} holds no numbers", "Name columns of numbers", "query.columns")
         found = correlations(released, columns or numbers, _level(level))
-        fields = ("estimate", "std_error", "low", "high")
-        figures = [[getattr(c, name) for c in found] for name in fields]
-        pairs = {"a": [c.a for c in found], "b": [c.b for c in found]}
-        return answer_table(pairs, *figures, [c.source for c in found], "correlation")
+        a, b, estimate, error, low, high, sources = ([c[i] for c in found] for i in range(7))
+        return answer_table({"a": a, "b": b}, estimate, error, low, high, sources, "correlation")
 
     def regress(self, formula: str, kind: Kind | None = None, level: float = LEVEL) -> pd.DataFrame:
         """Coefficients of ``"y ~ a + b"``: least squares where y holds numbers, logistic where it has two values.
 
         Texts become 0 and 1 for each value but the first.  Errors by simulation, which takes seconds the first time.
         """
-        with _bar() as progress:
+        with self._simulating() as progress:
             found, chosen = regression(self._counts, formula, kind, _level(level), progress)
         return _simulated_table(found, "term", f"{chosen} regression {formula}")
 
@@ -126,7 +127,7 @@ class Questions:
         where every pair of the columns was measured, so name few.
         """
         released = self._counts
-        with _bar() as progress:
+        with self._simulating() as progress:
             found = any_function(released, function, columns or released.columns, _level(level), progress)
         return _simulated_table(found, "figure", f"estimate of {getattr(function, '__name__', 'a function')}")
 
@@ -190,15 +191,3 @@ def _by(by: Sequence[str]) -> str:
 
 def _where(where: str | None) -> str:
     return f" where {where}" if where else ""
-
-
-@contextmanager
-def _bar() -> Iterator[Progress]:
-    """A bar of the releases that are simulated, where standard error is a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress as Bars
-
-    people = Console(stderr=True, highlight=False)
-    with Bars(console=people, transient=True, disable=not sys.stderr.isatty()) as bars:
-        task = bars.add_task("simulating", total=None)
-        yield lambda done, total: bars.update(task, completed=done, total=total)

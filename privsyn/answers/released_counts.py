@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -201,7 +200,7 @@ def _reach(codec: Codec) -> tuple[Floats, Floats] | None:
 
 def _flat(noisy: pa.Table, receipts: pa.Table) -> tuple[list[list[str]], list[Floats], list[float]]:
     """Attributes, answers and sigma of every query."""
-    ends: Iterable[int] = np.cumsum(receipts["cells"].to_numpy())[:-1]
+    ends = np.cumsum(receipts["cells"].to_numpy())[:-1]
     counts = noisy["count"].to_numpy().astype(np.float64)
     answers = np.split(counts, ends) if receipts.num_rows else []
     return receipts["attributes"].to_pylist(), list(answers), receipts["sigma"].to_pylist()

@@ -161,7 +161,7 @@ def _columns(values: pa.ChunkedArray, name: str, levels: list[Any] | None) -> li
 
 def least_squares(x: Floats, y: Floats) -> Floats:
     """Coefficients of least squares; the shortest of several solutions."""
-    return np.linalg.lstsq(x, y, rcond=None)[0]
+    return np.asarray(np.linalg.lstsq(x, y, rcond=None)[0], dtype=np.float64)
 
 
 def logistic(x: Floats, y: Floats) -> Floats:

@@ -13,13 +13,13 @@ from itertools import combinations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from privsyn.answers.released_counts import Counts, ReleasedCounts
 from privsyn.answers.synthetic_rows import row_codes
 from privsyn.run.memory import MemoryRun, Tables
 from privsyn.tasks import noisy
 from privsyn.tasks.compress_domain import recode_to_table, with_one_ways
+from privsyn.tasks.privacy.noise import SeededNoise
 
 REPLICATES = 25
 """Releases of the model that an interval rests on."""
@@ -52,13 +52,16 @@ def replicates(released: ReleasedCounts, progress: Progress = lambda done, total
 
 def replicate(released: ReleasedCounts, seed: int) -> pa.Table:
     """One release of the model; a function of the released folder and ``seed``."""
-    rng = np.random.default_rng([seed, 0x5EED])
+    noise = SeededNoise(seed)
     given: dict[str, Tables] = {}
     one_ways: list[Counts] = []
     for name, measured in released.measured.items():
-        again = [_again(released, counts, rng) for counts in measured]
+        again = [_again(released, counts, noise) for counts in measured]
         receipts = released.read(f"{released.noisy_files[name]}_receipts.parquet")
-        given[name] = {"noisy": noisy.answers_to_table([c.counts for c in again]), "receipts": receipts}
+        given[name] = {
+            "noisy": noisy.answers_to_table([c.counts.astype(np.int64) for c in again]),
+            "receipts": receipts,
+        }
         one_ways = one_ways or again
     recode = with_one_ways(
         released.recode,
@@ -82,7 +85,7 @@ def unmeasured(released: ReleasedCounts, columns: tuple[str, ...]) -> list[tuple
     return [pair for pair in combinations(order, 2) if pair not in inside]
 
 
-def _again(released: ReleasedCounts, counts: Counts, rng: np.random.Generator) -> Counts:
+def _again(released: ReleasedCounts, counts: Counts, noise: SeededNoise) -> Counts:
     """The same counts of the model's rows, with new noise of the same scale."""
     codes = [row_codes(released, column) for column in counts.attributes]
     if len(codes) == 1:
@@ -92,5 +95,4 @@ def _again(released: ReleasedCounts, counts: Counts, rng: np.random.Generator) -
         coarse = [released.recode[a].coarse[c] for a, c in zip(counts.attributes, codes, strict=True)]
         inside = np.logical_and.reduce([c < size for c, size in zip(coarse, sizes, strict=True)])
         exact = np.bincount(np.ravel_multi_index([c[inside] for c in coarse], sizes), minlength=counts.counts.size)
-    noise: NDArray[np.int64] = np.rint(rng.normal(0.0, counts.sigma, exact.size)).astype(np.int64)
-    return counts._replace(counts=exact + noise)
+    return counts._replace(counts=(exact + noise.draw(counts.sigma, exact.size)).astype(np.float64))

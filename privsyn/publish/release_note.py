@@ -22,6 +22,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.publish.formats.csv_file import csv_name, formula_like
 from privsyn.publish.formats.described import null_text, ranges_of
 from privsyn.publish.markdown import code, paragraph, plain
+from privsyn.publish.relations_note import loading_section, measured_relations, relations_section
 from privsyn.publish.rules_note import rules_note
 from privsyn.run.plan import Plan
 from privsyn.run.request import Request
@@ -41,7 +42,9 @@ def release_note(plan: Plan, certificate: Certificate, rows: int, *, private: bo
         _schema(request),
         rules_note(request.spec),
         cost(certificate, looks_of(plan.steps)),
+        relations_section(plan, certificate),
         _files(plan, rows, private=private),
+        loading_section(table_name(request.spec, rows), joint=bool(measured_relations(plan, certificate))),
         _limits(plan),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

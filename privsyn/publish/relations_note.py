@@ -1,0 +1,126 @@
+"""What the note says of the relations that were measured, and how to load and join the noisy counts."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import comb
+from typing import NamedTuple
+
+from privsyn.data_contracts.certificate import Certificate
+from privsyn.data_contracts.domain import Clique
+from privsyn.publish.markdown import plain
+from privsyn.run.plan import Plan
+from privsyn.run.step import release_steps
+
+LISTED = 30
+"""Measured sets of columns that are listed one by one, those with the least noise first."""
+
+NO_RELATION = "no relation was measured: columns are independent of each other"
+"""What note, console and report say where no two columns were counted together."""
+
+
+class Relation(NamedTuple):
+    """Columns that were counted together, and the standard deviation of the noise of a count."""
+
+    columns: Clique
+    sigma: float
+
+
+def measured_relations(plan: Plan, certificate: Certificate) -> list[Relation] | None:
+    """Every set of two columns and more that was counted together, the least noise first.
+
+    None where the certificate does not list them, because they are very many.
+    """
+    counted = {step.name for step in release_steps(plan.steps) if step.look.noise_of == "a count"}
+    best: dict[Clique, float] = {}
+    for stage in certificate.stages:
+        for group in stage.groups if stage.step in counted else ():
+            if group.attributes is None:
+                return None
+            for names in group.attributes:
+                if len(names) > 1:
+                    best[tuple(names)] = min(group.sigma, best.get(tuple(names), group.sigma))
+    return sorted((Relation(columns, sigma) for columns, sigma in best.items()), key=lambda r: (r.sigma, r.columns))
+
+
+def relations_section(plan: Plan, certificate: Certificate) -> str:
+    """Markdown: which columns were counted together, or that none were."""
+    found, columns = measured_relations(plan, certificate), len(plan.domain.attributes)
+    if found is None:
+        return ""
+    head = "## Relations\n\n"
+    if not found:
+        return f"{head}**{NO_RELATION[0].upper()}{NO_RELATION[1:]}.** Only single columns can be read from this table."
+    pairs = {pair for relation in found for pair in combinations(relation.columns, 2)}
+    lines = [
+        f"{len(pairs):,} of {comb(columns, 2):,} pairs of columns were counted together. Other pairs follow from these "
+        "or are independent in the rows. How strongly each pair is related stands in `marginals/`, where the release "
+        "asked for it.",
+        "",
+        "| counted together | noise of a count: standard deviation |",
+        "|---|---|",
+        *(f"| {plain(' × '.join(r.columns))} | {r.sigma:,.1f} |" for r in found[:LISTED]),
+    ]
+    if len(found) > LISTED:
+        lines.append(f"| ... and {len(found) - LISTED:,} more | up to {found[-1].sigma:,.1f} |")
+    return head + "\n".join(lines)
+
+
+def loading_section(table: str, *, joint: bool) -> str:
+    """Markdown: the rows in four programs, and the noisy counts with their noise.
+
+    ``table``: where the synthetic table lies in the folder, a file or all files of a pattern; ``joint``: whether
+    columns were counted together.
+    """
+    folder = table.partition("/")[0]
+    r = f'arrow::read_parquet("{table}")'
+    if folder != table:
+        r = f'dplyr::collect(arrow::open_dataset("{folder}"))'
+    return _LOADING.format(table=table, folder=folder, r=r) + (_JOINT if joint else "")
+
+
+_LOADING = """## Use it
+
+In pandas, DuckDB, R (with the package arrow) and Stata (17 and later, with Python):
+
+```python
+import pandas as pd
+rows = pd.read_parquet("{folder}")
+```
+```sql
+SELECT * FROM '{table}' LIMIT 5;
+```
+```r
+rows <- {r}
+```
+```stata
+python: import pandas as pd; pd.read_parquet("{folder}").to_stata("rows.dta", version=118)
+use rows.dta
+```
+
+Statistics with error bars: `privsyn.open_release(".").count("column")` in Python, `privsyn query . "column"` in a
+terminal. By hand: `marginals/recode.parquet` has, for every code of every column, the noisy count as `estimate` and the
+variance of its noise as `variance`; the interval of 95 % is estimate ± 1.96 sqrt(variance):
+
+```sql
+SELECT attribute, label, estimate, sqrt(variance) AS std_error FROM 'marginals/recode.parquet' ORDER BY attribute, code;
+```"""
+
+_JOINT = """
+
+Joint counts are in coarser codes (`coarse`): several of a column's codes together where these are rare. A cell is
+numbered with the last attribute running fastest: of two columns, cell = first code × (codes of the second) + second
+code. This is the pair that was asked first, with labels:
+
+```sql
+WITH asked AS (SELECT * FROM 'marginals/measured_receipts.parquet' WHERE len(attributes) = 2 ORDER BY query LIMIT 1),
+codes AS (
+  SELECT attribute, coarse, string_agg(label, ' | ' ORDER BY code) AS label
+  FROM 'marginals/recode.parquet' WHERE kept GROUP BY attribute, coarse),
+second AS (SELECT count(*) AS size FROM codes, asked WHERE attribute = attributes[2])
+SELECT a.label AS first, b.label AS second, m.count, asked.sigma AS std_error
+FROM 'marginals/measured.parquet' m JOIN asked USING (query), second, codes a, codes b
+WHERE a.attribute = attributes[1] AND a.coarse = m.cell // size
+  AND b.attribute = attributes[2] AND b.coarse = m.cell % size
+ORDER BY m.cell;
+```"""

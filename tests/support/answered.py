@@ -1,0 +1,82 @@
+"""Releases in memory for the tests of answers: seeded noise, and the table's own rows to hold answers against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.data_contracts.certificate import Manifest, ManifestFile
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.mechanisms.registry import steps_of
+from privsyn.run.inputs import PrivateAccess
+from privsyn.run.memory import MemoryRun
+from privsyn.run.request import Request
+from privsyn.run.step import published_files
+from privsyn.tasks import noisy
+from privsyn.tasks.privacy.noise import SeededNoise
+from tests.support.specs import make_spec
+
+COLUMNS = {
+    "age": {"kind": "integer", "min": 18, "max": 89, "bins": 12, "nullable": True},
+    "income": {"kind": "number", "min": 0, "max": 100_000, "bins": 10},
+    "region": {"kind": "categorical", "values": ["north", "south", "east"], "unlisted": "other"},
+    "happy": {"kind": "boolean"},
+}
+
+
+def table(rows: int, seed: int = 0) -> pa.Table:
+    """A table for COLUMNS, all values inside, whose columns are related."""
+    rng = np.random.default_rng(seed)
+    age = rng.integers(18, 90, rows)
+    income = np.clip((age - 15) * 900 + rng.normal(0, 9_000, rows), 0, 99_999)
+    region = np.where(age > 50, "north", np.where(rng.random(rows) < 0.5, "south", "east"))
+    nulls = rng.random(rows) < 0.05
+    return pa.table({"age": pa.array(age, mask=nulls), "income": income, "region": region, "happy": income > 30_000})
+
+
+def spec(epsilon: float = 3.0, **changes: object) -> ReleaseSpec:
+    """A spec of COLUMNS."""
+    promise = {"epsilon": epsilon, "delta": 1e-9}
+    return make_spec(COLUMNS, privacy=promise, **{"synthesis": {"sweeps": 2}, **changes})
+
+
+class MemoryCounts(ReleasedCounts):
+    """What a run in memory left, as if it lay in a folder; with another table in the place of its rows if given."""
+
+    @classmethod
+    def of_run(cls, request: Request, tables: Mapping[str, pa.Table]) -> MemoryCounts:
+        """From tables by the names of their released files."""
+        manifest = Manifest(
+            run=f"{request.spec.dataset}-00000000",
+            differentially_private=True,
+            rows=tables["synthetic.parquet"].num_rows,
+            spec=request.spec.public(),
+            column_order=list(request.column_order),
+            seeds={},
+            versions={},
+            steps=[],
+            files={name: ManifestFile(sha256="", bytes=0) for name in tables},
+        )
+        return cls(Path(), manifest, {"tables": tables})
+
+    def read(self, name: str) -> pa.Table:
+        """One of the tables."""
+        found: pa.Table = self.cache["tables"][name]
+        return found
+
+
+def released(rows: pa.Table, asked: ReleaseSpec, seed: int) -> MemoryCounts:
+    """A release of the table with seeded noise."""
+    request = Request(asked, tuple(rows.column_names), 1)
+    steps, noise = steps_of(request), SeededNoise(seed)
+
+    def draw(step: object, queries: list) -> noisy.Answers:
+        return noisy.draws_for(queries, lambda asked: [noise.draw(s, c) for s, c in asked])
+
+    made = MemoryRun(request, steps, draw, PrivateAccess(lambda repairs=None: rows.to_batches())).run()
+    tables = {file: made[at.split(".")[0]][at.split(".")[1]] for file, at in published_files(steps).items()}
+    return MemoryCounts.of_run(request, {**tables, "synthetic.parquet": made["decode"]["synthetic"]})

@@ -1,0 +1,204 @@
+"""Intervals of answers hold the private table's values, and the best linear estimate is the best linear estimate."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+
+from privsyn.answers.best_linear import best_linear
+from privsyn.answers.cell_weights import Cells
+from privsyn.answers.conditions import condition
+from privsyn.answers.correlations import correlations
+from privsyn.answers.counted import Question, counts, means, shares
+from privsyn.answers.model_bounds import bounds
+from privsyn.answers.quantiles import quantiles
+from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.answers.simulated import any_function, regression
+from privsyn.answers.synthetic_rows import row_sums
+from privsyn.errors import RequestError
+from tests.support.answered import MemoryCounts, released, spec, table
+
+ROWS = table(3_000)
+PAIR = ("age", "happy")
+SEEDS = 12
+
+
+@cache
+def release(seed: int) -> MemoryCounts:
+    return released(ROWS, spec(), seed)
+
+
+def truth(of: ReleasedCounts) -> MemoryCounts:
+    """The same with the private rows in the place of the synthetic ones."""
+    return MemoryCounts(of.folder, of.manifest, {"tables": {**of.cache["tables"], "synthetic.parquet": ROWS}})
+
+
+def test_every_cell_of_measured_columns_is_held_as_often_as_said() -> None:
+    held = []
+    for seed in range(SEEDS):
+        for by in (("age",), ("region",), ("income",), PAIR):
+            asked = Question.of(release(seed), by, None)
+            found = counts(asked, 0.95)
+            assert found.source == "measured"
+            real = row_sums(truth(release(seed)), asked.columns, by, None)
+            held.append((found.low <= real) & (real <= found.high))
+    share = np.concatenate(held).mean()
+    assert 0.92 <= share <= 0.985
+
+
+def test_the_combination_is_the_generalized_least_squares_solution() -> None:
+    """Solved densely, from every measurement as a row of sums of the joint cells, for two columns."""
+    one = release(0)
+    linear = best_linear(one, PAIR)
+    assert linear is not None
+    sizes = one.domain.shape(PAIR)
+    grid = np.indices(sizes).reshape(2, -1)
+    rows, values, noise = [], [], []
+    for measured in (*one.joint, *(c for name in PAIR for c in one.single[name])):
+        axes = [i for i, a in enumerate(measured.attributes) if a in PAIR]
+        if not axes:
+            continue
+        y, variance = measured.counts, np.full(measured.counts.shape, measured.sigma**2)
+        if len(measured.attributes) == 1:
+            code = one.recode[measured.attributes[0]].coarse
+            y, variance = np.bincount(code, weights=y), np.bincount(code, weights=variance)
+            axes = [0]
+        gone = tuple(i for i in range(y.ndim) if i not in axes)
+        y, variance = y.sum(axis=gone), variance.sum(axis=gone)
+        own = [PAIR.index(measured.attributes[i]) for i in axes]
+        at = np.ravel_multi_index([grid[i] for i in own], y.shape)
+        rows.append(np.eye(y.size)[:, at])
+        values.append(y.ravel())
+        noise.append(variance.ravel())
+    every = (*one.joint, *(c for alone in one.single.values() for c in alone))
+    others = [c for c in every if not set(c.attributes) & {*PAIR}]
+    precision = np.array([1 / (c.sigma**2 * c.counts.size) for c in others])
+    rows.append(np.ones((1, grid.shape[1])))
+    values.append([precision @ [c.counts.sum() for c in others] / precision.sum()])
+    noise.append([1 / precision.sum()])
+    a, z, w = np.vstack(rows), np.concatenate(values), np.concatenate(noise)
+    covariance = np.linalg.inv((a.T / w) @ a)
+    np.testing.assert_allclose(linear.cells, covariance @ (a.T / w) @ z, atol=1e-6)
+    unit = np.eye(linear.cells.size)
+    np.testing.assert_allclose(linear.covariance(unit, unit), np.diag(covariance), rtol=1e-6)
+    assert (linear.covariance(unit, unit) < linear.variance).all()
+
+
+def test_sums_of_answers_are_answers() -> None:
+    one = release(1)
+    cells = counts(Question.of(one, PAIR, None), 0.95).estimate
+    total = counts(Question.of(one, (), None), 0.95).estimate
+    np.testing.assert_allclose(cells.sum(), total, rtol=1e-3)
+
+
+def test_a_condition_on_whole_cells_is_measured_and_one_that_cuts_a_cell_allows_for_any_part() -> None:
+    one, age = release(0), ROWS["age"].to_numpy(zero_copy_only=False)
+    whole = counts(Question.of(one, (), "age >= 54"), 0.95)
+    assert whole.source == "measured"
+    cut = counts(Question.of(one, (), "age >= 55"), 0.95)
+    at_most = counts(Question.of(one, (), "age >= 54 and age < 57"), 0.95).estimate[0]
+    assert cut.source == "implied" and cut.high[0] - cut.low[0] > at_most / 2
+    assert cut.low[0] <= (age >= 55).sum() <= cut.high[0]
+    exact = counts(Question.of(one, (), "income < 30000"), 0.95)
+    assert exact.source == "measured"
+
+
+def test_shares_and_means_are_held() -> None:
+    held: dict[str, list[bool]] = {"share": [], "mean": []}
+    income, happy, region = (ROWS[c].to_numpy(zero_copy_only=False) for c in ("income", "happy", "region"))
+    for seed in range(SEEDS):
+        one = release(seed)
+        event = condition("happy", one.columns)
+        found = shares(Question.of(one, ("region",), None, ("happy",)), event, 0.95)
+        for label, low, high in zip(found.labels, found.low, found.high, strict=True):
+            mine = region == label[0]
+            if mine.any():
+                held["share"].append(bool(low <= happy[mine].mean() <= high))
+        mean = means(Question.of(one, (), None, ("income",)), "income", 0.95)
+        held["mean"].append(bool(mean.low[0] <= income.mean() <= mean.high[0]))
+    assert all(np.mean(h) >= 0.85 for h in held.values())
+
+
+def test_quantiles_and_correlations_are_held() -> None:
+    age = ROWS["age"].to_numpy(zero_copy_only=False)
+    income = ROWS["income"].to_numpy()
+    real = np.nanquantile(age, [0.1, 0.5, 0.9], method="inverted_cdf")
+    r = np.corrcoef(age[~np.isnan(age)], income[~np.isnan(age)])[0, 1]
+    held = []
+    for seed in range(SEEDS):
+        q = quantiles(Question.of(release(seed), (), None, ("age",)), "age", [0.1, 0.5, 0.9], 0.95)
+        held += list((q.low <= real) & (real <= q.high))
+        (c,) = correlations(release(seed), ["age", "income"], 0.95)
+        held.append(c.low <= r <= c.high)
+    assert np.mean(held) >= 0.93
+
+
+def test_bounds_of_what_was_not_measured_hold() -> None:
+    """Made to ask the model about a measured pair, and about a triple."""
+    for seed in range(4):
+        one = release(seed)
+        for by in (("region", "happy"), ("age", "region", "happy")):
+            by = tuple(c for c in one.columns if c in by)
+            found = bounds(one, by, by, None, 1.96)
+            real = row_sums(truth(one), by, by, None)
+            assert ((found.low <= real) & (real <= found.high)).mean() >= 0.9
+            assert (found.high - found.low).max() < 3_000
+
+
+def test_a_triple_is_answered_by_the_model_without_a_standard_error() -> None:
+    found = counts(Question.of(release(0), ("region", "happy"), "age >= 54"), 0.95)
+    assert found.source == "model" and np.isnan(found.std_error).all()
+    assert ((found.low <= found.estimate) & (found.estimate <= found.high)).all()
+    mean = means(Question.of(release(0), ("region", "happy"), None, ("income",)), "income", 0.95)
+    assert mean.source == "not known" and np.isnan(mean.low).all()
+
+
+def test_simulated_errors_hold_a_regression_where_every_pair_was_measured() -> None:
+    one = release(0)
+    found, kind = regression(one, "income ~ age + happy", None, 0.95, lambda done, total: None)
+    assert kind == "linear" and found.names == ["(Intercept)", "age", "happy"] and found.source == "simulated"
+    age, income, happy = (ROWS[c].to_numpy(zero_copy_only=False).astype(float) for c in ("age", "income", "happy"))
+    there = ~np.isnan(age)
+    x = np.stack([np.ones(there.sum()), age[there], happy[there]], axis=1)
+    real = np.linalg.lstsq(x, income[there], rcond=None)[0]
+    assert (np.abs(real - found.estimate) <= 2 * (found.high - found.low)).all()
+    again = any_function(one, lambda rows: rows["income"].mean(), ["income"], 0.95, lambda done, total: None)
+    assert again.names == ["value"] and again.low[0] < again.estimate[0] < again.high[0]
+
+
+def test_columns_that_were_not_measured_together_are_not_known() -> None:
+    one = released(ROWS, spec(mechanism={"name": "independent"}, synthesis={}), 0)
+    found, _ = regression(one, "income ~ age", None, 0.95, lambda done, total: None)
+    assert found.source == "not known" and found.missing == [("age", "income")] and np.isnan(found.low).all()
+    (c,) = correlations(one, ["age", "income"], 0.95)
+    assert c.source == "not known"
+    assert counts(Question.of(one, ("age", "happy"), None), 0.95).source == "model"
+
+
+@pytest.mark.parametrize(
+    ("by", "where", "field"),
+    [
+        (("nobody",), None, "query.columns"),
+        (("age", "age"), None, "query.columns"),
+        (("age",), "age > 900", "query.where"),
+        (("age",), "nobody", "query.where"),
+    ],
+)
+def test_a_wrong_question_names_its_part(by: tuple[str, ...], where: str | None, field: str) -> None:
+    with pytest.raises(RequestError) as error:
+        counts(Question.of(release(0), by, where), 0.95)
+    assert error.value.field == field
+
+
+def test_a_condition_on_two_columns_together_is_worked_out_cell_by_cell() -> None:
+    one = release(0)
+    asked = Question.of(one, (), "age >= 54 or happy")
+    part = Cells(one, asked.columns).fractions(asked.where).reshape(asked.cells.shape)
+    assert set(np.unique(part)) == {0.0, 1.0} and (part[:, 1] == 1).all()
+    old = pc.fill_null(pc.greater_equal(ROWS["age"], 54), False)
+    real = np.asarray(old) | np.asarray(ROWS["happy"])
+    found = counts(asked, 0.999)
+    assert found.source == "measured" and found.low[0] <= real.sum() <= found.high[0]

@@ -1,0 +1,86 @@
+"""Conditions: what they hold for, what nulls do, and that nothing but the listed forms is taken."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+
+from privsyn.answers.conditions import condition
+from privsyn.errors import RequestError
+
+VALUES = {
+    "age": pa.array([17, 18, 65, None]),
+    "region": pa.array(["north", "south", None, "east"]),
+    "happy": pa.array([True, False, None, True]),
+    "seen": pa.array([dt.datetime(2020, 1, d) for d in (1, 2, 3, 4)], pa.timestamp("us")),
+    "the day": pa.array([dt.date(2020, 1, d) for d in (1, 2, 3, 4)]),
+    "hours-per-week": pa.array([1.5, 2.5, 3.5, 4.5]),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("age >= 18", [1, 2]),
+        ("18 <= age < 65", [1]),
+        ("65 > age", [0, 1]),
+        ("age != 17", [1, 2]),
+        ("not age != 17", [0, 3]),
+        ("age is None", [3]),
+        ("age == None or region is None", [2, 3]),
+        ("age is not None and happy", [0]),
+        ('region in ["north", "east"]', [0, 3]),
+        ('region not in ("north",)', [1, 3]),
+        ('region == "south" or not (happy or age > 20)', [1]),
+        ("seen >= '2020-01-03'", [2, 3]),
+        ("`the day` == '2020-01-02'", [1]),
+        ("`hours-per-week` > 2 and `hours-per-week` < 4.0", [1, 2]),
+        ("region == 'a `b` c'", []),
+        ("age > -5", [0, 1, 2]),
+    ],
+)
+def test_a_condition_holds_for_these_rows(text: str, rows: list[int]) -> None:
+    held = condition(text, list(VALUES)).holds(VALUES)
+    assert [i for i in range(4) if held[i]] == rows
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "age",
+        "age + 1 > 2",
+        "__import__('os').system('x')",
+        "age > happy",
+        "1 < 2",
+        "age in 3",
+        "age < None",
+        "(lambda: age)()",
+        "[age for age in (1,)]",
+        "age > 1; age",
+        "age := 3",
+        "region == f'{age}'",
+        "age == 'x'",
+        "region > 3",
+        "happy == 1",
+        "seen > 'yesterday'",
+        "nobody > 3",
+        "age is 3",
+        "age > 1 if happy else age > 2",
+        "(" * 2_000 + "happy" + ")" * 2_000,
+        "happy and " * 3_000 + "happy",
+    ],
+)
+def test_anything_else_is_refused_in_one_sentence(text: str) -> None:
+    with pytest.raises(RequestError) as error:
+        condition(text, list(VALUES)).holds(VALUES)
+    assert error.value.exit_code == 2 and "\n" not in str(error.value)
+
+
+def test_parts_have_columns_of_their_own_and_hold_together() -> None:
+    whole = condition('age > 1 and (happy or region == "north") and age < 66 and happy', list(VALUES))
+    parts = whole.parts()
+    assert sorted(sorted(p.columns) for p in parts) == [["age"], ["happy", "region"]]
+    assert (whole.holds(VALUES) == (parts[0].holds(VALUES) & parts[1].holds(VALUES))).all()
