@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,8 @@ def save(tmp_path: Path) -> Callable[[pa.Table, str], str]:
     return write
 
 
-@pytest.fixture(scope="session")
-def prefect_server() -> Iterator[str]:
-    """A Prefect server with a database of its own; its API's address.  Takes some seconds, once a session."""
+@contextmanager
+def _prefect_server() -> Iterator[str]:
     from prefect.settings import get_current_settings
     from prefect.testing.utilities import prefect_test_harness
 
@@ -56,6 +56,33 @@ def prefect_server() -> Iterator[str]:
         )  # seconds, whole: less is no pause at all
         with prefect_test_harness(server_startup_timeout=120):
             yield str(get_current_settings().api.url)
+
+
+SERVER = ExitStack()
+"""What stops the Prefect server that runs."""
+
+RUNNING = pytest.StashKey[str | None]()
+"""Its address, or None."""
+
+
+@pytest.fixture
+def prefect_server(request: pytest.FixtureRequest) -> str:
+    """A Prefect server with a database of its own; its API's address.
+
+    Its start takes seconds: it runs on as long as the next test asks for it, too, and not idly after that.
+    """
+    stash = request.session.stash
+    if stash.get(RUNNING, None) is None:
+        stash[RUNNING] = SERVER.enter_context(_prefect_server())
+    return str(stash[RUNNING])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Stop the Prefect server, once the test's own fixtures are gone, unless the next test asks for it."""
+    if "prefect_server" not in getattr(nextitem, "fixturenames", ()):
+        SERVER.close()
+        item.session.stash[RUNNING] = None
 
 
 @pytest.fixture(scope="session")

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from privsyn.data_contracts.artifacts import Kind, Zone
+from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.quality_report import QualityFigure, QualityReport
-from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec
-from privsyn.errors import BudgetRefusedError, LedgerError, RequestError, mention
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import RequestError
 from privsyn.evaluation.coded_tables import Release, open_release, read_table, to_bins
 from privsyn.evaluation.quality_note import TITLES, meaning, quality_note
-from privsyn.ledgers.ledger import Ledger
+from privsyn.evaluation.quality_request import (
+    FIELD,
+    check_charged,
+    check_release,
+    published_keys,
+    refusals,
+    spec_of_figures,
+)
 from privsyn.mechanisms.common_steps import ENCODE, ENCODED, RELEASED
-from privsyn.mechanisms.release_job import plan_of
 from privsyn.publish.certificate_of_run import certificate_of
-from privsyn.publish.folder import is_whole, place, write_manifest
+from privsyn.publish.folder import place, write_manifest
 from privsyn.publish.release_note import looks_of
 from privsyn.publish.versions import versions_of_files
 from privsyn.run.inputs import Inputs
@@ -33,20 +37,16 @@ from privsyn.run.open_run import OpenRun, open_run
 from privsyn.run.plan import accounted
 from privsyn.run.request import Request
 from privsyn.run.runner import run_steps
-from privsyn.run.step import Look, ReleaseStep, release_steps
-from privsyn.run.step_tables import StepRefs, record_name
+from privsyn.run.step import Look, ReleaseStep
+from privsyn.run.step_tables import StepRefs
 from privsyn.settings import Settings
-from privsyn.storage.records import Records
 from privsyn.storage.released_files import synthetic_digest
-from privsyn.storage.safe_names import safe_name
-from privsyn.storage.store import Store, part_files
 from privsyn.tasks import noisy, quality_figures
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import MAX_SIGMA, NoiseSource
 from privsyn.tasks.quality_figures import Figure
 
 STEP = "quality_figures"
-FIELD, DELTA = "evaluate.epsilon_report", "evaluate.delta"
 WHOLE_RANGE = 2.0
 """The figures of two tables of one size lie between 0 and this."""
 
@@ -100,12 +100,12 @@ def publish_quality(
     spent.
     """
     release = open_release(run_name_or_folder, settings, data)
-    _check_release(release)
-    keys = _published_keys(release, settings)
-    spec = _spec(release, epsilon_report, delta)
+    check_release(release)
+    keys = published_keys(release, settings)
+    spec = spec_of_figures(release, epsilon_report, delta)
     comparison = _compare(release, spec)
     _check_noise(comparison, spec)
-    _check_charged(spec, keys, settings)
+    check_charged(spec, keys, settings)
     step = quality_step(comparison)
     job = Job(
         steps=(ENCODE, step),
@@ -116,7 +116,7 @@ def publish_quality(
         redraw="ask for another epsilon: that draws new noise at new cost",
     )
     report = lambda step, done, total: None  # noqa: E731
-    with _refusals(), open_run(spec, settings, fresh=False, report=report, noise=noise, job=job) as run:
+    with refusals(), open_run(spec, settings, fresh=False, report=report, noise=noise, job=job) as run:
         refs = run_steps(run.shell.steps, run.shell.execute)
         return _publish(run, refs[STEP], release, comparison)
 
@@ -154,72 +154,6 @@ def _in_memory(request: Request, inputs: Inputs) -> CodeTable:
     return CodeTable.from_arrow(list(inputs.batches(ENCODED)), request.encoding.domain)
 
 
-def _check_release(release: Release) -> None:
-    """Only a whole release counts as public: its synthetic table is what the sums take as given."""
-    name = release.manifest.run
-    safe_name(name, "evaluate.release")
-    if not release.manifest.differentially_private:
-        raise RequestError(
-            f"{name} was made with test noise, so its synthetic table is not public",
-            "Name a release whose manifest says differentially_private",
-            "evaluate.release",
-        )
-    if not release.synthetic or not is_whole(release.folder):
-        raise RequestError(
-            f"{release.folder} is not a whole release with a synthetic table: files are missing, changed or added",
-            "Run the release again, which puts them right",
-            "evaluate.release",
-        )
-
-
-def _published_keys(release: Release, settings: Settings) -> Mapping[str, str]:
-    """The lineage keys of the run, once its released synthetic table is, byte for byte, the one that was synthesized.
-
-    The released folder and its manifest can be edited; the private zone's signed reference cannot.
-    """
-    name, dataset = release.manifest.run, release.spec.dataset
-    folder = settings.private_root / "runs" / name
-    try:
-        keys = dict(json.loads((folder / "run.json").read_text(encoding="utf-8"))["keys"])
-        record = Records(settings.private_root, dataset).load_as(record_name(keys["decode"]), StepRefs)
-    except (OSError, ValueError, KeyError, TypeError):
-        record = None
-    if record is None or "synthetic" not in record.tables or (folder / "not-private").exists():
-        raise RequestError(
-            f"the private folder {settings.private_root} knows no release {name} of {dataset!r}",
-            "Name its output folder with " + mention("settings.out") + ", or run the release again there",
-            "evaluate.release",
-        )
-    ref = record.tables["synthetic"]
-    store = Store(settings.private_root, settings.released_root, dataset)
-    whole = ref.zone is Zone.RELEASED and ref.key == keys["decode"] and store.verify(ref)
-    kept = [store.mac(path) for path in part_files(Path(ref.path))]
-    if not whole or kept != [store.mac(path) for path in release.synthetic]:
-        raise RequestError(
-            f"the synthetic table of {name} is not the one that the private folder recorded for this run",
-            "Run the release again, which puts it right",
-            "evaluate.release",
-        )
-    return keys
-
-
-def _spec(release: Release, epsilon: float, delta: float | None) -> ReleaseSpec:
-    """The release's own spec at this request's price."""
-    privacy = _guarantee(epsilon, release.spec.privacy.delta, FIELD)
-    if delta is not None:
-        privacy = _guarantee(epsilon, delta, DELTA)
-    return release.spec.model_copy(update={"privacy": privacy})
-
-
-def _guarantee(epsilon: float, delta: float, field: str) -> Guarantee:
-    try:
-        return Guarantee(epsilon=epsilon, delta=delta)
-    except ValidationError as error:
-        message = str(error.errors(include_url=False)[0]["msg"])
-        value = delta if field == DELTA else epsilon
-        raise RequestError(f"{value:g} will not do: {message[:1].lower()}{message[1:]}", "Correct it", field) from None
-
-
 def _compare(release: Release, spec: ReleaseSpec) -> Comparison:
     synthetic = read_table(release.synthetic, release.measured, spec, "evaluate.release").bins
     if not synthetic.rows:
@@ -243,31 +177,6 @@ def _check_noise(comparison: Comparison, spec: ReleaseSpec) -> None:
             "Choose a larger epsilon",
             FIELD,
         )
-
-
-def _check_charged(spec: ReleaseSpec, keys: Mapping[str, str], settings: Settings) -> None:
-    """Every noisy table of the release was charged to this ledger; another one would forget that cost.
-
-    By lineage key, not by run: a run that only differs in post-processing rests on an earlier run's charges.  A step
-    that had nothing to ask (one column has no pairs) gave its reservation back.
-    """
-    ledger = Ledger(settings.ledger)
-    releases = release_steps(plan_of(spec).steps)
-    states = {s.name: ledger.state(spec.dataset, keys.get(s.name, "")) for s in releases}
-    if states[releases[0].name] != "spent" or not set(states.values()) <= {"spent", "cancelled"}:
-        raise LedgerError(
-            f"the ledger {ledger.name} has no charge of {spec.dataset!r} for the noise of this release",
-            "Set " + mention("settings.ledger") + " to the ledger of the release; nothing was read",
-        )
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """The ledger's refusal, about this request's epsilon."""
-    try:
-        yield
-    except BudgetRefusedError as error:
-        raise error.about(FIELD, {"privacy.epsilon": FIELD}) from None
 
 
 def _publish(run: OpenRun, refs: StepRefs, release: Release, comparison: Comparison) -> QualitySummary:

@@ -390,9 +390,16 @@ def run_whole(*arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_command_itself(spec: Path) -> None:
-    """As a Prefect flow with a server of its own; then in the terminal's process, which finds the release."""
-    for arguments, says in ((("--prefect",), "Starting Prefect"), ((), "no noise was drawn")):
+@pytest.mark.parametrize(
+    ("first", "says_first"),
+    [
+        pytest.param((), "Running in this process", id="here"),
+        pytest.param(("--prefect",), "Starting Prefect", id="with Prefect", marks=pytest.mark.slow),
+    ],
+)
+def test_the_command_itself(spec: Path, first: tuple[str, ...], says_first: str) -> None:
+    """In the terminal's process, or as a Prefect flow with a server of its own; then here, which finds the release."""
+    for arguments, says in ((first, says_first), ((), "no noise was drawn")):
         result = run_whole("release", spec, "--json", *arguments)
         assert result.returncode == 0, result.stderr
         assert len(result.stdout.splitlines()) == 1

@@ -28,7 +28,7 @@ from privsyn.tasks.privacy.accountant import rho_for
 from privsyn.tasks.privacy.noise import OpenDPNoise, SeededNoise
 from tests.support.releases import outputs
 
-RUNS = 250
+RUNS = 150
 SELECTION = "selection on exact scores"
 
 
