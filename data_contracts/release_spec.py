@@ -12,7 +12,7 @@ from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validat
 from pydantic_core import CoreSchema
 
 from privsyn.data_contracts.columns import Column, DropColumn
-from privsyn.data_contracts.columns.numbers import heap_attribute
+from privsyn.data_contracts.columns.number_columns import heap_attribute
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions
 from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, current_spelling
 from privsyn.data_contracts.engine_choice import EngineChoice

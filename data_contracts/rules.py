@@ -17,7 +17,7 @@ from privsyn.data_contracts.columns import (
     NumberColumn,
     TimeColumn,
 )
-from privsyn.data_contracts.columns.categories import CategoryValue
+from privsyn.data_contracts.columns.category_columns import CategoryValue
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.rule_language import Node, Type, parse_condition, parse_expression

@@ -10,9 +10,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from privsyn.data_contracts.columns.categories import MAX_CODES, MAX_TEXT, BooleanColumn, CategoricalColumn
-from privsyn.data_contracts.columns.moments import DateColumn, DatetimeColumn, TimeColumn, Zoned, seconds_since_epoch
-from privsyn.data_contracts.columns.numbers import INTEGER_TYPES, IntegerColumn, NumberColumn
+from privsyn.data_contracts.columns.category_columns import MAX_CODES, MAX_TEXT, BooleanColumn, CategoricalColumn
+from privsyn.data_contracts.columns.moment_columns import (
+    DateColumn,
+    DatetimeColumn,
+    TimeColumn,
+    Zoned,
+    seconds_since_epoch,
+)
+from privsyn.data_contracts.columns.number_columns import INTEGER_TYPES, IntegerColumn, NumberColumn
 from privsyn.data_contracts.columns.shared_fields import Binned, Described
 
 __all__ = [

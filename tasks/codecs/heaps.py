@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns.grid import Grid
-from privsyn.data_contracts.columns.numbers import heap_attribute
+from privsyn.data_contracts.columns.number_columns import heap_attribute
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.cells import Floats
 from privsyn.tasks.codecs.codec import Codec, Codes, Columns

@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
-from privsyn.data_contracts.columns.numbers import heap_attribute
+from privsyn.data_contracts.columns.number_columns import heap_attribute
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing
 from privsyn.tasks.codecs.cells import Floats

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from privsyn.data_contracts.columns.grid import Grid
-from privsyn.data_contracts.columns.numbers import MAX_EXACT_INTEGERS
+from privsyn.data_contracts.columns.number_columns import MAX_EXACT_INTEGERS
 from privsyn.data_contracts.columns.shared_fields import DEFAULT_BINS, EXACT, Binned
 from privsyn.data_contracts.columns.time_formats import FORMAT, ZONE, checked_zone, pattern_of
 from privsyn.data_contracts.field_error import FieldError
