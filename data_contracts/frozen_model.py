@@ -76,7 +76,7 @@ class FrozenModel(BaseModel):
     @model_serializer(mode="wrap")
     def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields, content = type(self).model_fields, handler(self)
-        unused = {name for name in self.LATER if getattr(self, name) == fields[name].default}
+        unused = {name for name in self.LATER & fields.keys() if getattr(self, name) == fields[name].default}
         return {name: value for name, value in content.items() if name not in unused}
 
     @classmethod
