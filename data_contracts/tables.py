@@ -270,6 +270,7 @@ def profile_values(batches: Iterable[pa.RecordBatch], ranges: Mapping[str, Value
         for i, name in enumerate(batch.schema.names):
             array = batch.column(i)
             expected = ranges.get(name)
+            array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
             matches = names_match and expected is not None and array.type == expected.type
             outside = _outside(array, expected) if matches and expected is not None else 0
             rows.append(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.compress_domain import AttributeRecode, Recode
 from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.released_types import as_released, released_schema
 from privsyn.tasks.rules.mend import mend
 from privsyn.tasks.rules.witness import find_row
 
@@ -32,7 +33,7 @@ def decode(
     Post-processing of noisy tables only; the same ``seed`` gives the same rows.  No row breaks a rule of the plan.
     """
     rng = generator(seed)
-    schema = decoded_schema(plan, column_order)
+    schema, ranges = decoded_schema(plan, column_order), plan.ranges()
     draws = {a: _Refiner(recode[a]) for a in codes.domain.attributes}
 
     def make(coarse: dict[str, NDArray[Any]]) -> dict[str, pa.Array]:
@@ -42,7 +43,8 @@ def decode(
         columns = make(coarse)
         if plan.rules is not None:
             columns = mend(coarse, columns, make, plan.rules, plan.codecs, partial(_witness, plan), rng)
-        yield pa.RecordBatch.from_arrays([columns[name] for name in column_order], schema=schema)
+        arrays = [as_released(columns[name], ranges[name]) for name in column_order]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -78,8 +80,7 @@ def _witness(plan: EncodingPlan) -> dict[str, pa.Array]:
 
 def decoded_schema(plan: EncodingPlan, column_order: Sequence[str]) -> pa.Schema:
     """Names, types and nullability of the synthetic table, by the public spec alone."""
-    ranges = plan.ranges()
-    return pa.schema([pa.field(name, ranges[name].type, nullable=ranges[name].nullable) for name in column_order])
+    return released_schema(plan.ranges(), column_order)
 
 
 class _Refiner:

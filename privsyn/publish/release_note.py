@@ -136,12 +136,12 @@ def _schema(request: Request) -> str:
 def _domain(column: Any) -> str:
     match column:
         case IntegerColumn() | NumberColumn():
-            exact = "".join(f", {value:,}" for value in column.exact)
+            exact = f", exactly {', '.join(f'{v:,}' for v in column.exact)}" if column.exact else ""
             return f"{column.min:,} to {column.max:,}{exact} {plain(column.unit)}".strip()
         case TimeColumn():
             return f"a time of day ({column.format})"
         case DatetimeColumn() | DateColumn():
-            exact = "".join(f", {value}" for value in column.exact)
+            exact = f", exactly {', '.join(map(str, column.exact))}" if column.exact else ""
             return f"{column.min} to {column.max}{exact} {plain(column.unit)}".strip()
         case BooleanColumn():
             return "true, false"

@@ -37,6 +37,9 @@ from privsyn.storage.table_files import StoredTable, open_parquet
 from privsyn.storage.zones import make_private_root, roots
 from privsyn.tasks.shards import cut
 
+PANDAS = b"pandas"
+"""The metadata of a schema by which pandas knows what types a table is read as."""
+
 _BUFFER = 1 << 20
 
 SETTLED = 2.0
@@ -119,7 +122,7 @@ class Store:
         ``parts``: rows of each file of a folder of files ``part-00000.parquet`` ..; empty: one file.  ``for_good``: it
         outlives a loss of power; :meth:`verify` tells where one that need not did not, and it is made again.
 
-        Columns must be the schema's, in order; the file carries no metadata but Parquet's own.  Raises
+        Columns must be the schema's, in order; of its metadata the file keeps what pandas reads only.  Raises
         ValueError for another schema; PrivsynError, naming path and cure, when the disk refuses.  The
         reference's ``check`` covers its zone, name, step and key as well as the file's content.
         """
@@ -131,10 +134,10 @@ class Store:
             if parts:
                 target = folder / label
                 with replacing_folder(target, for_good=for_good) as temporary:
-                    _write_parts(temporary, table, schema.remove_metadata(), parts)
+                    _write_parts(temporary, table, _described(schema), parts)
             else:
                 with replacing(target, for_good=for_good) as temporary:
-                    _write_parquet(temporary, table, schema.remove_metadata())
+                    _write_parquet(temporary, table, _described(schema))
         unsigned = ArtifactRef(name=name, step=step, zone=zone, key=key, path=str(target), check="")
         return unsigned.model_copy(update={"check": self._sign(unsigned, self._mac_of(target, self.mac))})
 
@@ -263,11 +266,17 @@ def _write_parts(
 
 def _write_parquet(path: Path, table: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
     batches = table.combine_chunks().to_batches() if isinstance(table, pa.Table) else table
-    with pq.ParquetWriter(path, schema, compression="zstd", store_schema=False) as writer:
+    with pq.ParquetWriter(path, schema, compression="zstd", store_schema=bool(schema.metadata)) as writer:
         for batch in batches:
             if not batch.schema.equals(schema, check_metadata=False):
                 raise ValueError(f"the table's columns are not the schema's: {batch.schema.names} and {schema.names}")
             writer.write_batch(batch.replace_schema_metadata(None))
+
+
+def _described(schema: pa.Schema) -> pa.Schema:
+    """The schema with nothing more than what pandas reads types from, where it has that; it is written with it."""
+    found = (schema.metadata or {}).get(PANDAS)
+    return schema.remove_metadata() if found is None else schema.with_metadata({PANDAS: found})
 
 
 def _stamp(path: Path) -> Stamp:

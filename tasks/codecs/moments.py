@@ -125,7 +125,7 @@ class TimeCodec(WholeCodec):
         if self._column.format == "seconds":
             return pa.array(numbers.astype(np.int64))
         seconds = numbers * (86_400 // self._column.per_day)
-        return pa.array(seconds.astype(np.int32)).cast(pa.time32("s"))
+        return pa.array((seconds * 1_000).astype(np.int32)).cast(pa.time32("ms"))
 
     def _label(self, edge: float) -> str:
         seconds = round(edge) * (86_400 // self._column.per_day)

@@ -58,11 +58,18 @@ def formula_like(ranges: Mapping[str, ValueRange]) -> list[str]:
 
 
 def _as_written(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, pa.string()) if pa.types.is_timestamp(field.type) else field.remove_metadata()
+    if pa.types.is_time(field.type):
+        return pa.field(field.name, pa.time32("s"))
+    is_text = pa.types.is_timestamp(field.type) or pa.types.is_dictionary(field.type)
+    return pa.field(field.name, pa.string()) if is_text else field.remove_metadata()
 
 
 def _written(column: pa.Array, domain: ValueRange) -> pa.Array:
     """Moments as text; to the microsecond only where a bound of the spec, to which values are clamped, has any."""
+    if pa.types.is_time(column.type):
+        return column.cast(pa.time32("s"))
+    if pa.types.is_dictionary(column.type):
+        return column.dictionary_decode()
     if not pa.types.is_timestamp(column.type):
         return column
     whole = not (domain.low.microsecond or domain.high.microsecond)

@@ -121,6 +121,6 @@ def test_times_of_every_form() -> None:
     assert to_times(pa.array([0, 86_399, 86_400]), "seconds")[0][:2].tolist() == [0, 86_399]
     clock = codec({"kind": "time", "format": "HH:MM:SS", "bins": 4})
     made = clock.decode(np.zeros(5, dtype=np.int64), RNG)["x"]
-    assert made.type == pa.time32("s") and all(t < dt.time(6) for t in made.to_pylist())
+    assert made.type == pa.time32("ms") and all(t < dt.time(6) for t in made.to_pylist())
     with pytest.raises(ValueError, match="HH:MM"):
         codec({"kind": "time", "format": "12h"})
