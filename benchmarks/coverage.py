@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.tables import FOLDER, table_spec
@@ -28,6 +29,8 @@ from privsyn.answers.correlations import correlations, number_columns
 from privsyn.answers.counted import Question, counts, means, shares
 from privsyn.answers.quantiles import quantiles
 from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.answers.simulated import any_function, regression
+from privsyn.answers.simulation import unmeasured
 from privsyn.answers.synthetic_rows import row_codes, row_sums
 from privsyn.data_contracts.certificate import Manifest, ManifestFile
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -45,7 +48,7 @@ KEPT = HERE / "coverage.jsonl"
 TABLES = ("adult", "gss_happiness", "national2019", "ma2019", "social_diagnosis2011", "support2")
 EXAMPLES = {"adult": "adult.yaml", "gss_happiness": "gss.yaml"}
 EPSILONS = (0.2, 1.0, 5.0)
-PAIRS, TRIPLES, LEVEL = 6, 3, 0.95
+PAIRS, TRIPLES, REGRESSIONS, LEVEL = 6, 3, 3, 0.95
 
 
 class MemoryCounts(ReleasedCounts):
@@ -206,6 +209,52 @@ def measure(name: str, epsilon: float, seed: int) -> dict[str, Any]:
     }
 
 
+def measure_simulated(name: str, epsilon: float, seed: int) -> dict[str, Any]:
+    """One release: regressions on two columns, and medians, with simulated errors; they take half a minute and more."""
+    started = time.perf_counter()
+    mine, truth = release(name, epsilon, seed)
+    rng = np.random.default_rng(seed)
+    tallies: dict[str, Tally] = defaultdict(Tally)
+    numbers = [c for c in number_columns(mine) if mine.codecs[c].in_order]
+    triples = [t for t in combinations(mine.columns, 3) if not unmeasured(mine, t) and {*t} & {*numbers}]
+    for triple in _some(rng, triples, REGRESSIONS):
+        target = next(c for c in triple if c in numbers)
+        formula = f"`{target}` ~ " + " + ".join(f"`{c}`" for c in triple if c != target)
+        found, _ = regression(mine, formula, "linear", LEVEL, lambda done, total: None)
+        real, _ = regression(_with_levels(truth, mine), formula, "linear", LEVEL, lambda done, total: None)
+        scale = np.maximum(np.abs(found.std_error), 1e-12)
+        tallies["linear regressions"].add(found.low / scale, found.high / scale, real.estimate / scale)
+    for column in numbers:
+        median = lambda rows: rows.iloc[:, 0].astype(float).median()  # noqa: E731
+        found = any_function(mine, median, [column], LEVEL, lambda done, total: None)
+        spread = float(np.nanstd(_numbers(truth, column))) or 1.0
+        tallies["medians by estimate()"].add(
+            found.low / spread, found.high / spread, median(truth.table.select([column]).to_pandas()) / spread
+        )
+    return {
+        "table": name,
+        "epsilon": epsilon,
+        "seed": seed,
+        "part": "simulated",
+        "seconds": round(time.perf_counter() - started, 2),
+        "tallies": {kind: [round(v, 6) for v in vars(t).values()] for kind, t in tallies.items()},
+    }
+
+
+def _with_levels(truth: MemoryCounts, mine: MemoryCounts) -> MemoryCounts:
+    """The table's own rows whose values the release's rows have, too, so that both have the same coefficients."""
+    keep = np.ones(truth.table.num_rows, dtype=bool)
+    for column in mine.columns:
+        if pa.types.is_string(truth.table[column].type):
+            there = mine.table[column].unique()
+            keep &= np.asarray(
+                pc.or_kleene(pc.is_in(truth.table[column], value_set=there), pc.is_null(truth.table[column]))
+            )
+    rows = truth.table.filter(pa.array(keep))
+    tables = {**mine.cache["tables"], "synthetic.parquet": rows}
+    return MemoryCounts(truth.folder, truth.manifest, {"tables": tables, "replicates": [rows]})  # nothing to simulate
+
+
 def _some(rng: np.random.Generator, items: list[Any], number: int) -> list[Any]:
     items = sorted(items)
     return [items[i] for i in rng.permutation(len(items))[:number]]
@@ -349,16 +398,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--tables", nargs="*", default=[t for t in TABLES if (FOLDER / f"{t}.parquet").is_file()])
     parser.add_argument("--markdown", action="store_true", help="print the table of the finished releases only")
+    parser.add_argument("--simulated", action="store_true", help="regressions and medians, with simulated errors")
     arguments = parser.parse_args()
-    done = {(line["table"], line["epsilon"], line["seed"]) for line in kept()}
+    part, make = ("simulated", measure_simulated) if arguments.simulated else ("", measure)
+    done = {(line["table"], line["epsilon"], line["seed"]) for line in kept() if line.get("part", "") == part}
     for seed in range(0 if arguments.markdown else arguments.seeds):
         for name in arguments.tables:
             for epsilon in EPSILONS:
                 if (name, epsilon, seed) not in done:
-                    found = measure(name, epsilon, seed)
+                    found = make(name, epsilon, seed)
                     with KEPT.open("a", encoding="utf-8") as file:
                         file.write(json.dumps(found) + "\n")
-                    print(name, epsilon, seed, found["seconds"], found["answering"], flush=True)
+                    print(name, epsilon, seed, found["seconds"], flush=True)
     print("\n".join(summary(kept())))
 
 
