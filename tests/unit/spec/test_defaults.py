@@ -59,7 +59,10 @@ def test_patterns_fill_what_a_column_lacks() -> None:
             HEAD + "defaults: {a: {nulable: true}}\ncolumns: {a: {kind: boolean}}",
             ["defaults.a.nulable (line 6)", "not a field of any kind", "Did you mean `nullable`?"],
         ),
-        (HEAD + "defaults:\n  a: {min: 9, max: 1}\ncolumns:\n  a: {kind: integer}", ["columns.a", "greater than `max`"]),
+        (
+            HEAD + "defaults:\n  a: {min: 9, max: 1}\ncolumns:\n  a: {kind: integer}",
+            ["columns.a", "greater than `max`"],
+        ),
         (HEAD + "defaults:\n  a: {min: x}\ncolumns:\n  a: {kind: integer, max: 1}", ["columns.a.min (line 7)", "`x`"]),
         (HEAD + "defaults:\n  a: {kind: [b]}\ncolumns:\n  a: {max: 1}", ["columns.a"]),
         (HEAD + "defaults:\n  a: {min: TODO}\ncolumns:\n  a: {kind: integer, max: 1}", ["defaults.a.min (line 7)"]),
