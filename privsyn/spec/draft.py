@@ -166,6 +166,8 @@ def _facts(column: str, stored: pa.DataType | None, known: Dictionary | None) ->
     """The dictionary's facts, completed by the stored type."""
     listed = known is not None and column in known.columns
     facts = known.columns[column] if known is not None and listed else Facts()
+    if facts.kind == "datetime" and facts.type == "date":
+        facts.kind, facts.type = "date", None
     if known is not None and not listed:
         facts.remarks.append("the dictionary does not describe it")
     if stored is None:
@@ -218,8 +220,6 @@ def _column(name: str, facts: Facts, stored: Any, *, described: bool) -> Iterato
         yield f"    type: {facts.type}"
     if facts.kind == "number" and facts.decimals is not None:
         yield f"    decimals: {facts.decimals}"
-    if facts.kind == "datetime" and facts.type == "date":
-        yield "    resolution: day"
     if facts.kind in ("datetime", "date", "time") and pa.types.is_timestamp(stored) and stored.tz is not None:
         yield f"    zone: {scalar(stored.tz)}"
     if facts.kind == "time":

@@ -128,6 +128,8 @@ class _Schema:
             facts.kind = "boolean"
         elif name == "DATE":
             facts.kind, facts.type = "datetime", "date"
+        elif name == "TIME":
+            facts.kind = "time"
         elif name in _MOMENTS:
             facts.kind = "datetime"
         elif name in _TEXTS or name == "USERDEFINED":

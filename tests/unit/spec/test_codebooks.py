@@ -114,7 +114,7 @@ def test_sql(tmp_path: Path) -> None:
     assert (content["oxygen"]["min"], content["oxygen"]["max"]) == (1, 100), "> 0"
     assert (content["weight"]["min"], content["weight"]["decimals"]) == (0.3, 1)
     assert (content["nights"]["max"], content["allergies"]["max"]) == (365, 29)
-    assert str(content["admitted"]["max"]) == "2024-12-31" and content["admitted"]["resolution"] == "day"
+    assert str(content["admitted"]["max"]) == "2024-12-31" and content["admitted"]["kind"] == "date"
     assert content["temperature"]["description"].startswith("Body temperature")
     assert content["outcome"]["values"] == ["home", "transferred", "died"] and content["pregnant"]["nullable"] is True
 

@@ -130,13 +130,13 @@ def test_storage_types(tmp_path: Path) -> None:
         "f": "number",
         "s": "categorical",
         "b": "boolean",
-        "d": "datetime",
+        "d": "date",
         "t": "datetime",
         "n": "drop",
         "z": "TODO",
         "c": "categorical",
     }
-    assert content["columns"]["i"]["type"] == "int16" and content["columns"]["d"]["type"] == "date"
+    assert content["columns"]["i"]["type"] == "int16" and "type" not in content["columns"]["d"]
     assert content["dataset"] == "my_table" and content["data"] == str(path) and "CANARY" not in text
     assert content["unit"] == content["budget"] == "TODO"
 
