@@ -81,7 +81,8 @@ def draft_spec(
 
     Args:
         data: The path of a table (CSV or Parquet, a file or a folder), or a table in memory.
-        dictionary: A JSON file of public facts on the columns: Frictionless, SDV, or a data set's own JSON.
+        dictionary: A file of public facts on the columns: JSON (Frictionless, Croissant, SDV, or a data set's own), a
+            DDI codebook, a Stata, SPSS or SAS file, an SQL schema, or a table of columns (CSV, Excel).
         dataset: The ledger's name for the data set; default: made from the file's name.
 
     Returns:

@@ -18,7 +18,10 @@ def draft_command(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet; only names and types are read.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the draft.")],
     dictionary: Annotated[
-        Path | None, typer.Option(help="Public dictionary (Frictionless, SDV, data-set JSON).")
+        Path | None,
+        typer.Option(
+            help="Public dictionary: JSON, DDI, SQL, a table, or a Stata, SPSS or SAS file (docs/dictionaries.md)."
+        ),
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="The ledger's name for the data set.")] = None,
     debug: Debug = False,

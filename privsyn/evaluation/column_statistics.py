@@ -94,7 +94,10 @@ def column_statistics(
 
 
 def _read(spec: ReleaseSpec, codecs: Sequence[OrderedCodec], batches: Iterable[pa.RecordBatch]) -> list[_Values]:
-    found = [_Values(float(np.nanmin(_middles(c))), _exact(spec.columns[c.attribute], c)) for c in codecs]
+    found = [
+        _Values(float(np.nanmin(_middles(c))), np.array(spec.columns[c.attribute].exact_values(), dtype=np.float64))  # type: ignore[union-attr]
+        for c in codecs
+    ]
     for batch in batches:
         for codec, values in zip(codecs, found, strict=True):
             values.add(codec.numbers(batch.column(codec.attribute))[0])
@@ -107,17 +110,11 @@ def _middles(codec: OrderedCodec) -> Floats:
     return found
 
 
-def _exact(column: Any, codec: OrderedCodec) -> Floats:
-    """The column's exact values as the codec's numbers."""
-    listed = list(getattr(column, "exact", None) or ())
-    return codec.numbers(pa.array(listed))[0] if listed else np.zeros(0)
-
-
 def _column(
     spec: ReleaseSpec, codec: OrderedCodec, real: _Values, made: _Values, noise: AttributeRecode | None
 ) -> ColumnStatistics:
     column: Any = spec.columns[codec.attribute]
-    name, listed = codec.attribute, list(getattr(column, "exact", None) or ())
+    name, listed = codec.attribute, sorted(column.exact)
     form, unit = _form(column), str(getattr(column, "unit", ""))
     if not real.known or not made.known:
         return ColumnStatistics(column=name, form=form, unit=unit, statistics=())
@@ -140,7 +137,8 @@ def _column(
     for i, (value, number) in enumerate(zip(listed, real.exact, strict=True)):
         sd = None if known is None else known.share(codec, number)
         shares = int(real.hits[i]) / real.rows, int(made.hits[i]) / made.rows
-        values.append(_statistic(f"share of {value}", "share", *shares, sd))
+        shown = f"{value:.12g}" if isinstance(value, float) else str(value)
+        values.append(_statistic(f"share of {shown}", "share", *shares, sd))
     return ColumnStatistics(column=name, form=form, unit=unit, statistics=tuple(values))
 
 

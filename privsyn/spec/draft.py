@@ -11,7 +11,7 @@ import datetime as dt
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from privsyn.data_contracts.columns import INTEGER_TYPES
 from privsyn.data_contracts.release_spec import DATASET
 from privsyn.errors import RequestError
 from privsyn.source.private_table import SupportsArrowStream, readable
-from privsyn.spec.dictionaries import Dictionary, Facts, Scalar, read_dictionary
+from privsyn.spec.dictionaries import read_dictionary
+from privsyn.spec.facts import Dictionary, Facts, Scalar
 from privsyn.spec.messages import DATASET_RULE
 from privsyn.spec.spec_file import todos
 from privsyn.spec.yaml_file import parse_yaml
@@ -33,6 +34,8 @@ TODO = "TODO"
 _PLAIN = re.compile(r"[^\W\d_][\w-]*( [\w-]+)*")
 _RESERVED = {"true", "false", "null", "yes", "no", "on", "off", "y", "n", "todo"}
 _WIDTH = 100
+MOST_DECIMALS = 15
+"""Of a column of numbers (privsyn/data_contracts/columns)."""
 _LONGEST_KEY = 1_000
 
 
@@ -55,10 +58,10 @@ def draft(
 ) -> str:
     """YAML text of a draft for the table ``data``: a file, a folder, or a table in memory.
 
-    ``dictionary``: a JSON file of public facts; ``dataset``: the ledger's name, by default made from the file name, or
-    for a table in memory left as a TODO; ``folder``: where the spec will be saved, so that ``data`` can be written
-    relative to it.  Raises RequestError if the table's structure or the dictionary cannot be read, or ``dataset`` is
-    not a valid name.
+    ``dictionary``: a file of public facts (privsyn/spec/dictionaries.py has its forms); ``dataset``: the ledger's name,
+    by default made from the file name, or for a table in memory left as a TODO; ``folder``: where the spec will be
+    saved, so that ``data`` can be written relative to it.  Raises RequestError if the table's structure or the
+    dictionary cannot be read, or ``dataset`` is not a valid name.
     """
     try:
         table = _table_in_files(Path(data), folder) if isinstance(data, str | os.PathLike) else _table_in_memory(data)
@@ -67,11 +70,27 @@ def draft(
     known = None if dictionary is None else read_dictionary(Path(dictionary), table.stem)
     lines = [*_head(table, dataset, known), "columns:"]
     for column, stored in table.types.items():
-        lines.extend(_column(column, _facts(column, stored, known), stored or pa.null()))
+        described = known is not None and column in known.columns
+        lines.extend(_column(column, _facts(column, stored, known), stored or pa.null(), described=described))
     if known is not None:
         for name in sorted(set(known.columns) - set(table.types)):
             lines.append(f"  # the dictionary also describes {_comment(name)}, which the table does not have")
+        lines.extend(_rules(known.rules))
     return "\n".join(lines) + "\n"
+
+
+def _rules(rules: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The spec's lines of rules that a dictionary states."""
+    if rules:
+        yield "rules:"
+        yield from (f"  - {_flow(rule)}" for rule in rules)
+
+
+def _flow(value: Any) -> str:
+    """A value on one line of YAML."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{scalar(str(k))}: {_flow(v)}" for k, v in value.items()) + "}"
+    return f"[{', '.join(map(_flow, value))}]" if isinstance(value, list | tuple) else scalar(value)
 
 
 def _table_in_files(data: Path, folder: Path | None) -> _Table:
@@ -147,6 +166,8 @@ def _facts(column: str, stored: pa.DataType | None, known: Dictionary | None) ->
     """The dictionary's facts, completed by the stored type."""
     listed = known is not None and column in known.columns
     facts = known.columns[column] if known is not None and listed else Facts()
+    if facts.kind == "datetime" and facts.type == "date":
+        facts.kind, facts.type = "date", None
     if known is not None and not listed:
         facts.remarks.append("the dictionary does not describe it")
     if stored is None:
@@ -157,6 +178,11 @@ def _facts(column: str, stored: pa.DataType | None, known: Dictionary | None) ->
         facts.kind = kind
     if facts.type is None and facts.kind == kind:
         facts.type = type_
+    if facts.decimals is None and pa.types.is_decimal(stored) and 0 <= stored.scale <= MOST_DECIMALS:
+        facts.decimals = stored.scale
+    if kind == "categorical" and facts.values and facts.labels and not any(isinstance(v, str) for v in facts.values):
+        facts.values = list(dict.fromkeys(facts.labels))  # the table has the words, the codebook codes for them
+        facts.labels = None
     return facts
 
 
@@ -181,7 +207,8 @@ def stored_kind(stored: Any) -> tuple[str | None, str | None]:
     return (None if pa.types.is_null(stored) else "categorical"), None
 
 
-def _column(name: str, facts: Facts, stored: Any) -> Iterator[str]:
+def _column(name: str, facts: Facts, stored: Any, *, described: bool) -> Iterator[str]:
+    """A column's lines; where a dictionary describes it and is silent on null, null may occur: the safe choice."""
     key = scalar(name)
     yield from (f"  # {_comment(remark)}" for remark in facts.remarks if remark)
     yield f"  {key}:" if len(key) <= _LONGEST_KEY else f"  ? {key}\n  :"
@@ -191,19 +218,21 @@ def _column(name: str, facts: Facts, stored: Any) -> Iterator[str]:
             yield f"    {what}: " + (scalar(bound) if bound is not None else f"{TODO}  # from a public source")
     if facts.kind in ("integer", "number", "datetime") and facts.type is not None:
         yield f"    type: {facts.type}"
-    if facts.kind == "datetime" and facts.type == "date":
-        yield "    resolution: day"
-    if facts.kind == "number" and pa.types.is_decimal(stored) and 0 <= stored.scale <= 15:
-        yield f"    decimals: {stored.scale}"
+    if facts.kind == "number" and facts.decimals is not None:
+        yield f"    decimals: {facts.decimals}"
     if facts.kind in ("datetime", "date", "time") and pa.types.is_timestamp(stored) and stored.tz is not None:
         yield f"    zone: {scalar(stored.tz)}"
     if facts.kind == "time":
         yield "    format: HH:MM:SS"
+    if facts.kind == "categorical" and facts.values and any(facts.labels or ()):
+        named = ", ".join(f"{v} = {label}" for v, label in zip(facts.values, facts.labels or (), strict=False) if label)
+        yield f"    # {_comment(named)}"
     if facts.kind == "categorical":
         todo = f"{TODO}  # every possible value, from a public source; free text: `kind: drop`"
         yield "    values: " + (_list(facts.values, "      ") if facts.values else todo)
     if facts.kind not in (None, "drop"):
-        null = f"{TODO}  # true if null can occur" if facts.nullable is None else scalar(facts.nullable)
+        unsaid = "true  # not said: false if null cannot occur" if described else f"{TODO}  # true if null can occur"
+        null = unsaid if facts.nullable is None else scalar(facts.nullable)
         yield f"    nullable: {null}"
     if facts.unit and facts.kind in ("integer", "number", "datetime", "date"):
         yield f"    unit: {scalar(facts.unit)}"

@@ -88,6 +88,26 @@ def test_bands_hold_what_the_noise_does() -> None:
     assert inside["mean"] < 60 or inside["standard deviation"] < 60, "a band that nothing leaves says nothing"
 
 
+def test_shares_of_exact_values_have_their_own_noise() -> None:
+    columns = {
+        **COLUMNS,
+        "wage": {**COLUMNS["wage"], "exact": [99, 0]},
+        "day": {**COLUMNS["day"], "exact": ["2005-01-01"]},
+    }
+    spec = make_spec(columns)
+    encoding = plan(spec)
+    sizes = {c.attribute: c.size for c in encoding.codecs}
+    noise = {
+        a: AttributeRecode(np.arange(n, dtype=np.int32), np.ones(n, bool), np.zeros(n), np.zeros(n), np.full(n, 4.0))
+        for a, n in sizes.items()
+    }
+    wage, _, day = column_statistics(spec, encoding, batches([0, 0, 5, 99]), batches([0, 1, 5, None] * 25), noise)
+    found = by_name(wage)
+    assert (found["share of 0"].real, found["share of 0"].synthetic, found["share of 99"].real) == (0.5, 0.25, 0.25)
+    assert found["share of 0"].high == pytest.approx(0.25 + 2 * 2 / 100) and found["share of 99"].low == 0.0
+    assert [s.real for s in day.statistics if s.kind == "share"] == [1.0]
+
+
 def test_many_values_are_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_VALUES", 100)
     values = [float(v) for v in np.random.default_rng(0).permutation(1_000) / 10]

@@ -188,7 +188,7 @@ def test_dictionary_facts_and_remarks(tmp_path: Path) -> None:
     )
     text = draft(path, tmp_path / "d.json", dataset="people", folder=tmp_path)
     columns = parse_yaml(text, "draft").content["columns"]
-    assert columns["age"] == {"kind": "integer", "min": 0, "max": 120, "nullable": "TODO", "unit": "years"}
+    assert columns["age"] == {"kind": "integer", "min": 0, "max": 120, "nullable": True, "unit": "years"}
     assert columns["state"]["values"] == ["no", "ny", "1", "a: b"] and columns["state"]["nullable"] is True
     assert columns["pay"]["min"] == columns["pay"]["max"] == "TODO"
     assert "98765" not in text and "54321" not in text and "read off the data" in text
