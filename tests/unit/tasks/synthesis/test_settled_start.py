@@ -69,7 +69,7 @@ def test_columns_that_follow_from_others_do() -> None:
     made = synthesize(marginals_of(true), DOMAIN, Synthesis(seed=3), true.rows)
     for parent, child in (("place", "region"), ("hour", "shift")):
         assert count(made, (parent, child))[count(true, (parent, child)) == 0].sum() < 0.003 * true.rows
-    assert wrong(list(made.columns), true) < 0.003
+    assert wrong(list(made.columns), true) < 0.01
 
 
 def test_rows_keep_to_rules_from_the_start() -> None:
