@@ -27,10 +27,14 @@ TOLERANCE = 0.5
 """Rounds end early once no shared count differs by more than half a record between marginals."""
 
 GRAIN = 2.0**-10
-"""Shrunken counts are whole multiples of it: last bits of linear algebra differ between CPUs, and rows must not."""
+"""Shrunken counts, and chances, are whole multiples of it: last bits of linear algebra differ between CPUs, and rows
+must not."""
 
 SURE = 1e-6
 """Variance of a known zero, as a share of that of the marginal's cells: small, and large enough to divide by."""
+
+DOUBT = 0.01
+"""Part of its noise variance that a cell keeps at least, however surely its noisy count says that it is empty."""
 
 FITTING = 20
 """Passes of iterative proportional fitting at most; parts that disagree have no fit, and few passes are enough."""
@@ -109,7 +113,8 @@ def make_consistent(
     that many times as much: cutting noise below 0 moves counts from the large cells of a large marginal to its small
     ones, and one-ways that were averaged before the cut hold against that.  With ``shrink``, between the two, every
     larger marginal loses what its noise explains of its departure from independence, or with three attributes and more
-    from what their pairs say (tasks/estimation/shrink_departures.py).
+    from what their pairs say (tasks/estimation/shrink_departures.py).  Cells that are probably empty then take
+    that much less of what averaging moves.
 
     ``zeros``: cells that no row can be in.  They are 0 with next to no variance (SURE), so that averages move the other
     cells, and stay 0 when counts are cut and shrunk.
@@ -158,8 +163,10 @@ def _shrink(estimate: _Estimate) -> None:
         expected = without_interaction(estimate.counts, total, estimate.zero)
         variance = float(estimate.variance.mean() if estimate.zero is None else estimate.variance.max())
         shrunk = shrink_marginal(estimate.counts, expected, variance)
-        estimate.counts = np.rint(shrunk / GRAIN) * GRAIN
+        estimate.counts = np.rint(shrunk.mean / GRAIN) * GRAIN
         estimate.keep_zeros()
+        filled = np.rint((1 - shrunk.empty) / GRAIN) * GRAIN
+        estimate.variance = estimate.variance * np.maximum(filled, DOUBT)
 
 
 def without_interaction(counts: Floats, total: float, zero: NDArray[np.bool_] | None = None) -> Floats:

@@ -14,21 +14,21 @@ from privsyn.data_contracts.domain import Clique, Domain, code_dtype
 from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.tasks.kernels.counting import CodeTable, checked_cells, thread_count
 from privsyn.tasks.kernels.streams import shuffle, stream, systematic, uniform
-from privsyn.tasks.kernels.updater import Target
 from privsyn.tasks.marginals import Marginal, one_ways
 from privsyn.tasks.rules.known_zeros import KnownZeros, of_domain
 from privsyn.tasks.shards import Leftovers, Shard
 from privsyn.tasks.synthesis.gum import gum
 from privsyn.tasks.synthesis.implied_pairs import MOST_SWEEPS, implied, missing_pairs, times_the_rows
+from privsyn.tasks.synthesis.settled_start import settled_start
 from privsyn.tasks.synthesis.sweep import sweep
-from privsyn.tasks.synthesis.tree_start import tree_start
+from privsyn.tasks.synthesis.targets import target_of
 
 Progress = Callable[[int, int], None]
 
 MAX_ROWS = (1 << 31) - 1
 """Most rows of one table."""
 
-_START, _JOIN, _TREE = 0, 3, 4  # purposes of random streams; the methods have others
+_START, _JOIN = 0, 3  # purposes of random streams; the methods have others
 
 
 def synthesize(
@@ -57,8 +57,8 @@ def synthesize(
         _check(marginal, domain)
     shard = shard or Shard(settings.seed)
     settings = shard.settings(settings)
-    columns = _start(marginals, domain, settings, rows)
     zeros = of_domain(zeros or KnownZeros(), domain)
+    columns = _start(marginals, domain, settings, rows, thread_count(threads), zeros)
     cliques = [*(m.attributes for m in marginals if len(m.attributes) > 1), *zeros.cliques]
     groups = [group for group in components(cliques, domain) if len(group) > 1]
     steps = settings.sweeps if settings.method == "sweep" else settings.iterations
@@ -69,7 +69,7 @@ def synthesize(
         report = _reporter(progress, g, len(groups), steps)
         if settings.method == "sweep" and shard.of == 1:
             own += _implied(own, Domain.of({a: domain.size(a) for a in group}), settings, rows, threads, zeros)
-        targets = [_target(m, group, rows) for m in own]
+        targets = [target_of(m, group, rows) for m in own]
         if settings.method == "sweep":
             forbidden = [(tuple(group.index(a) for a in c), mask) for c, mask in zeros.tables if set(c) <= set(group)]
             how = (numbers[0], thread_count(threads), report, shard, leftovers, forbidden)
@@ -132,10 +132,12 @@ def _check(marginal: Marginal, domain: Domain) -> None:
         raise ValueError(f"{names}: counts must be finite and not negative")
 
 
-def _start(marginals: Sequence[Marginal], domain: Domain, settings: Synthesis, rows: int) -> list[np.ndarray]:
+def _start(
+    marginals: Sequence[Marginal], domain: Domain, settings: Synthesis, rows: int, threads: int, zeros: KnownZeros
+) -> list[np.ndarray]:
     """The rows to begin with: along a tree for sweeps, from independent one-ways for GUM as in the paper."""
     if settings.method == "sweep":
-        return tree_start(marginals, domain, rows, settings.seed, _TREE)
+        return settled_start(marginals, domain, settings, rows, threads, zeros)
     ones = one_ways(marginals, domain)
     return [_independent(ones[a], rows, settings.seed, domain.index(a)) for a in domain.attributes]
 
@@ -147,15 +149,6 @@ def _independent(one_way: np.ndarray, rows: int, seed: int, attribute: int) -> n
     column = np.repeat(np.arange(one_way.size, dtype=code_dtype(one_way.size)), quotas)
     shuffle(column, stream(seed, _START, attribute, 1))
     return column
-
-
-def _target(marginal: Marginal, group: Clique, rows: int) -> Target:
-    wanted = marginal.counts.astype(np.float64).ravel()
-    total = wanted.sum()
-    scale = rows / total if total > 0 else 0.0
-    wanted = wanted * scale if total > 0 else np.full(wanted.size, rows / wanted.size)
-    attributes = tuple(group.index(a) for a in marginal.attributes)
-    return Target(attributes, marginal.counts.shape, wanted, marginal.sigma * scale)
 
 
 def _reorder(columns: list[np.ndarray], numbers: list[int], start: np.uint64) -> None:

@@ -95,7 +95,7 @@ def consistent_step(stages: Sequence[str]) -> Step:
         {"marginals": tables.MARGINALS},
         lambda r: {**consistency_key(r), **rules_key(r)},
         run,
-        version=5,
+        version=6,
         published={"marginals": PublishedFile("marginals/consistent.parquet")},
         words=lambda r: "all noisy counts are brought into agreement and to one total, without negative ones",
     )
@@ -132,7 +132,7 @@ def synthesize_step(stages: Sequence[str]) -> Step:
         {"core_codes": tables.SYNTHETIC_CODES},
         lambda r: {**synthesis_key(r), **rules_key(r)},
         run,
-        version=6,
+        version=7,
         words=_words_of_rows,
     )
 

@@ -5,7 +5,8 @@ Not in the paper. Post-processing of released counts with a public sigma costs n
 Cell by cell: a cell's departure is normal around 0, with a standard deviation that grows with the expected count e as
 t e^(3/4); t is one of a few scales, mixed in unknown shares.  The shares are fitted to the noisy marginal itself by
 expectation maximization (maximum likelihood), and each cell gets its posterior mean.  A cell whose noise hides all is
-drawn to what the parts say; one that stands out keeps its count.
+drawn to what the parts say; one that stands out keeps its count.  One more part of the mixture are cells that are
+empty: where a column follows from another, most are, however many rows independence would expect there.
 
 In directions: a trend moves every cell a little, and no cell stands out.  So the departures of a pair are also taken
 around their low-rank part (a correlation is mostly of rank 1).  Which of the two is nearer to the true counts, Stein's
@@ -17,6 +18,7 @@ on Information Theory 52, 2006).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,42 +39,59 @@ TEMPERATURE = 8.0
 """Difference of two risks, in units of the noise's variance, at which their weights are e to 1; from 4 on there is a
 proof, for linear estimates of known noise."""
 
+
+class Shrunk(NamedTuple):
+    """Estimates of all cells, and the chance of each that its true count is 0; both of the shape of the counts."""
+
+    mean: Floats
+    empty: Floats
+
+
+class Posterior(NamedTuple):
+    """As Shrunk, with the fitted ``shares`` of SCALES and, last, of empty cells; shape (scales + 1,)."""
+
+    mean: Floats
+    shares: Floats
+    empty: Floats
+
+
 _ROUNDS = 25
 _CLOSE = 1e-3  # shares that move by less have settled
 _LEFT = 0.05  # of the noise at least is left in the cells, whatever directions take
 _STEP = 0.1  # of the noise's standard deviation: by how much counts are moved to see how an estimate follows
 
 
-def shrink_marginal(counts: Floats, expected: Floats, variance: float) -> Floats:
-    """Estimate of every cell, of the shape of ``counts``.
+def shrink_marginal(counts: Floats, expected: Floats, variance: float) -> Shrunk:
+    """Estimate of every cell, and the chance that it is empty.
 
     counts: unbiased noisy counts; expected: non-negative counts that agree with those of all parts of one attribute
     less; variance: of the noise as measured in each cell, >= 0, of which averaging with the parts has taken a degree
     of freedom per cell of theirs. Without noise, or where nothing is expected anywhere, the counts stay as they are.
     """
     if variance <= 0 or not (expected > 0).any():
-        return counts
+        return Shrunk(counts, np.zeros(counts.shape))
     left = variance * float(np.prod([1 - 1 / size for size in counts.shape]))
     if left <= 0:
-        return counts
-    by_cell, shares = posterior_means(counts, expected, left)
+        return Shrunk(counts, np.zeros(counts.shape))
+    by_cell, shares, empty = posterior_means(counts, expected, left)
     if counts.ndim != 2:
-        return by_cell
+        return Shrunk(by_cell, empty)
     sigma = float(np.sqrt(variance))
     directions = low_rank(counts - expected, sigma)
     if not directions.degrees:
-        return by_cell
+        return Shrunk(by_cell, empty)
     rest = left * max(_LEFT, 1 - directions.degrees / directions.all_degrees)
-    around, around_shares = posterior_means(counts, np.maximum(expected + directions.estimate, 0.0), rest)
+    trend = np.maximum(expected + directions.estimate, 0.0)
+    around, around_shares, _ = posterior_means(counts, trend, rest)
 
     def around_directions(y: Floats) -> Floats:
         trend = np.maximum(expected + low_rank(y - expected, sigma).estimate, 0.0)
-        return posterior_means(y, trend, rest, around_shares)[0]
+        return posterior_means(y, trend, rest, around_shares).mean
 
     worse = stein_risk(around_directions, counts, around, variance)
-    worse -= stein_risk(lambda y: posterior_means(y, expected, left, shares)[0], counts, by_cell, variance)
+    worse -= stein_risk(lambda y: posterior_means(y, expected, left, shares).mean, counts, by_cell, variance)
     weight = 1.0 / (1.0 + np.exp(np.clip(worse / TEMPERATURE, -50.0, 50.0)))
-    return weight * around + (1 - weight) * by_cell
+    return Shrunk(weight * around + (1 - weight) * by_cell, empty)
 
 
 def stein_risk(estimator: Callable[[Floats], Floats], counts: Floats, estimate: Floats, variance: float) -> float:
@@ -92,33 +111,36 @@ def stein_risk(estimator: Callable[[Floats], Floats], counts: Floats, estimate: 
     return float(((estimate - counts) ** 2).sum()) / variance + 2 * followed
 
 
-def posterior_means(
-    counts: Floats, expected: Floats, variance: float, shares: Floats | None = None
-) -> tuple[Floats, Floats]:
-    """Posterior mean of every cell, of the shape of ``counts``, and the shares of SCALES, shape (scales,).
+def posterior_means(counts: Floats, expected: Floats, variance: float, shares: Floats | None = None) -> Posterior:
+    """The posterior of every cell.
 
-    expected: of the same shape, >= 0; variance: of the noise in each cell, > 0; shares: fitted to the counts unless
-    they are given.
+    expected: of the shape of ``counts``, >= 0; variance: of the noise in each cell, > 0; shares: fitted to the counts
+    unless they are given.
     """
     expectation = np.maximum(expected.ravel(), 1e-3) ** POWER
-    departure = (counts - expected).ravel()
+    y, departure = counts.ravel(), (counts - expected).ravel()
     prior = np.multiply.outer(SCALES * variance / float(np.median(expectation)), expectation)
     total = prior + variance
     likelihood = -0.5 * (np.log(total) + departure**2 / total)
+    likelihood = np.vstack([likelihood, -0.5 * (np.log(variance) + y**2 / variance)])
     likelihood = np.exp(likelihood - likelihood.max(axis=0))
     if shares is None:
         shares = _fitted_shares(likelihood)
-    kept = shares @ (likelihood * (prior / total)) / (shares @ likelihood)
-    return expected + (kept * departure).reshape(counts.shape), shares
+    chance = shares[:, None] * likelihood
+    chance /= chance.sum(axis=0)
+    follows = (chance[:-1] * (prior / total)).sum(axis=0)
+    mean = expected + (follows * departure - chance[-1] * expected.ravel()).reshape(counts.shape)
+    return Posterior(mean, shares, chance[-1].reshape(counts.shape))
 
 
 def _fitted_shares(likelihood: Floats) -> Floats:
-    """The shares of the scales, by expectation maximization; likelihood: shape (scales, cells), 1 at each cell's best.
+    """The shares of the parts of a mixture, by expectation maximization; likelihood: shape (parts, cells), 1 at each
+    cell's best.
 
-    A scale's new share is the mean over the cells of its probability there.
+    A part's new share is the mean over the cells of its probability there.
     """
-    scales, cells = likelihood.shape
-    shares = np.full(scales, 1.0 / scales)
+    parts, cells = likelihood.shape
+    shares = np.full(parts, 1.0 / parts)
     for _ in range(_ROUNDS):
         before, shares = shares, shares * (likelihood @ (1.0 / (shares @ likelihood))) / cells
         if np.abs(shares - before).max() < _CLOSE:

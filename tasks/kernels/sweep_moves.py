@@ -18,6 +18,8 @@ from privsyn.tasks.kernels.streams import GAMMA, below, mix
 
 _CHUNK = 512  # rows whose surplus is computed together
 _BITS = np.uint64(11)
+_STEPS, _FAR = 128, 4  # steps of _CHANCES a unit of temperature; how many units below the best a score has no chance
+_CHANCES = np.rint(np.exp(-np.arange(_STEPS * _FAR) / (_STEPS / 2)) * 2**20).astype(np.int64)  # whole on every CPU
 
 FORBIDDEN = -(1 << 44)
 """The residual of a forbidden cell, divided among blocks: below all that counts add up to, so no record moves there."""
@@ -60,13 +62,16 @@ def share_residuals(residuals, block, blocks, salt, share):  # type: ignore[no-u
 
 
 @njit(nogil=True, cache=True)
-def sweep_block(codes, order, layout, residuals, best, start):  # type: ignore[no-untyped-def]
+def sweep_block(codes, order, layout, residuals, best, start, heat=0.0):  # type: ignore[no-untyped-def]
     """One pass over every attribute of every row of a block; returns the number of moves.
 
     codes: unsigned (attributes, rows), changed in place; order: int64, the attributes as they are visited;
     residuals: integers (cells), the block's quota, updated with every move.  A record in surplus
     moves to the value with the largest S (``best``; ties at random), or to a value that lowers the sum of
     squares, at random in proportion to by how much.  start: uint64, the stream.
+
+    heat: where it is above 0, every record, in surplus or not, draws a value, its own among them, with chances in
+    proportion to exp(-change of the weighted squares / (heat k)), as in simulated annealing; ``best`` says nothing.
     """
     most, room = _largest_sizes(layout)
     work = np.empty(room, residuals.dtype)
@@ -76,15 +81,16 @@ def sweep_block(codes, order, layout, residuals, best, start):  # type: ignore[n
     moves, rows = 0, codes.shape[1]
     for a in order:
         cost = np.int64(layout.moved[layout.first[a] : layout.first[a + 1]].sum())
+        unit = np.int64(max(1.0, np.rint(heat * cost))) if heat > 0 else np.int64(0)
         _load(layout, a, residuals, work)
         for begin in range(0, rows, _CHUNK):
             n = min(_CHUNK, rows - begin)
             _sum_chunk(codes, layout, a, begin, n, work, keys, sums)
             for i in range(n):
-                if sums[i] < -(cost // 4):
+                if unit > 0 or sums[i] < -(cost // 4):
                     word = mix(start + np.uint64(a * rows + begin + i) * GAMMA)
                     old = np.int64(codes[a, begin + i])
-                    new = _choose(layout, a, cost, old, keys, i, work, scores[: layout.sizes[a]], best, word)
+                    new = _choose(layout, a, cost, old, keys, i, work, scores[: layout.sizes[a]], best, word, unit)
                     if new != old:
                         codes[a, begin + i] = new
                         _record(layout, a, old, new, keys, i, work)
@@ -159,15 +165,16 @@ def _sum_chunk(codes, layout, a, begin, n, work, keys, sums):  # type: ignore[no
 
 
 @njit(nogil=True, cache=True)
-def _choose(layout, a, cost, old, keys, i, work, scores, best, word):  # type: ignore[no-untyped-def]
+def _choose(layout, a, cost, old, keys, i, work, scores, best, word, unit):  # type: ignore[no-untyped-def]
     """The value that row ``i`` of the chunk moves to from ``old``, by the residuals as they are now; ``old`` to stay.
 
-    cost: k, int64; keys: as :func:`_sum_chunk` left them; scores: (codes of a), overwritten; word: random.
+    cost: k, int64; keys: as :func:`_sum_chunk` left them; scores: (codes of a), overwritten; word: random;
+    unit: the temperature in units of a score, 0 for none.
     """
     now, size = np.int64(0), scores.shape[0]
     for j in range(layout.first[a], layout.first[a + 1]):
         now += work[np.int64(keys[j - layout.first[a], i]) + old]
-    if now >= -(cost // 4):
+    if unit == 0 and now >= -(cost // 4):
         return old
     scores[:] = 0
     for j in range(layout.first[a], layout.first[a + 1]):
@@ -176,6 +183,9 @@ def _choose(layout, a, cost, old, keys, i, work, scores, best, word):  # type: i
         for v in range(np.uint64(size)):
             scores[v] += line[v]
     least = now + cost  # a move falls short of lowering the squares at this score
+    if unit > 0:
+        scores[old] = least
+        return _drawn(scores, unit, word)
     if best or now < FORBIDDEN // 64:  # a record in a forbidden cell leaves it for the best value
         return _largest(scores, least, old, word)
     total = np.int64(0)
@@ -207,3 +217,22 @@ def _largest(scores, least, old, word):  # type: ignore[no-untyped-def]
                 return v
             skip -= 1
     return old
+
+
+@njit(nogil=True, cache=True)
+def _drawn(scores, unit, word):  # type: ignore[no-untyped-def]
+    """A value, drawn with chances in proportion to exp(2 score / unit)."""
+    top = np.int64(scores.max())
+    total = np.int64(0)
+    for v in range(scores.shape[0]):
+        below_top = top - np.int64(scores[v])
+        if below_top < _FAR * unit:
+            total += _CHANCES[below_top * _STEPS // unit]
+    mark = np.int64(np.float64(word >> _BITS) * 2.0**-53 * total)
+    for v in range(scores.shape[0]):
+        below_top = top - np.int64(scores[v])
+        if below_top < _FAR * unit:
+            mark -= _CHANCES[below_top * _STEPS // unit]
+            if mark < 0:
+                return v
+    return 0  # never: the chances sum to the total

@@ -72,11 +72,11 @@ class Sweeper:
         largest = max(int(self._layout.weight[a:b].sum()) for a, b in pairwise(first))
         return np.dtype(np.int32 if 2 * (most + 1) * largest < 1 << 31 else np.int64)
 
-    def sweep(self, order: np.ndarray, blocks: int, best: bool, seed: int, *address: int) -> int:
+    def sweep(self, order: np.ndarray, blocks: int, best: bool, seed: int, *address: int, heat: float = 0.0) -> int:
         """Visit every attribute of every row once; returns the number of moves and updates ``residuals``.
 
-        order: int64, the attributes as they are visited; blocks: at most so many, fewer on few rows; best: as
-        in :func:`privsyn.tasks.kernels.sweep_moves.sweep_block`.  The streams depend on seed and address only.
+        order: int64, the attributes as they are visited; blocks: at most so many, fewer on few rows; best and
+        heat as in :func:`privsyn.tasks.kernels.sweep_moves.sweep_block`.  The streams depend on seed and address only.
         """
         rows, lock = self.columns[0].size, Lock()
         blocks = max(1, min(blocks, rows // SMALLEST_BLOCK))
@@ -91,7 +91,7 @@ class Sweeper:
             share = np.empty(self._residuals.size, self._type)
             share_residuals(self._residuals, block, blocks, stream(seed, *address, _SHARE), share)
             start = stream(seed, *address, _MOVE, block)
-            moves = sweep_block(codes, order, self._layout, share, best, start)
+            moves = sweep_block(codes, order, self._layout, share, best, start, heat)
             for a, column in enumerate(self.columns):
                 column[here] = codes[a]
             with lock:

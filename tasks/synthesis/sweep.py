@@ -4,6 +4,10 @@ Not in the paper.  GUM (section 5.2) works on one marginal at a time and undoes 
 others; a sweep looks at every marginal that holds an attribute before it moves a row, and moves it only if
 the sum of squared residuals falls.  So there is no alpha and no duplication.  Post-processing of released
 counts costs no budget.
+
+Where columns follow from each other, no single move lowers the residuals although much is wrong: sweeps are stuck.
+Then some sweeps at falling heat follow, in which records also move where that costs a little (simulated annealing:
+Kirkpatrick, Gelatt and Vecchi, "Optimization by Simulated Annealing", Science 220, 1983).
 """
 
 from __future__ import annotations
@@ -27,7 +31,16 @@ rounds its quotas."""
 LEAST_GAIN = 0.05
 """Sweeps end when one of the smallest number of blocks lowers the sum of absolute residuals by less than this share."""
 
-_ROUND, _ORDER, _SWEEP = 10, 11, 12  # purposes of random streams; no other method's
+HEATS = (0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1, 0.05)
+"""Temperatures of the sweeps that free stuck ones, in units of the cost of a move between settled cells."""
+
+STUCK = 0.002
+"""Sweeps of an attribute are stuck if what is wrong beyond noise is, on average over its marginals, at least this share
+of the rows; where it is less, further moves would follow noise."""
+
+_QUIET = 0.5  # residuals up to so many standard deviations of their marginal's noise are put down to it
+
+_ROUND, _ORDER, _SWEEP, _WARM = 10, 11, 12, 13  # purposes of random streams; no other method's
 _UNIT, _ONE_WAY, _HEAVIEST = 4, 16, 64  # weights of a marginal of median noise and of a one-way, and the largest
 
 
@@ -52,23 +65,60 @@ def sweep(
     """
     cliques = [target.attributes for target in targets]
     shard = shard or Shard(settings.seed)
-    residuals = _residuals(columns, sizes, targets, component, threads, shard)
+    residuals = residuals_of(columns, sizes, targets, component, threads, shard)
     if leftovers is not None and component in leftovers:
         residuals += leftovers[component]
-    order = np.arange(len(columns))
+    address = (settings.seed, component)
     with Sweeper(columns, sizes, cliques, weights(targets), residuals, threads, forbidden) as sweeper:
-        for t in range(settings.sweeps):
-            shuffle(order, stream(settings.seed, _ORDER, component, t))
-            before = np.abs(sweeper.residuals).sum()
-            blocks = BLOCKS[min(t, len(BLOCKS) - 1)]
-            moves = sweeper.sweep(order, blocks, t > 0, settings.seed, _SWEEP, component, t)
-            gained = before - np.abs(sweeper.residuals).sum()
-            if moves == 0 or (t >= len(BLOCKS) and gained < LEAST_GAIN * before):
-                break
-            report(t + 1)
+        cool(sweeper, np.arange(len(columns)), settings.sweeps, address, report)
+        stuck = _stuck(sweeper.residuals, targets, len(columns)) if settings.sweeps > len(BLOCKS) else np.zeros(0, int)
+        if stuck.size:
+            for t, heat in enumerate(HEATS):
+                shuffle(stuck, stream(settings.seed, _ORDER, component, _WARM, t))
+                sweeper.sweep(stuck, BLOCKS[-1], False, settings.seed, _WARM, component, t, heat=heat)
+            cool(sweeper, np.arange(len(columns)), settings.sweeps, (*address, _WARM), report, len(BLOCKS))
         if leftovers is not None:
             leftovers[component] = np.array(sweeper.residuals, dtype=np.int64)
     report(settings.sweeps)
+
+
+def cool(
+    sweeper: Sweeper,
+    order: np.ndarray,
+    sweeps: int,
+    address: Sequence[int],
+    report: Callable[[int], None] = lambda done: None,
+    first: int = 0,
+) -> None:
+    """Sweeps that only lower the residuals, numbers ``first`` to ``sweeps`` - 1 at most; they end early, by LEAST_GAIN.
+
+    order: int64, the attributes that they visit, which is shuffled; address: the seed, and where the random streams
+    are; report: called with the sweeps done.
+    """
+    seed, *where = address
+    for t in range(first, sweeps):
+        shuffle(order, stream(seed, _ORDER, *where, t))
+        before = np.abs(sweeper.residuals).sum()
+        blocks = BLOCKS[min(t, len(BLOCKS) - 1)]
+        moves = sweeper.sweep(order, blocks, t > 0, seed, _SWEEP, *where, t)
+        gained = before - np.abs(sweeper.residuals).sum()
+        if moves == 0 or (t >= len(BLOCKS) and gained < LEAST_GAIN * before):
+            break
+        report(t + 1)
+
+
+def _stuck(residuals: np.ndarray, targets: Sequence[Target], attributes: int) -> np.ndarray:
+    """The numbers of the attributes whose sweeps are stuck (STUCK)."""
+    wrong, holding = np.zeros(attributes), np.zeros(attributes)
+    end = 0
+    for target in targets:
+        end += target.wanted.size
+        if len(target.attributes) > 1:
+            noisy = np.abs(residuals[end - target.wanted.size : end]) - _QUIET * target.sigma
+            share = np.maximum(noisy, 0.0).sum() / max(target.wanted.sum(), 1.0)
+            for a in target.attributes:
+                wrong[a], holding[a] = wrong[a] + share, holding[a] + 1
+    return np.flatnonzero(wrong >= STUCK * np.maximum(holding, 1))
 
 
 def weights(targets: Sequence[Target]) -> list[int]:
@@ -86,13 +136,14 @@ def _weight(median: float, sigma: float) -> int:
     return max(1, round(min(_HEAVIEST, _UNIT * median / float(sigma)))) if sigma > 0 else _UNIT
 
 
-def _residuals(
+def residuals_of(
     columns: Sequence[np.ndarray],
     sizes: Sequence[int],
     targets: Sequence[Target],
     component: int,
     threads: int,
     shard: Shard,
+    purpose: int = _ROUND,
 ) -> np.ndarray:
     """Rows wanted less rows there, integers, of all marginals' cells; what is wanted sums to the rows in each."""
     rows = columns[0].size
@@ -100,6 +151,6 @@ def _residuals(
     counts = count_all(table, [tuple(str(a) for a in t.attributes) for t in targets], threads=threads)
     residuals = []
     for number, (target, counted) in enumerate(zip(targets, counts, strict=True)):
-        offset = shard.offset(uniform(stream(shard.seed, _ROUND, component, number)))
+        offset = shard.offset(uniform(stream(shard.seed, purpose, component, number)))
         residuals.append(systematic(target.wanted, rows, offset) - counted.ravel())
     return np.concatenate(residuals)

@@ -7,7 +7,7 @@ attribute all of its drawn ones at once.  Post-processing of released counts cos
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -16,19 +16,30 @@ from privsyn.tasks.kernels.streams import stream
 from privsyn.tasks.marginals import Marginal, one_ways
 from privsyn.tasks.synthesis.conditional import draw_attribute
 
+Settle = Callable[[str, Mapping[str, np.ndarray]], None]
 
-def tree_start(marginals: Sequence[Marginal], domain: Domain, rows: int, seed: int, purpose: int) -> list[np.ndarray]:
+
+def tree_start(
+    marginals: Sequence[Marginal],
+    domain: Domain,
+    rows: int,
+    seed: int,
+    purpose: int,
+    settle: Settle = lambda attribute, columns: None,
+) -> list[np.ndarray]:
     """Columns of ``rows`` codes over ``domain``, in its order; marginals: every one-way and any larger ones.
 
     Every attribute has its one-way's shares or, given the attributes it is drawn from, the conditional shares
     of their marginal, up to rounding.  Attributes without a common marginal chain are independent.
-    seed, purpose: address the random streams.
+    seed, purpose: address the random streams.  settle: called with each drawn attribute and all columns so far, of
+    which it may change this attribute's codes.
     """
     ones = one_ways(marginals, domain)
     columns: dict[str, np.ndarray] = {}
     for attribute, given in drawing_order([m for m in marginals if len(m.attributes) > 1], domain):
         address = stream(seed, purpose, domain.index(attribute))
         columns[attribute] = draw_attribute(attribute, given, columns, rows, ones[attribute], address)
+        settle(attribute, columns)
     return [columns[a] for a in domain.attributes]
 
 

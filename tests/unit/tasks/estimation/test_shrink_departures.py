@@ -16,14 +16,14 @@ def noisy(truth: np.ndarray, sigma: float, seed: int = 0) -> np.ndarray:
 
 
 def test_pure_noise_is_drawn_to_independence() -> None:
-    found = shrink_marginal(noisy(INDEPENDENT, 50.0), INDEPENDENT, 2500.0)
+    found = shrink_marginal(noisy(INDEPENDENT, 50.0), INDEPENDENT, 2500.0).mean
     assert np.abs(found - INDEPENDENT).mean() < 0.1 * 50
 
 
 def test_a_cell_that_stands_out_keeps_its_count() -> None:
     truth = INDEPENDENT.copy()
     truth[0, 0] += 5_000
-    found = shrink_marginal(noisy(truth, 50.0), INDEPENDENT, 2500.0)
+    found = shrink_marginal(noisy(truth, 50.0), INDEPENDENT, 2500.0).mean
     assert found[0, 0] == pytest.approx(truth[0, 0], rel=0.05)
     assert np.abs(found - truth).sum() < 0.5 * np.abs(noisy(truth, 50.0) - truth).sum()
 
@@ -31,7 +31,7 @@ def test_a_cell_that_stands_out_keeps_its_count() -> None:
 def test_strong_dependence_under_little_noise_stays_as_measured() -> None:
     truth = INDEPENDENT * np.random.default_rng(1).choice([0.0, 2.0], INDEPENDENT.shape)
     given = noisy(truth, 1.0)
-    found = shrink_marginal(given, INDEPENDENT, 1.0)
+    found = shrink_marginal(given, INDEPENDENT, 1.0).mean
     assert np.abs(found - given).max() < 1.0
 
 
@@ -41,7 +41,7 @@ def test_it_beats_both_following_the_noise_and_ignoring_it(seed: int) -> None:
     truth = INDEPENDENT * rng.choice([0.7, 1.0, 1.3], INDEPENDENT.shape)
     sigma = 40.0
     counts = truth + rng.choice([-2.0, -1.0, 0.0, 1.0, 2.0], truth.shape) * sigma / np.sqrt(2.0)
-    found = shrink_marginal(counts, INDEPENDENT, sigma**2)
+    found = shrink_marginal(counts, INDEPENDENT, sigma**2).mean
     error = np.abs(found - truth).sum()
     assert error < np.abs(counts - truth).sum()
     assert error < np.abs(INDEPENDENT - truth).sum()
@@ -51,10 +51,34 @@ def test_a_cell_keeps_more_of_its_departure_the_more_is_expected_of_it_by_hand()
     """One scale: the prior's variance is scale x noise x (e / median of e)^1.5, and what is kept its share."""
     expected, variance = np.array([[4.0, 16.0, 64.0]]), 100.0
     counts = expected + 10.0
-    only = (SCALES == 10.0).astype(float)
-    found, _ = posterior_means(counts, expected, variance, only)
+    only = np.append((SCALES == 10.0).astype(float), 0.0)
+    found = posterior_means(counts, expected, variance, only).mean
     prior = 10.0 * variance * np.array([[1 / 8, 1.0, 8.0]])
     assert found - expected == pytest.approx(10.0 * prior / (prior + variance))
+
+
+def test_the_chance_that_a_cell_is_empty_by_hand() -> None:
+    """One scale and the empty cells, even shares: Bayes' rule for two normal densities of the noisy count."""
+    expected, variance = np.array([[16.0, 16.0, 16.0]]), 100.0
+    counts = np.array([[16.0, 5.0, -4.0]])
+    even = np.append((SCALES == 10.0).astype(float), 1.0) / 2
+    found = posterior_means(counts, expected, variance, even)
+    full = np.exp(-((counts - expected) ** 2) / (2 * 1100.0)) / np.sqrt(1100.0)
+    none = np.exp(-(counts**2) / (2 * 100.0)) / np.sqrt(100.0)
+    chance = none / (none + full)
+    assert found.empty == pytest.approx(chance)
+    assert found.mean == pytest.approx((1 - chance) * (expected + (counts - expected) * 1000 / 1100))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_one_column_follows_from_another_the_other_cells_come_out_empty(seed: int) -> None:
+    truth = np.zeros((8, 30))
+    truth[np.arange(30) % 8, np.arange(30)] = np.linspace(200, 4_000, 30)
+    expected = np.outer(truth.sum(axis=1), truth.sum(axis=0)) / truth.sum()
+    found = shrink_marginal(measured(truth, 60.0, seed), expected, 3600.0)
+    assert found.empty[truth == 0].mean() > 0.8
+    assert found.empty[truth > 500].max() < 0.001
+    assert np.abs(found.mean - truth)[truth == 0].mean() < 0.4 * 60
 
 
 def test_averaging_has_taken_the_noise_of_the_one_ways() -> None:
@@ -62,16 +86,16 @@ def test_averaging_has_taken_the_noise_of_the_one_ways() -> None:
     expected = np.array([[60.0, 90.0, 30.0], [40.0, 60.0, 20.0]])
     counts = expected + np.array([[9.0, -6.0, -3.0], [-9.0, 6.0, 3.0]])
     assert low_rank(counts - expected, 20.0).degrees == 0
-    alone, _ = posterior_means(counts, expected, 400.0 / 3)
-    assert shrink_marginal(counts, expected, 400.0) == pytest.approx(alone)
-    assert not np.allclose(alone, posterior_means(counts, expected, 400.0)[0], atol=1e-3)
+    alone = posterior_means(counts, expected, 400.0 / 3).mean
+    assert shrink_marginal(counts, expected, 400.0).mean == pytest.approx(alone)
+    assert not np.allclose(alone, posterior_means(counts, expected, 400.0).mean, atol=1e-3)
 
 
 def test_awkward_tables_stay_as_they_are() -> None:
     counts = np.array([[3.0, -2.0]])
-    assert np.array_equal(shrink_marginal(counts, np.zeros((1, 2)), 1.0), counts)
-    assert np.array_equal(shrink_marginal(counts, np.ones((1, 2)), 0.0), counts)
-    assert np.array_equal(shrink_marginal(counts, np.ones((1, 2)), 1.0), counts), "its one-ways say all of it"
+    assert np.array_equal(shrink_marginal(counts, np.zeros((1, 2)), 1.0).mean, counts)
+    assert np.array_equal(shrink_marginal(counts, np.ones((1, 2)), 0.0).mean, counts)
+    assert np.array_equal(shrink_marginal(counts, np.ones((1, 2)), 1.0).mean, counts), "its one-ways say all of it"
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e9])
@@ -79,7 +103,7 @@ def test_any_size_of_counts_is_finite(scale: float) -> None:
     rng = np.random.default_rng(0)
     for counts in (np.eye(20, 30), rng.normal(0, 1, (20, 30)), np.pad([[1.0]], ((0, 19), (0, 29)))):
         for expected in (INDEPENDENT, np.pad([[600.0]], ((0, 19), (0, 29))), INDEPENDENT * 1e9):
-            assert np.isfinite(shrink_marginal(counts * scale, expected, 1.0)).all()
+            assert np.isfinite(shrink_marginal(counts * scale, expected, 1.0).mean).all()
 
 
 def measured(truth: np.ndarray, sigma: float, seed: int) -> np.ndarray:
@@ -98,8 +122,8 @@ def test_a_trend_is_followed_though_no_cell_stands_out(seed: int) -> None:
     """More than half of a correlation stays under noise that leaves less than a third of it cell by cell."""
     sigma = 40.0
     counts = measured(TREND, sigma, seed)
-    found = shrink_marginal(counts, EXPECTED, sigma**2)
-    alone, _ = posterior_means(counts, EXPECTED, sigma**2)
+    found = shrink_marginal(counts, EXPECTED, sigma**2).mean
+    alone = posterior_means(counts, EXPECTED, sigma**2).mean
     kept, kept_alone = (
         ((f - EXPECTED) * (TREND - EXPECTED)).sum() / np.square(TREND - EXPECTED).sum() for f in (found, alone)
     )
@@ -116,11 +140,11 @@ def test_directions_are_not_believed_where_few_cells_make_the_departure(seed: in
     expected = np.outer(truth.sum(axis=1), truth.sum(axis=0)) / truth.sum()
     counts = measured(truth, sigma, seed)
     part = low_rank(counts - expected, sigma)
-    alone, _ = posterior_means(counts, expected, sigma**2)
-    around, _ = posterior_means(
+    alone = posterior_means(counts, expected, sigma**2).mean
+    around = posterior_means(
         counts, np.maximum(expected + part.estimate, 0.0), sigma**2 * (1 - part.degrees / part.all_degrees)
-    )
-    found = shrink_marginal(counts, expected, sigma**2)
+    ).mean
+    found = shrink_marginal(counts, expected, sigma**2).mean
     assert np.abs(around - truth).sum() > 1.8 * np.abs(alone - truth).sum()
     assert np.abs(found - truth).sum() < 1.05 * np.abs(alone - truth).sum()
 
@@ -130,15 +154,17 @@ def test_what_directions_cost_where_there_are_none() -> None:
     alone, found, noise = 0.0, 0.0, 0.0
     for seed in range(40):
         counts = measured(INDEPENDENT, 50.0, seed)
-        alone += float(np.square(posterior_means(counts, INDEPENDENT, 2500.0)[0] - INDEPENDENT).sum())
-        found += float(np.square(shrink_marginal(counts, INDEPENDENT, 2500.0) - INDEPENDENT).sum())
+        alone += float(np.square(posterior_means(counts, INDEPENDENT, 2500.0).mean - INDEPENDENT).sum())
+        found += float(np.square(shrink_marginal(counts, INDEPENDENT, 2500.0).mean - INDEPENDENT).sum())
         noise += float(np.square(counts - INDEPENDENT).sum())
     assert found < alone + 0.005 * noise
 
 
 def test_the_same_counts_give_the_same_estimate() -> None:
     counts = measured(TREND, 120.0, 0)
-    assert np.array_equal(shrink_marginal(counts, EXPECTED, 120.0**2), shrink_marginal(counts, EXPECTED, 120.0**2))
+    assert np.array_equal(
+        shrink_marginal(counts, EXPECTED, 120.0**2).mean, shrink_marginal(counts, EXPECTED, 120.0**2).mean
+    )
 
 
 def test_what_moves_the_estimate_tells_how_far_it_follows_the_noise() -> None:
@@ -146,8 +172,8 @@ def test_what_moves_the_estimate_tells_how_far_it_follows_the_noise() -> None:
     sigma, difference, errors = 60.0, [], []
     for seed in range(60):
         counts = measured(TREND, sigma, seed)
-        found, shares = posterior_means(counts, EXPECTED, sigma**2)
-        risk = stein_risk(lambda y, s=shares: posterior_means(y, EXPECTED, sigma**2, s)[0], counts, found, sigma**2)
+        found, shares, _ = posterior_means(counts, EXPECTED, sigma**2)
+        risk = stein_risk(lambda y, s=shares: posterior_means(y, EXPECTED, sigma**2, s).mean, counts, found, sigma**2)
         errors.append(np.square(found - TREND).sum() / sigma**2)
         difference.append(risk - 19 * 29 - errors[-1])
     assert abs(np.mean(difference)) < 0.1 * np.mean(errors) + 3 * np.std(difference) / np.sqrt(60)

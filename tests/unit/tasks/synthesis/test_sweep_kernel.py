@@ -234,3 +234,61 @@ def test_sums_that_would_leave_32_bits_are_done_in_64() -> None:
         assert sweeper._type == np.int64
     with Sweeper(columns, [2, 2], [(0, 1)], [1], residuals, 1) as sweeper:
         assert sweeper._type == np.int32
+
+
+def heated(codes: np.ndarray, sizes: Sequence[int], wanted: Sequence[int], heat: float, start: int) -> np.ndarray:
+    """Codes after one sweep of the only marginal, that of all attributes, at this heat."""
+    cliques = [tuple(range(len(sizes)))]
+    made = codes.copy()
+    residuals = np.asarray(wanted) - counted(codes, sizes, cliques)
+    sweep_block(made, np.arange(len(sizes)), layout_of(sizes, cliques, [1]), residuals, False, np.uint64(start), heat)
+    np.testing.assert_array_equal(residuals, np.asarray(wanted) - counted(made, sizes, cliques))
+    return made
+
+
+def test_at_heat_values_are_drawn_by_what_a_move_costs() -> None:
+    """One row at value 0, one wanted there: moves to 1 or 2 raise the squares by 2, from 0 to 2; k is 1."""
+    heat, draws = 2.0, 6_000
+    found = [
+        int(heated(np.zeros((1, 1), np.uint8), [3], [1, 0, 0], heat, int(streams.stream(3, i)))[0, 0])
+        for i in range(draws)
+    ]
+    chance = np.exp(-2 / heat)
+    share = chance / (1 + 2 * chance)
+    for value in (1, 2):
+        assert abs(found.count(value) - draws * share) < 4.5 * (draws * share * (1 - share)) ** 0.5 + 0.01 * draws
+
+
+def test_at_little_heat_nothing_settled_moves_and_what_is_wrong_is_mended() -> None:
+    settled = np.array([[0, 0, 1, 1], [0, 1, 0, 1]], np.uint8)
+    np.testing.assert_array_equal(heated(settled, [2, 2], [1, 1, 1, 1], 0.05, 5), settled)
+    wrong = np.array([[0, 0, 0, 1], [0, 0, 1, 1]], np.uint8)
+    made = heated(wrong, [2, 2], [1, 1, 1, 1], 0.05, 5)
+    assert sorted(map(tuple, made.T.tolist())) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_at_heat_too_no_record_moves_into_a_forbidden_cell_and_those_there_leave() -> None:
+    rng = np.random.default_rng(8)
+    columns = [rng.integers(0, s, 3_000).astype(np.uint8) for s in (4, 5)]
+    inside = np.zeros((4, 5), bool)
+    inside[1, 2:] = True
+    wanted = np.full(20, 150)
+    residuals = wanted - counted(np.stack(columns), [4, 5], [(0, 1)])
+    with Sweeper(columns, [4, 5], [(0, 1)], [1], residuals, 1, [((0, 1), inside)]) as sweeper:
+        for t in range(2):
+            sweeper.sweep(np.arange(2), 1, False, 1, t, heat=3.0)
+            assert not inside[columns[0], columns[1]].any()
+            np.testing.assert_array_equal(sweeper.residuals, wanted - counted(np.stack(columns), [4, 5], [(0, 1)]))
+
+
+def test_scores_of_both_widths_are_drawn_alike() -> None:
+    rng = np.random.default_rng(9)
+    codes = np.stack([rng.integers(0, s, 2_000) for s in (7, 9)]).astype(np.uint8)
+    wanted = np.full(63, 32)
+    layout = layout_of([7, 9], [(0, 1)], [4])
+    made = []
+    for kind in (np.int32, np.int64):
+        own, residuals = codes.copy(), (wanted - counted(codes, [7, 9], [(0, 1)])).astype(kind)
+        sweep_block(own, np.arange(2), layout, residuals, False, np.uint64(1), 0.4)
+        made.append(own)
+    np.testing.assert_array_equal(made[0], made[1])

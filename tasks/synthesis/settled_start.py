@@ -1,0 +1,64 @@
+"""The start of sweeps: along a tree, every attribute settled towards all it is measured with before the next is drawn.
+
+Not in the paper.  A tree gives an attribute what it has with one other.  Before any later attribute hangs on it, a few
+sweeps move it alone, towards its marginals with all attributes drawn so far.  So rows come to be coherent: where
+columns follow from each other, moves of one value at a time could not mend them later, as all other values of the row
+speak against each.  Post-processing of released counts costs no budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.tasks.kernels.sweeper import Sweeper
+from privsyn.tasks.marginals import Marginal, one_ways
+from privsyn.tasks.rules.known_zeros import KnownZeros
+from privsyn.tasks.shards import Shard
+from privsyn.tasks.synthesis.sweep import cool, residuals_of, weights
+from privsyn.tasks.synthesis.targets import target_of
+from privsyn.tasks.synthesis.tree_start import tree_start
+
+MOST_SWEEPS = 6
+"""Most sweeps of one attribute; each takes a fraction of a sweep of all."""
+
+_TREE, _SETTLE = 4, 14  # purposes of random streams; no other method's
+
+
+def settled_start(
+    marginals: Sequence[Marginal],
+    domain: Domain,
+    settings: Synthesis,
+    rows: int,
+    threads: int,
+    zeros: KnownZeros,
+) -> list[np.ndarray]:
+    """Columns of ``rows`` codes over ``domain``, in its order.
+
+    marginals: every one-way and any larger ones; at most ``settings.sweeps`` sweeps an attribute; zeros: joint codes
+    that rules forbid.
+    """
+    ones = one_ways(marginals, domain)
+    larger = [m for m in marginals if len(m.attributes) > 1]
+    drawn: set[str] = set()
+
+    def settle(attribute: str, columns: Mapping[str, np.ndarray]) -> None:
+        drawn.add(attribute)
+        own = [m for m in larger if attribute in m.attributes and drawn.issuperset(m.attributes)]
+        tables = [(c, cells) for c, cells in zeros.tables if attribute in c and drawn.issuperset(c)]
+        if rows and (len(own) > 1 or tables):
+            cliques = [*(m.attributes for m in own), *(c for c, _ in tables)]
+            group = domain.ordered({a for c in cliques for a in c})
+            forbidden = [(tuple(group.index(a) for a in c), cells) for c, cells in tables]
+            targets = [target_of(m, group, rows) for m in (Marginal((attribute,), ones[attribute]), *own)]
+            chosen, sizes, number = [columns[a] for a in group], domain.shape(group), domain.index(attribute)
+            residuals = residuals_of(chosen, sizes, targets, number, threads, Shard(settings.seed), _SETTLE)
+            how = (weights(targets), residuals, threads, forbidden)
+            with Sweeper(chosen, sizes, [t.attributes for t in targets], *how) as sweeper:
+                alone = np.array([group.index(attribute)])
+                cool(sweeper, alone, min(MOST_SWEEPS, settings.sweeps), (settings.seed, _SETTLE, number))
+
+    return tree_start(marginals, domain, rows, settings.seed, _TREE, settle)
