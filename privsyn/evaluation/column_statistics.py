@@ -28,6 +28,8 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BAND = 2.0
 """Standard deviations of noise to either side."""
 
+_DAY = 86_400.0
+
 MOST_VALUES = 1 << 21
 """Values of a column that are held for its quantiles; of more, every second, fourth ... is."""
 
@@ -114,7 +116,7 @@ def _column(
     spec: ReleaseSpec, codec: OrderedCodec, real: _Values, made: _Values, noise: AttributeRecode | None
 ) -> ColumnStatistics:
     column: Any = spec.columns[codec.attribute]
-    name, listed = codec.attribute, sorted(column.exact)
+    name, listed = codec.attribute, sorted(getattr(column, "exact", ()))
     form, unit = _form(column), str(getattr(column, "unit", ""))
     if not real.known or not made.known:
         return ColumnStatistics(column=name, form=form, unit=unit, statistics=())
@@ -139,7 +141,25 @@ def _column(
         shares = int(real.hits[i]) / real.rows, int(made.hits[i]) / made.rows
         shown = f"{value:.12g}" if isinstance(value, float) else str(value)
         values.append(_statistic(f"share of {shown}", "share", *shares, sd))
-    return ColumnStatistics(column=name, form=form, unit=unit, statistics=tuple(values))
+    unit_seconds = _seconds(column)
+    return ColumnStatistics(
+        column=name, form=form, unit=unit, statistics=tuple(_times(v, unit_seconds) for v in values)
+    )
+
+
+def _seconds(column: Any) -> float:
+    """What the codec's numbers of this column have to be multiplied with, so that days and times are in seconds."""
+    if column.kind == "time":
+        return _DAY / column.per_day
+    return _DAY if column.kind == "date" else 1.0
+
+
+def _times(statistic: Statistic, factor: float) -> Statistic:
+    if factor == 1 or statistic.kind == "share":
+        return statistic
+    figures = ("real", "synthetic", "low", "high")
+    known = {f: getattr(statistic, f) for f in figures}
+    return statistic.model_copy(update={f: None if v is None else v * factor for f, v in known.items()})
 
 
 def _form(column: Any) -> Form:

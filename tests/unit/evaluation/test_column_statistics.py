@@ -108,6 +108,26 @@ def test_shares_of_exact_values_have_their_own_noise() -> None:
     assert [s.real for s in day.statistics if s.kind == "share"] == [1.0]
 
 
+def test_days_and_times_of_day_are_said_as_such() -> None:
+    spec = make_spec(
+        {
+            "day": {"kind": "date", "min": "2000-01-01", "max": "2010-01-01", "exact": ["2005-01-01"]},
+            "at": {"kind": "time", "format": "HH:MM"},
+            "then": {"kind": "time", "format": "seconds"},
+        }
+    )
+    days = [dt.date(2005, 1, 1), dt.date(2005, 1, 11)]
+    rows = pa.table({"day": days, "at": ["08:00", "09:00"], "then": [3_600, 7_200]}).to_batches()
+    day, at, then = column_statistics(spec, plan(spec), rows, rows, {})
+    texts = [[shown(s.real, s, c) for s in c.statistics[:3]] for c in (day, at, then)]
+    assert texts == [
+        ["2005-01-06", "5 days", "2005-01-01"],
+        ["08:30", "30 minutes", "08:00"],
+        ["01:30", "30 minutes", "01:00"],
+    ]
+    assert (day.statistics[-1].name, day.statistics[-1].real) == ("share of 2005-01-01", 0.5)
+
+
 def test_many_values_are_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_VALUES", 100)
     values = [float(v) for v in np.random.default_rng(0).permutation(1_000) / 10]
