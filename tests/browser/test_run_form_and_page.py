@@ -154,6 +154,8 @@ def test_what_the_operators_policy_does_not_allow_is_refused_in_one_line(place: 
     page.tab("Details")
     page.says("State Message", f"is {asked}, and the policy")  # the page cuts it
     page.photograph(place.folder / "policy.png")
+    page.tab("Logs")
+    assert "Traceback" not in page.says(f"is {asked}, and the policy")
     kept = {entry["run"] for entry in place.ledger()}
     assert len(kept) == 1  # the first release's
 
