@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from fractions import Fraction
 from typing import Any
 
@@ -50,6 +51,11 @@ def tell_of_low_budget(budget: DatasetSummary, asked: Fraction) -> None:
         emit_event(BUDGET_LOW, resource=resource, payload={"releases": more, "message": message})
 
 
+def _told_by_its_state(record: logging.LogRecord) -> bool:
+    """Whether a record is of anything but an error that a run's state has told in its line."""
+    return not (record.exc_info and isinstance(record.exc_info[1], PrivsynError))
+
+
 def failed(error: PrivsynError) -> State[Any]:
     """The FAILED state of a flow run that ``error`` ends, for the flow to return in its result's place.
 
@@ -60,6 +66,8 @@ def failed(error: PrivsynError) -> State[Any]:
     """
     if FlowRunContext.get() is None:
         raise error from None
+    for logger in ("prefect.flow_runs", "prefect.engine"):  # in a worker's process Prefect raises the error once more
+        logging.getLogger(logger).addFilter(_told_by_its_state)
     names = {BudgetRefusedError: REFUSED, ContractError: CONTRACT_FAILED, LedgerError: LEDGER_FAILED}
     name = next((name for kind, name in names.items() if isinstance(error, kind)), None)
     return State(type=StateType.FAILED, name=name, message=error.paragraph(FORM), data=error)

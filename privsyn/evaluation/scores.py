@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.evaluation_results import Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.errors import RequestError
 from privsyn.evaluation.coded_tables import Coded, mgd_columns
 from privsyn.evaluation.score_kinds import KINDS
+from privsyn.evaluation.score_values import SUBSAMPLED, Subsamples, Value, income_of, metric_of
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.classification import classification
-from privsyn.tasks.metrics.income import Income, income
+from privsyn.tasks.metrics.income import Income
 from privsyn.tasks.metrics.k_marginal import GroupScores, group_k_marginal, k_marginal_score
 from privsyn.tasks.metrics.marginal_distance import (
     all_cliques,
@@ -40,13 +41,10 @@ from privsyn.tasks.metrics.range_queries import (
     privsyn_queries,
     range_query_error,
 )
-from privsyn.tasks.metrics.subsample import SHARES, equivalent_share, subsample_scores
+from privsyn.tasks.metrics.subsample import SHARES, subsample_scores
 from privsyn.tasks.metrics.uniqueness import uniqueness
 
 MOST_TRIPLES = 300
-
-SUBSAMPLED = ("l1_1way", "l1_2way", "l1_3way", "k_marginal", "range_query")
-"""Metrics that are also read as a random sample of the real rows."""
 
 NEEDS_COLUMNS = {
     "l1_2way": (2, "needs two columns"),
@@ -57,15 +55,6 @@ NEEDS_COLUMNS = {
 
 LABEL_CODES = (2, 10)
 """`labels: auto` is the last column with this many public values."""
-
-
-@dataclass(frozen=True)
-class Value:
-    """The result of a metric: its value or None, reference values and a note."""
-
-    value: float | None
-    references: Mapping[str, float] = field(default_factory=dict)
-    note: str = ""
 
 
 @dataclass
@@ -91,7 +80,7 @@ class Scorer:
             if name == "svm":
                 found += [self._svm(label, table) for label in self.labels()]
             else:
-                found.append(_metric(name, self._value(name, table)))
+                found.append(metric_of(name, self._value(name, table)))
         return tuple(found)
 
     def with_subsamples(self, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
@@ -251,7 +240,7 @@ class Scorer:
         references = {"Majority": found.majority, "NonPriv": found.non_private}
         note = "" if found.held_out else "tested on real rows that the release has seen"
         value = Value(found.error, references, note) if found.test_rows else Value(None, note="no real row to test on")
-        metric = _metric("svm", value)
+        metric = metric_of("svm", value)
         return metric.model_copy(update={"name": f"svm:{label}", "title": f"{metric.title} of {label}"})
 
     def _pmse(self, table: CodeTable) -> Value:
@@ -273,18 +262,7 @@ class Scorer:
         return Value(found.score, {"pies": float(found.scores.size)})
 
     def _income(self, table: Coded) -> Income:
-        """On the fine codes of the wage, so that a bin's width does not blur the index."""
-        columns = self.spec.income
-        if columns is None:
-            raise ValueError("no columns of the income metric")
-        codecs = {c.attribute: c for c in self.encoding.codecs}
-        wages, labels = codecs[columns.wage].values(fine=True), codecs[columns.sex].bin_labels()
-        if wages is None:
-            raise ValueError("the wage has no order")
-        first, second = columns.sexes or labels[:2]
-        pair = labels.index(first), labels.index(second)
-        real, synthetic = (_with_fine(t, (columns.place, columns.sex), columns.wage) for t in (self.real, table))
-        return income(real, synthetic, columns.place, columns.sex, columns.wage, wages, pair)
+        return income_of(self.real, table, self.encoding, self.spec.income)
 
     def _unique(self, table: CodeTable) -> Value:
         if not self.real.bins.rows or not table.rows:
@@ -315,49 +293,6 @@ class Scorer:
         if not self.real.bins.rows:
             return Subsamples({})
         return Subsamples(subsample_scores(curves, self.real.bins, SHARES, self.spec.seed))
-
-
-@dataclass(frozen=True)
-class Subsamples:
-    """What random samples of the real rows score, by metric; read for any number of tables."""
-
-    measured: Mapping[str, NDArray[np.float64]]
-
-    def shares(self, values: Mapping[str, float]) -> dict[str, float]:
-        """The share of the real rows that each value is as good as, where there is one."""
-        found = {}
-        for name, measured in self.measured.items():
-            share = equivalent_share(SHARES, measured, values[name], KINDS[name].better) if name in values else None
-            if share is not None:
-                found[name] = share
-        if "l1_2way" in found and "k_marginal" not in self.measured:
-            found["k_marginal"] = found["l1_2way"]  # all pairs: the same figure on another scale
-        return found
-
-
-def _metric(name: str, value: Value) -> Metric:
-    kind = KINDS[name]
-    return Metric(
-        name=name,
-        title=kind.title,
-        group=kind.group,
-        value=value.value,
-        unit=kind.unit,
-        low=kind.low,
-        high=kind.high,
-        better=kind.better,
-        source=kind.source,
-        meaning=kind.meaning,
-        headline=kind.headline,
-        references=dict(value.references),
-        note=value.note,
-    )
-
-
-def _with_fine(table: Coded, bins: Sequence[str], fine: str) -> CodeTable:
-    """Some columns in public bins, one in fine codes."""
-    sizes = {a: table.bins.domain.size(a) for a in bins} | {fine: table.fine.domain.size(fine)}
-    return CodeTable(Domain.of(sizes), (*(table.bins.column(a) for a in bins), table.fine.column(fine)))
 
 
 def _mean(values: NDArray[np.float64]) -> float:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
 
 from privsyn.data_contracts.release_spec import Guarantee
 from privsyn.tasks.privacy.accountant import CapAccountant, epsilon_for, rho_for
@@ -123,11 +123,15 @@ class Entry:
         }
 
 
+StateName: TypeAlias = Literal["reserved", "spent", "abandoned", "cancelled"]
+"""What a charge has come to."""
+
+
 @dataclass(frozen=True)
 class ChargeState:
     """Where the latest charge of a key stands."""
 
-    NAMES: ClassVar[dict[str, Literal["reserved", "spent", "abandoned", "cancelled"]]] = {
+    NAMES: ClassVar[dict[str, StateName]] = {
         "reserve": "reserved",
         "spent": "spent",
         "abandon": "abandoned",
@@ -139,7 +143,7 @@ class ChargeState:
     rho: Fraction
 
     @property
-    def name(self) -> Literal["reserved", "spent", "abandoned", "cancelled"]:
+    def name(self) -> StateName:
         """The state as a word."""
         return self.NAMES[self.event]
 

@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from privsyn.data_contracts.release_spec import Guarantee
 from privsyn.errors import LedgerError
-from privsyn.ledgers.audit import ChargeState, Dataset, Entry, audit, charge_states
+from privsyn.ledgers.audit import ChargeState, Dataset, Entry, StateName, audit, charge_states
 from privsyn.ledgers.charges import Event, Line, append_entry, as_text, fitting, now, unheld
 from privsyn.ledgers.database import Database
 from privsyn.ledgers.dataset_summary import DatasetSummary, summary_of
@@ -202,11 +202,14 @@ class Ledger:
         """
         self._close(dataset, key, "abandon" if touched else "cancel")
 
-    def state(self, dataset: str, key: str) -> Literal["reserved", "spent", "abandoned", "cancelled"] | None:
+    def state(self, dataset: str, key: str) -> StateName | None:
         """Where the latest charge of this key stands; None if there never was one."""
+        return self.states(dataset).get(key)
+
+    def states(self, dataset: str) -> dict[str, StateName]:
+        """Where the latest charge of every key of the data set stands."""
         with self._database.read() as connection:
-            found = charge_states(read_entries(connection, dataset)).get(key)
-        return found.name if found else None
+            return {key: found.name for key, found in charge_states(read_entries(connection, dataset)).items()}
 
     def summary(self, dataset: str | None = None) -> list[DatasetSummary]:
         """The summaries of all data sets by name, or of the named one; empty if the ledger does not know it."""

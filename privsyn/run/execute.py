@@ -92,16 +92,15 @@ class Shell:
 
         Raises RequestError if noise was paid for but its table is gone or changed: drawing again must be asked for.
         """
-        lost = self.lost_step()
-        if lost is not None:
+        if (lost := self.lost_step()) is not None:
             raise RequestError(
                 f"the noisy table of the step {lost!r} was paid for but is missing or changed on disk",
                 "Restore the private folder from a backup, or " + self.redraw,
             )
-        lines = []
+        lines, states = [], self.ledger.states(self.dataset)
         for step in self.release_steps:
             key = self.keys[step.name]
-            if self.ledger.state(self.dataset, key) != "spent" and not self._has_no_queries(step):
+            if states.get(key) != "spent" and not self._has_no_queries(step):
                 lines.append(Line(step.name, key, step.rho(self.request), self._ledger_detail(step)))
         return lines
 
@@ -112,8 +111,8 @@ class Shell:
 
     def has_drawn(self) -> bool:
         """Whether any noise under these keys was paid for."""
-        held = ("reserved", "spent")
-        return any(self.ledger.state(self.dataset, self.keys[s.name]) in held for s in self.release_steps)
+        states = self.ledger.states(self.dataset)
+        return any(states.get(self.keys[s.name]) in ("reserved", "spent") for s in self.release_steps)
 
     def has_drawn_all(self) -> bool:
         """Whether all noise under these keys was paid for."""
@@ -125,11 +124,10 @@ class Shell:
 
     def lost_step(self) -> str | None:
         """The first release step whose noise was paid for but whose table is gone or changed."""
+        states = self.ledger.states(self.dataset)
         for step in self.release_steps:
-            if self.is_whole(step):
-                continue
-            paid = self.ledger.state(self.dataset, self.keys[step.name]) == "spent"
-            if paid or self.records.noise_is_damaged(self.keys[step.name]):
+            key = self.keys[step.name]
+            if (states.get(key) == "spent" or self.records.noise_is_damaged(key)) and not self.is_whole(step):
                 return step.name
         return None
 
@@ -201,12 +199,10 @@ class Shell:
         if queries:
             self.ledger.claim(self.dataset, key, self._kept_draw(key))
             rows = step.read_rows(self.request, tables_in)
-            total = len(queries)
-            for i, (counts, draw) in enumerate(
-                zip(step.exact(self.request, tables_in, rows, queries), noise, strict=True)
-            ):
+            exact = step.exact(self.request, tables_in, rows, queries)
+            for i, (counts, draw) in enumerate(zip(exact, noise, strict=True)):
                 answers.append(counts + draw)
-                self.report(step.name, i + 1, total)
+                self.report(step.name, i + 1, len(queries))
             self.drawn.append(step.name)
         receipts = noisy.receipts_to_table(queries)
         return self._write(step, {"noisy": noisy.answers_to_table(answers), "receipts": receipts})

@@ -13,8 +13,11 @@ import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun
+from prefect.flow_engine import run_flow
+from prefect.logging import get_logger
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import PrivsynError
 from privsyn.flows.release_flow import release
 from privsyn.flows.waiting import say_who_is_waited_for
 from privsyn.mechanisms.privsyn import STEPS
@@ -87,6 +90,18 @@ def test_a_refusal_is_one_line(spec: ReleaseSpec, why: str) -> None:
     told = [line for line in lines if not line.startswith(("Beginning", "View at"))]
     assert len(told) == 1, told
     assert "Traceback" not in "".join(lines)
+
+
+def test_a_refusal_is_one_line_in_a_worker_s_process_too(spec: ReleaseSpec) -> None:
+    """There Prefect raises the run's error once more, and logs it with all its places in the code."""
+    asked = few(spec.data, privacy={"epsilon": 20.0, "delta": 1e-9})
+    with log() as lines, pytest.raises(PrivsynError):
+        run_flow(release, parameters={"spec": asked}, error_logger=get_logger("prefect.flow_runs"))
+    told = [line for line in lines if not line.startswith(("Beginning", "View at"))]
+    assert len(told) == 1 and "Refused" in told[0], told
+    with log() as lines, pytest.raises(ZeroDivisionError):
+        run_flow(flow(lambda: 1 / 0, name="wrong"), error_logger=get_logger("prefect.flow_runs"))
+    assert "Traceback" in "".join(lines)  # what no state has told
 
 
 def test_a_run_that_waits_says_for_which_one(spec: ReleaseSpec) -> None:
