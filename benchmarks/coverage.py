@@ -223,7 +223,9 @@ def measure_simulated(name: str, epsilon: float, seed: int) -> dict[str, Any]:
         found, _ = regression(mine, formula, "linear", LEVEL, lambda done, total: None)
         real, _ = regression(_with_levels(truth, mine), formula, "linear", LEVEL, lambda done, total: None)
         scale = np.maximum(np.abs(found.std_error), 1e-12)
-        tallies["linear regressions"].add(found.low / scale, found.high / scale, real.estimate / scale)
+        place = {term: i for i, term in enumerate(real.names)}
+        value = np.array([real.estimate[place[term]] if term in place else np.nan for term in found.names])
+        tallies["linear regressions"].add(found.low / scale, found.high / scale, value / scale)
     for column in numbers:
         median = lambda rows: rows.iloc[:, 0].astype(float).median()  # noqa: E731
         found = any_function(mine, median, [column], LEVEL, lambda done, total: None)

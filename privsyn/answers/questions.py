@@ -106,8 +106,9 @@ class Questions:
             if name not in numbers:
                 raise RequestError(f"the column {name!r} holds no numbers", "Name columns of numbers", "query.columns")
         found = correlations(released, columns or numbers, _level(level))
-        a, b, estimate, error, low, high, sources = ([c[i] for c in found] for i in range(7))
-        return answer_table({"a": a, "b": b}, estimate, error, low, high, sources, "correlation")
+        estimate, error, low, high = np.array([c[2:6] for c in found], dtype=np.float64).reshape(-1, 4).T
+        pairs = {"a": [c.a for c in found], "b": [c.b for c in found]}
+        return answer_table(pairs, estimate, error, low, high, [c.source for c in found], "correlation")
 
     def regress(self, formula: str, kind: Kind | None = None, level: float = LEVEL) -> pd.DataFrame:
         """Coefficients of ``"y ~ a + b"``: least squares where y holds numbers, logistic where it has two values.

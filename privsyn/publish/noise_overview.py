@@ -15,6 +15,7 @@ from privsyn.data_contracts.artifacts import ArtifactRef, Zone
 from privsyn.data_contracts.receipts import Query
 from privsyn.engines.local_engine import LocalEngine
 from privsyn.publish.markdown import plain
+from privsyn.publish.relations_note import NO_RELATION
 from privsyn.report.overview_chart import MarginalOverview, OneWayOverview
 from privsyn.run.execute import Shell
 from privsyn.run.step import step_of
@@ -241,7 +242,9 @@ def overview_note(figures: Overview) -> str:
         f"{len(figures.marginals):,} measured marginals; the others follow from these, or are "
         "independent in the synthetic rows.",
     ]
-    if figures.marginals:
+    if not figures.marginals:
+        lines[-1] = f"**{NO_RELATION[0].upper()}{NO_RELATION[1:]}.**"
+    else:
         lost = float(np.mean([m.synthesis_l1 for m in figures.marginals]))
         noise = float(np.mean([m.expected_noise_l1 for m in figures.marginals]))
         lines[-1] += (
