@@ -218,7 +218,7 @@ def decode_step(stages: Sequence[str]) -> Step:
             **rules_key(r),
         },
         run,
-        version=4,
+        version=5,
         words=lambda r: "codes become values; inside a bin values are drawn evenly; rows come in random order",
     )
 

@@ -144,7 +144,12 @@ def test_decode_shuffles_rows_keeps_order_names_and_types_and_is_seeded() -> Non
     order = ["seen", "age", "happy", "region", "income"]
     table = decode(codes, recode, encoding, order, seed=5)
     assert table.column_names == order
-    assert [str(t) for t in table.schema.types] == ["timestamp[us]", "int64", "bool", "string", "double"]
+    text = pa.dictionary(pa.int32(), pa.string())
+    assert table.schema.types == [pa.timestamp("us"), pa.int64(), pa.bool_(), text, pa.float64()]
+    assert table["region"].chunk(0).dictionary.to_pylist() == ["north", "south", "east", "other"]  # the spec's order
+    assert table.to_pandas().dtypes.astype(str).to_dict() == {
+        "seen": "datetime64[us]", "age": "Int64", "happy": "bool", "region": "category", "income": "float64",
+    }  # fmt: skip
     assert not table.schema.field("region").nullable
     regions = table["region"].to_pylist()
     assert sum(a != b for a, b in pairwise(regions)) > 100  # the codes came in order, one change a region
