@@ -103,6 +103,7 @@ def _shared(content: Mapping[str, Any], name: str, table: str) -> Dictionary:
 
 def _shared_column(entry: Mapping[str, Any]) -> Facts:
     facts = Facts(unit=text_of(entry.get("unit")), description=text_of(entry.get("note")))
+    facts.universe = text_of(entry.get("universe") or entry.get("missing_means"))
     kind = entry["kind"]
     facts.kind = {"numeric": "integer" if entry.get("integer") is True else "number"}.get(kind, kind)
     if facts.kind not in ("integer", "number", "datetime", "categorical", "boolean", "drop"):

@@ -11,7 +11,7 @@ import datetime as dt
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from privsyn.source.private_table import SupportsArrowStream, readable
 from privsyn.spec.dictionaries import read_dictionary
 from privsyn.spec.facts import Dictionary, Facts, Scalar
 from privsyn.spec.messages import DATASET_RULE
+from privsyn.spec.proposed_rules import proposed_rules
 from privsyn.spec.spec_file import todos
 from privsyn.spec.yaml_file import parse_yaml
 from privsyn.storage.table_files import read_layout
@@ -75,15 +76,19 @@ def draft(
     if known is not None:
         for name in sorted(set(known.columns) - set(table.types)):
             lines.append(f"  # the dictionary also describes {_comment(name)}, which the table does not have")
-        lines.extend(_rules(known.rules))
+        lines.extend(_rules(known, table.types))
     return "\n".join(lines) + "\n"
 
 
-def _rules(rules: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The spec's lines of rules that a dictionary states."""
-    if rules:
+def _rules(known: Dictionary, names: Collection[str]) -> Iterator[str]:
+    """The spec's lines of rules that a dictionary states, and of those that its words propose."""
+    proposals = proposed_rules({name: facts for name, facts in known.columns.items() if name in names})
+    if known.rules or proposals:
         yield "rules:"
-        yield from (f"  - {_flow(rule)}" for rule in rules)
+        yield from (f"  - {_flow(rule)}" for rule in known.rules)
+    for proposal in proposals:
+        yield f"  # the dictionary says of {_comment(proposal.column)}: {_comment(proposal.words)}"
+        yield f"  - {_flow({'never': proposal.never})}"
 
 
 def _flow(value: Any) -> str:

@@ -19,7 +19,8 @@ Scalar = bool | int | float | str | dt.datetime
 class Facts:
     """What is publicly known about one column; None if the dictionary does not say.
 
-    ``labels``: what each of ``values`` is called, in their order; ``decimals``: of a number.
+    ``labels``: what each of ``values`` is called, in their order; ``decimals``: of a number;
+    ``universe``: whose answers the column holds, a condition in the language of rules or words.
     """
 
     kind: str | None = None
@@ -32,6 +33,7 @@ class Facts:
     nullable: bool | None = None
     unit: str = ""
     description: str = ""
+    universe: str = ""
     remarks: list[str] = field(default_factory=list)
 
 

@@ -36,6 +36,7 @@ def read(path: Path, table: str) -> Dictionary:
 def _column(variable: Any) -> Facts:
     label, question = _text(_child(variable, "labl")), _text(_first(variable, "qstnLit"))
     facts = Facts(description=label or question, unit=text_of(variable.get("measUnit")), nullable=True)
+    facts.universe = _text(_child(variable, "universe"))
     form = _child(variable, "varFormat")
     is_text = form is not None and form.get("type") == "character"
     categories = [c for c in variable if _tag(c) == "catgry" and c.get("missing") != "Y"]

@@ -28,6 +28,7 @@ _HEADINGS = {
     "required": "required mandatory not_null required_field?",
     "unit": "unit units",
     "decimals": "decimals",
+    "universe": "universe asked_of asked_if base",
 }
 _KNOWN = {word: heading for heading, words in _HEADINGS.items() for word in words.split()}
 _KINDS = {
@@ -80,6 +81,7 @@ def _rows(path: Path) -> Any:
 def _column(rows: list[dict[str, str]]) -> Facts:
     cells = {heading: text for row in reversed(rows) for heading, text in row.items()}  # the first row's count most
     facts = Facts(description=cells.get("description", ""), unit=cells.get("unit", ""))
+    facts.universe = cells.get("universe", "")
     said = cells.get("kind", "").lower()
     facts.kind = _KIND_OF.get(re.split(r"[\s(]", said)[0]) if said else None
     facts.type = "date" if said.startswith("date") and "time" not in said else None

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from privsyn.spec.codebooks.sql_conditions import condition_of
 from privsyn.spec.facts import Dictionary, Facts, needs, pick, text_of, unreadable, values_of
 
 _FORM = "SQL schema"
@@ -61,7 +62,7 @@ def read(path: Path, table: str) -> Dictionary:
     chosen = created.get(table)
     if chosen is None:
         chosen = pick({name: {"schema": s} for name, s in mine.items()}, table, path.name)["schema"]
-    return Dictionary(path.name, schema.columns(chosen))
+    return Dictionary(path.name, schema.columns(chosen), rules=list(schema.rules(chosen)))
 
 
 class _Schema:
@@ -99,6 +100,14 @@ class _Schema:
             if len(key.expressions) == 1 and key.expressions[0].name in found:
                 _identify(found[key.expressions[0].name])
         return found
+
+    def rules(self, schema: Any) -> Iterator[dict[str, Any]]:
+        """What CHECKs say of several columns; as in SQL, a row for which one is unknown may be."""
+        for check in schema.find_all(self.exp.CheckColumnConstraint, self.exp.Check):
+            for part in _conjuncts(check.this, self.exp):
+                condition = condition_of(part, self.exp)
+                if condition and len({c.name for c in part.find_all(self.exp.Column)}) > 1:
+                    yield {"never": f"not ({condition})"}
 
     def _column(self, column: Any) -> Facts:
         exp, facts = self.exp, Facts(nullable=True)
