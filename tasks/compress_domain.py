@@ -162,26 +162,44 @@ def _first_of_neighbours(total: Floats, low: NDArray[np.bool_], theta: float) ->
 def _weights(y: Floats, sigma: float, groups: NDArray[np.int32], coarse: NDArray[np.int32]) -> Floats:
     """Share of each fine code inside its coarse code: noisy counts, shrunk towards an even spread.
 
-    The even spread gives each public bin the same share and its fine codes the same share of it.  The
-    noisy counts keep the part lambda = max(0, 1 - (m - 1) sigma^2 / sum of squared residuals) of their
-    departure from it (positive-part James-Stein): where the residuals are no larger than the noise
-    alone would make them, the spread is even.  Where one of them is negative, all of the code are lowered by the same
-    count and cut at 0, so that they keep their sum: many empty codes beside a full one would otherwise take from it.
+    The even spread gives each public bin the same share and its fine codes the same share of it. The noisy counts
+    keep the part lambda = max(0, 1 - (m - 1) sigma^2 / sum of squared residuals) of their departure from it
+    (positive-part James-Stein): where the residuals are no larger than the noise alone would make them, the spread
+    is even. A code in which a bin stands out is shrunk bin by bin. Where one of them is negative, all of the code
+    are lowered by the same count and cut at 0, so that they keep their sum: many empty codes beside a full one
+    would otherwise take from it.
     """
     prior = 1.0 / np.bincount(groups)[groups]
     size = int(coarse.max()) + 1
     mass = np.maximum(np.bincount(coarse, weights=y, minlength=size), 0.0)
     even = prior / np.bincount(coarse, weights=prior, minlength=size)[coarse]
-    residual = y - mass[coarse] * even
-    spread = np.bincount(coarse, weights=residual**2, minlength=size)
-    free = np.bincount(coarse, minlength=size) - 1
+    unit = _spread_together(y, sigma, groups, coarse)
+    inside = prior / np.bincount(unit, weights=prior)[unit]
+    centre = (np.maximum(np.bincount(unit, weights=y), 0.0)[unit]) * inside
+    residual = y - centre
+    spread = np.bincount(unit, weights=residual**2)
+    free = np.bincount(unit) - 1
     keep = np.maximum(0.0, 1.0 - free * sigma**2 / np.maximum(spread, 1e-300))
-    shrunk = mass[coarse] * even + keep[coarse] * residual
+    shrunk = centre + keep[unit] * residual
     for code in np.unique(coarse[shrunk < 0]):
         inside = coarse == code
         shrunk[inside] = _without_negatives(shrunk[inside], mass[code])
     sums = np.bincount(coarse, weights=shrunk, minlength=size)
     return np.where(sums[coarse] > 0, shrunk / np.where(sums > 0, sums, 1.0)[coarse], even)
+
+
+STANDS_OUT = 3.0
+"""Standard deviations of a fine count above which a bin is not smoothed together with the others of its code."""
+
+
+def _spread_together(
+    y: Floats, sigma: float, groups: NDArray[np.int32], coarse: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """Which fine codes are shrunk towards one even spread: those of a code, but of each bin where one stands out."""
+    total = np.bincount(groups, weights=y)
+    out = np.zeros(int(coarse.max()) + 1, dtype=bool)
+    out[coarse[total[groups] >= STANDS_OUT * sigma]] = True
+    return np.unique(np.where(out[coarse], out.size + groups, coarse), return_inverse=True)[1]
 
 
 def _without_negatives(counts: Floats, total: float) -> Floats:

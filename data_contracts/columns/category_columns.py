@@ -65,6 +65,7 @@ class CategoricalColumn(Nullable):
             raise FieldError(
                 f"`unlisted` ({str(self.unlisted)[:80]!r}) is not one of `values`",
                 "Name one of them, `other`, `null` or `auto`",
+                ("unlisted",),
             )
         return self
 
