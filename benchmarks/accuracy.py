@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.tables import FOLDER, available, table_spec
+from benchmarks.tables import FOLDER, available, measured_only, table_spec
 from privsyn.comparison import variants
 from privsyn.comparison.method import MethodSettings, Trial
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -101,7 +101,7 @@ def base_spec(name: str) -> ReleaseSpec:
     if name not in TABLES:
         return table_spec(name)
     spec, data = TABLES[name]
-    return load_spec(spec).model_copy(update={"data": str(data)})
+    return measured_only(load_spec(spec)).model_copy(update={"data": str(data)})
 
 
 @cache

@@ -17,6 +17,7 @@ from pathlib import Path
 from scipy.stats import t
 
 from benchmarks.accuracy import TABLES
+from benchmarks.tables import measured_only
 from privsyn.comparison.compare_methods import CompareRequest, run_all
 from privsyn.comparison.methods import METHODS
 from privsyn.comparison.plot import chart, drawn
@@ -155,7 +156,7 @@ def measure(seeds: int) -> Comparison:
     if not data.exists():
         sys.exit(f"{data} is not there; {spec_path.name} says where to get it")
     request = CompareRequest(
-        spec=override(load_spec(spec_path), data=data),
+        spec=measured_only(override(load_spec(spec_path), data=data)),
         methods=tuple(METHODS),
         epsilons=EPSILONS,
         seeds=seeds,

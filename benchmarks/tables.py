@@ -15,7 +15,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from privsyn.data_contracts.columns import DropColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.rules import computed_columns
 
 FOLDER = Path(__file__).parents[2] / "shared" / "data"
 MAX_VALUES = 300
@@ -53,6 +55,13 @@ def table_spec(name: str, epsilon: float = 1.0, delta: float = 1e-9) -> ReleaseS
             "columns": {column: _column(content) for column, content in described.items()},
         }
     )
+
+
+def measured_only(spec: ReleaseSpec) -> ReleaseSpec:
+    """The spec without rules and without the columns that they compute: what methods that know no rules are given."""
+    drop = DropColumn(kind="drop")
+    columns = {name: drop if name in computed_columns(spec.rules) else c for name, c in spec.columns.items()}
+    return spec.model_copy(update={"columns": columns, "rules": ()})
 
 
 def _column(content: dict[str, Any]) -> dict[str, Any]:

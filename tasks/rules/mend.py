@@ -6,7 +6,7 @@ Post-processing of released codes and public rules costs no budget.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,16 @@ Columns = dict[str, pa.Array]
 
 @dataclass
 class _Rows:
-    """The rows of one batch while they are mended; ``wrong``: which conditions each breaks, (conditions, rows)."""
+    """The rows of one batch while they are mended.
+
+    ``wrong``: which conditions each breaks, (conditions, rows); ``given``: rows that were made anew and their places,
+    which :meth:`settle` puts into ``columns``, all at once.
+    """
 
     codes: Codes
     columns: Columns
     wrong: NDArray[np.bool_]
+    given: list[tuple[NDArray[np.int64], Columns]] = field(default_factory=list)
 
     @property
     def left(self) -> NDArray[np.int64]:
@@ -49,13 +54,25 @@ class _Rows:
         places = rows[fine]
         if not places.size:
             return
-        mask = np.zeros(self.wrong.shape[1], dtype=bool)
-        mask[places] = True
         self.wrong[:, places] = False
         for a, new in codes.items():
             self.codes[a][places] = new[fine]
-        for name, array in columns.items():
-            self.columns[name] = pc.replace_with_mask(self.columns[name], pa.array(mask), array.filter(pa.array(fine)))
+        self.given.append((places, {name: array.filter(pa.array(fine)) for name, array in columns.items()}))
+
+    def settle(self) -> Columns:
+        """The columns with all rows that were made anew."""
+        if self.given:
+            source = np.arange(self.wrong.shape[1])
+            end = source.size
+            for places, _ in self.given:
+                source[places] = np.arange(end, end + places.size)
+                end += places.size
+            chosen = pa.array(source)
+            for name, array in self.columns.items():
+                parts = [array, *(columns[name] for _, columns in self.given)]
+                self.columns[name] = pa.concat_arrays(parts).take(chosen)
+            self.given = []
+        return self.columns
 
 
 def mend(
@@ -78,15 +95,16 @@ def mend(
     for _ in range(REDRAWS):
         left = rows.left
         if not left.size:
-            return rows.columns
+            return rows.settle()
         _try(rows, left, {a: c[left] for a, c in codes.items()}, make, rules)
     attributes = {name: codec.attribute for codec in codecs for name in codec.ranges()}
     needs = [tuple(dict.fromkeys(attributes[n] for n in c.needs)) for c in rules.conditions]
     for width in range(1, WIDEST + 1):
         for _ in range(ATTEMPTS):
             if not rows.left.size:
-                return rows.columns
+                return rows.settle()
             _change(rows, width, needs, make, rules, rng)
+    rows.settle()
     if rows.left.size:
         _replace(rows, rules, witness, rng)
     return rows.columns
