@@ -39,7 +39,7 @@ def truth(of: ReleasedCounts) -> MemoryCounts:
 def test_every_cell_of_measured_columns_is_held_as_often_as_said() -> None:
     held = []
     for seed in range(SEEDS):
-        for by in (("age",), ("region",), ("income",), PAIR):
+        for by in (("age",), ("region",), ("income",), PAIR, ("region", "happy")):
             asked = Question.of(release(seed), by, None)
             found = counts(asked, 0.95)
             assert found.source == "measured"
@@ -59,7 +59,8 @@ def test_the_combination_is_the_generalized_least_squares_solution() -> None:
     rows, values, noise = [], [], []
     for measured in (*one.joint, *(c for name in PAIR for c in one.single[name])):
         axes = [i for i, a in enumerate(measured.attributes) if a in PAIR]
-        if not axes:
+        outside = [a for a in measured.attributes if a not in PAIR]
+        if not axes or not all(one.recode[a].kept.all() for a in outside):
             continue
         y, variance = measured.counts, np.full(measured.counts.shape, measured.sigma**2)
         if len(measured.attributes) == 1:
@@ -75,6 +76,7 @@ def test_the_combination_is_the_generalized_least_squares_solution() -> None:
         noise.append(variance.ravel())
     every = (*one.joint, *(c for alone in one.single.values() for c in alone))
     others = [c for c in every if not set(c.attributes) & {*PAIR}]
+    others = [c for c in others if len(c.attributes) == 1 or all(one.recode[a].kept.all() for a in c.attributes)]
     precision = np.array([1 / (c.sigma**2 * c.counts.size) for c in others])
     rows.append(np.ones((1, grid.shape[1])))
     values.append([precision @ [c.counts.sum() for c in others] / precision.sum()])
