@@ -11,9 +11,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import expit, stdtrit
 
+from privsyn.answers.cell_weights import as_released
 from privsyn.answers.conditions import unknown_column
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.simulation import Progress, replicates, unmeasured
+from privsyn.answers.synthetic_rows import row_codes
 from privsyn.errors import RequestError
 
 if TYPE_CHECKING:
@@ -50,7 +52,8 @@ def simulated(
     """``figures`` of the rows' ``columns``, with the error that noise and post-processing bring.
 
     The standard error is the root mean square difference to the rows' own figures over the releases of the model, so
-    that a bias counts, too.  Where a pair of the columns was not measured, nothing is known of the error.
+    that a bias counts, too, with half of what the figures change by when all values lie at one end of their cells:
+    nothing is known of their places.  Where a pair of the columns was not measured, nothing is known of the error.
     """
     names, estimate = figures(released.table.select(list(columns)))
     missing = unmeasured(released, tuple(columns))
@@ -60,9 +63,21 @@ def simulated(
     differences = []
     for table in replicates(released, progress):
         differences.append(figures(table.select(list(columns)))[1] - estimate)
-    error = np.sqrt(np.mean(np.square(differences), axis=0))
+    elsewhere = [figures(placed(released, columns, end))[1] - estimate for end in (0, 1)]
+    error = np.sqrt(np.mean(np.square(differences), axis=0) + np.max(np.abs(elsewhere), axis=0) ** 2 / 4)
     factor = float(stdtrit(len(differences), 0.5 + level / 2))
     return Simulated(names, estimate, error, estimate - factor * error, estimate + factor * error, "simulated", [])
+
+
+def placed(released: ReleasedCounts, columns: Sequence[str], end: int) -> pa.Table:
+    """The rows' columns, every number at the lower (0) or the upper (1) end of its cell."""
+    table = released.table.select(list(columns))
+    for i, name in enumerate(columns):
+        reach = released.reach.get(name)
+        if reach is not None and released.codecs[name].in_order:
+            numbers = reach[end][row_codes(released, name)]
+            table = table.set_column(i, name, as_released(numbers, table.schema.field(name).type))
+    return table
 
 
 def any_function(
