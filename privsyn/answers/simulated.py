@@ -155,8 +155,7 @@ def parsed(formula: str, columns: Sequence[str]) -> tuple[str, list[str]]:
 
 def _levels(released: ReleasedCounts, name: str) -> list[Any] | None:
     """The values of a column that is no number, those that rows have, in the public order; None of numbers."""
-    type_ = released.codecs[name].ranges()[name].type
-    if not pa.types.is_string(type_):
+    if not pa.types.is_string(released.table[name].type):
         return None
     there = set(released.table[name].unique().to_pylist())
     return [label for label in released.codecs[name].labels() if label in there]
@@ -165,6 +164,8 @@ def _levels(released: ReleasedCounts, name: str) -> list[Any] | None:
 def _columns(values: pa.ChunkedArray, name: str, levels: list[Any] | None) -> list[tuple[str, Floats]]:
     """A column as numbers, NaN for null: itself, or 0 and 1 for each of its values but the first."""
     array = values.combine_chunks()
+    if pa.types.is_dictionary(array.type):
+        array = array.cast(array.type.value_type)
     if levels is None:
         if pa.types.is_temporal(array.type):
             array = array.cast(pa.timestamp("us")).cast(pa.int64())

@@ -17,7 +17,7 @@ from privsyn.answers.model_bounds import bounds
 from privsyn.answers.quantiles import quantiles
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.simulated import any_function, regression
-from privsyn.answers.synthetic_rows import row_sums
+from privsyn.answers.synthetic_rows import row_sums, rows_where
 from privsyn.errors import RequestError
 from tests.support.answered import MemoryCounts, released, spec, table
 
@@ -204,3 +204,18 @@ def test_a_condition_on_two_columns_together_is_worked_out_cell_by_cell() -> Non
     real = np.asarray(old) | np.asarray(ROWS["happy"])
     found = counts(asked, 0.999)
     assert found.source == "measured" and found.low[0] <= real.sum() <= found.high[0]
+
+
+@pytest.mark.parametrize("where", ['region == "north"', 'region in ["north", "east"]', 'region != "north" and happy'])
+def test_the_rows_and_the_counts_understand_one_condition(where: str) -> None:
+    one = release(0)
+    asked = condition(where, one.columns)
+    rows = rows_where(one, asked).sum()
+    found = counts(Question.of(one, (), where), 0.95)
+    assert 0 < rows < one.table.num_rows and abs(found.estimate[0] - rows) < 200
+    assert rows_where(truth(one), asked).sum() == pytest.approx(rows, abs=200)
+
+
+def test_texts_become_columns_of_a_regression() -> None:
+    found, kind = regression(release(0), "happy ~ region", None, 0.95, lambda done, total: None)
+    assert kind == "logistic" and found.names == ["(Intercept)", "region[south]", "region[east]"]
