@@ -152,7 +152,11 @@ def _points(released: ReleasedCounts, column: str) -> pa.Array:
     type_ = codec.ranges()[column].type
     if reach is None or not codec.in_order:
         return codec.decode(np.arange(codec.size), np.random.default_rng(0))[column]
-    numbers = np.linspace(*reach, POINTS, axis=1).ravel()
+    return as_released(np.linspace(*reach, POINTS, axis=1).ravel(), type_)
+
+
+def as_released(numbers: Floats, type_: pa.DataType) -> pa.Array:
+    """Numbers as values of this type, NaN as null; moments are in seconds since 1970."""
     null = np.isnan(numbers)
     if pa.types.is_temporal(type_):
         micros = np.round(np.where(null, 0.0, numbers) * 1e6).astype(np.int64)

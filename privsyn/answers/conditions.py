@@ -166,6 +166,8 @@ class Parsed(Condition):
             raise _refused(self.text)
         name = self.names.get(left.id, left.id)
         column, constant = values[name], ast.literal_eval(right)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
         negated = isinstance(op, ast.NotEq | ast.NotIn | ast.IsNot)
         if constant is None:
             nulls = _plain(pc.is_null(column))

@@ -80,11 +80,13 @@ class Question:
         return Cells(self.released, self.columns, self.coarse)
 
     def linear(self) -> Linear | None:
-        """The best linear estimate of its cells; None where they were not measured together, or not all of them."""
+        """The best linear estimate of its cells; None where they were not measured together.
+
+        Values that compression left out, which are few, are in no cell of several columns.
+        """
         key = ("linear", self.columns)
         if key not in self.released.cache:
-            whole = len(self.columns) < 2 or all(self.released.recode[c].kept.all() for c in self.columns)
-            self.released.cache[key] = best_linear(self.released, self.columns) if whole else None
+            self.released.cache[key] = best_linear(self.released, self.columns)
         found: Linear | None = self.released.cache[key]
         return found
 

@@ -144,9 +144,10 @@ class ReleasedCounts:
 
     @cached_property
     def table(self) -> pa.Table:
-        """The synthetic rows."""
+        """The synthetic rows; categories as their values, not as codes into a list."""
         names = synthetic_names(self.manifest)
-        return pa.concat_tables(self.read(name) for name in names)
+        whole = pa.concat_tables(self.read(name) for name in names)
+        return whole.cast(pa.schema([field.with_type(_plain_type(field.type)) for field in whole.schema]))
 
     @property
     def noisy_files(self) -> dict[str, str]:
@@ -188,12 +189,17 @@ class ReleasedCounts:
         return self.read(f"marginals/{name}_receipts.parquet")
 
 
+def _plain_type(type_: pa.DataType) -> pa.DataType:
+    return type_.value_type if pa.types.is_dictionary(type_) else type_
+
+
 def _reach(codec: Codec) -> tuple[Floats, Floats] | None:
     found = codec.value_bounds()[codec.attribute]
     if isinstance(found, tuple):
         return found
-    if pa.types.is_string(found.type):
+    if pa.types.is_string(_plain_type(found.type)):
         return None
+    found = found.cast(_plain_type(found.type))
     numbers = found.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
     return numbers, numbers
 

@@ -11,9 +11,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import expit, stdtrit
 
+from privsyn.answers.cell_weights import as_released
 from privsyn.answers.conditions import unknown_column
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.simulation import Progress, replicates, unmeasured
+from privsyn.answers.synthetic_rows import row_codes
 from privsyn.errors import RequestError
 
 if TYPE_CHECKING:
@@ -50,7 +52,8 @@ def simulated(
     """``figures`` of the rows' ``columns``, with the error that noise and post-processing bring.
 
     The standard error is the root mean square difference to the rows' own figures over the releases of the model, so
-    that a bias counts, too.  Where a pair of the columns was not measured, nothing is known of the error.
+    that a bias counts, too, with half of what the figures change by when all values lie at one end of their cells:
+    nothing is known of their places.  Where a pair of the columns was not measured, nothing is known of the error.
     """
     names, estimate = figures(released.table.select(list(columns)))
     missing = unmeasured(released, tuple(columns))
@@ -60,9 +63,21 @@ def simulated(
     differences = []
     for table in replicates(released, progress):
         differences.append(figures(table.select(list(columns)))[1] - estimate)
-    error = np.sqrt(np.mean(np.square(differences), axis=0))
+    elsewhere = [figures(placed(released, columns, end))[1] - estimate for end in (0, 1)]
+    error = np.sqrt(np.mean(np.square(differences), axis=0) + np.max(np.abs(elsewhere), axis=0) ** 2 / 4)
     factor = float(stdtrit(len(differences), 0.5 + level / 2))
     return Simulated(names, estimate, error, estimate - factor * error, estimate + factor * error, "simulated", [])
+
+
+def placed(released: ReleasedCounts, columns: Sequence[str], end: int) -> pa.Table:
+    """The rows' columns, every number at the lower (0) or the upper (1) end of its cell."""
+    table = released.table.select(list(columns))
+    for i, name in enumerate(columns):
+        reach = released.reach.get(name)
+        if reach is not None and released.codecs[name].in_order:
+            numbers = reach[end][row_codes(released, name)]
+            table = table.set_column(i, name, as_released(numbers, table.schema.field(name).type))
+    return table
 
 
 def any_function(
@@ -140,8 +155,7 @@ def parsed(formula: str, columns: Sequence[str]) -> tuple[str, list[str]]:
 
 def _levels(released: ReleasedCounts, name: str) -> list[Any] | None:
     """The values of a column that is no number, those that rows have, in the public order; None of numbers."""
-    type_ = released.codecs[name].ranges()[name].type
-    if not pa.types.is_string(type_):
+    if not pa.types.is_string(released.table[name].type):
         return None
     there = set(released.table[name].unique().to_pylist())
     return [label for label in released.codecs[name].labels() if label in there]
@@ -150,6 +164,8 @@ def _levels(released: ReleasedCounts, name: str) -> list[Any] | None:
 def _columns(values: pa.ChunkedArray, name: str, levels: list[Any] | None) -> list[tuple[str, Floats]]:
     """A column as numbers, NaN for null: itself, or 0 and 1 for each of its values but the first."""
     array = values.combine_chunks()
+    if pa.types.is_dictionary(array.type):
+        array = array.cast(array.type.value_type)
     if levels is None:
         if pa.types.is_temporal(array.type):
             array = array.cast(pa.timestamp("us")).cast(pa.int64())

@@ -35,7 +35,7 @@ from privsyn.storage.released_files import read_certificate
 from tests.support.specs import make_spec
 
 RENDER = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render
-OWN_TAGS = {"h1", "h2", "p", "ul", "li", "table", "thead", "tbody", "tr", "th", "td", "code", "strong", "em"}
+OWN_TAGS = {"h1", "h2", "p", "ul", "li", "table", "thead", "tbody", "tr", "th", "td", "code", "pre", "strong", "em"}
 """What the pages themselves are made of."""
 
 HOSTILE = {

@@ -17,7 +17,7 @@ from privsyn.answers.model_bounds import bounds
 from privsyn.answers.quantiles import quantiles
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.simulated import any_function, regression
-from privsyn.answers.synthetic_rows import row_sums
+from privsyn.answers.synthetic_rows import row_sums, rows_where
 from privsyn.errors import RequestError
 from tests.support.answered import MemoryCounts, released, spec, table
 
@@ -39,7 +39,7 @@ def truth(of: ReleasedCounts) -> MemoryCounts:
 def test_every_cell_of_measured_columns_is_held_as_often_as_said() -> None:
     held = []
     for seed in range(SEEDS):
-        for by in (("age",), ("region",), ("income",), PAIR):
+        for by in (("age",), ("region",), ("income",), PAIR, ("region", "happy")):
             asked = Question.of(release(seed), by, None)
             found = counts(asked, 0.95)
             assert found.source == "measured"
@@ -59,7 +59,8 @@ def test_the_combination_is_the_generalized_least_squares_solution() -> None:
     rows, values, noise = [], [], []
     for measured in (*one.joint, *(c for name in PAIR for c in one.single[name])):
         axes = [i for i, a in enumerate(measured.attributes) if a in PAIR]
-        if not axes:
+        outside = [a for a in measured.attributes if a not in PAIR]
+        if not axes or not all(one.recode[a].kept.all() for a in outside):
             continue
         y, variance = measured.counts, np.full(measured.counts.shape, measured.sigma**2)
         if len(measured.attributes) == 1:
@@ -75,6 +76,7 @@ def test_the_combination_is_the_generalized_least_squares_solution() -> None:
         noise.append(variance.ravel())
     every = (*one.joint, *(c for alone in one.single.values() for c in alone))
     others = [c for c in every if not set(c.attributes) & {*PAIR}]
+    others = [c for c in others if len(c.attributes) == 1 or all(one.recode[a].kept.all() for a in c.attributes)]
     precision = np.array([1 / (c.sigma**2 * c.counts.size) for c in others])
     rows.append(np.ones((1, grid.shape[1])))
     values.append([precision @ [c.counts.sum() for c in others] / precision.sum()])
@@ -202,3 +204,18 @@ def test_a_condition_on_two_columns_together_is_worked_out_cell_by_cell() -> Non
     real = np.asarray(old) | np.asarray(ROWS["happy"])
     found = counts(asked, 0.999)
     assert found.source == "measured" and found.low[0] <= real.sum() <= found.high[0]
+
+
+@pytest.mark.parametrize("where", ['region == "north"', 'region in ["north", "east"]', 'region != "north" and happy'])
+def test_the_rows_and_the_counts_understand_one_condition(where: str) -> None:
+    one = release(0)
+    asked = condition(where, one.columns)
+    rows = rows_where(one, asked).sum()
+    found = counts(Question.of(one, (), where), 0.95)
+    assert 0 < rows < one.table.num_rows and abs(found.estimate[0] - rows) < 200
+    assert rows_where(truth(one), asked).sum() == pytest.approx(rows, abs=200)
+
+
+def test_texts_become_columns_of_a_regression() -> None:
+    found, kind = regression(release(0), "happy ~ region", None, 0.95, lambda done, total: None)
+    assert kind == "logistic" and found.names == ["(Intercept)", "region[south]", "region[east]"]
