@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from privsyn.data_contracts.artifacts import Kind
-from privsyn.data_contracts.mechanism_options import Rows
 from privsyn.data_contracts.publication import WORDS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
@@ -24,7 +23,7 @@ from privsyn.settings import Settings
 from privsyn.storage.released_files import manifest_if_readable, public_spec
 
 FREE = frozenset({"data", "engine", "formats", "about", "preset"})
-"""Fields that no noise depends on, besides the words of a column and what :func:`_free_synthesis` finds."""
+"""Fields that no noise depends on, besides the words of a column and what :func:`_free_fields` finds."""
 
 
 def refuse_silent_redraw(shell: Shell, settings: Settings, fingerprint: str, asks: Mapping[str, Any]) -> None:
@@ -45,7 +44,7 @@ def refuse_silent_redraw(shell: Shell, settings: Settings, fingerprint: str, ask
         program, content = _origin(run, settings)
         if program is None or content is None:
             continue
-        free = FREE | _free_synthesis(shell.plan, content)
+        free = FREE | _free_fields(shell.plan, content)
         if any(True for _ in _unlike(spec, content, free, explicit_only=True)):
             continue
         if program == version("privsyn-flows") and not _by_other_steps(run, settings, shell):
@@ -100,27 +99,28 @@ def _origin(run: Mapping[str, Any], settings: Settings) -> tuple[str | None, Rel
         return None, None
 
 
-def _free_synthesis(plan: Plan, earlier: ReleaseSpec) -> frozenset[str]:
-    """The fields of ``mechanism.synthesis``, dotted, whose earlier values would leave every look's settings alone.
+def _free_fields(plan: Plan, earlier: ReleaseSpec) -> frozenset[str]:
+    """``null_values`` and the fields of ``mechanism.synthesis``, dotted, whose earlier values would leave every look's
+    settings alone.
 
-    That is all of them where rows are made last; a mechanism that looks at rows made before has others.
+    Of synthesis that is all of them where rows are made last; a mechanism that looks at rows made before has others.
     """
     spec, looks = plan.request.spec, {step.name for step in release_steps(plan.steps)}
     last = max(place for place, step in enumerate(plan.steps) if step.name in looks)
     synthesis = spec.mechanism.synthesis
 
-    def settings(values: Rows) -> list[str]:
-        mechanism = spec.mechanism.model_copy(update={"synthesis": values})
-        request = replace(plan.request, spec=spec.model_copy(update={"mechanism": mechanism}))
+    def settings(**changes: Any) -> list[str]:
+        request = replace(plan.request, spec=spec.model_copy(update=changes))
         return [step.settings_json(request) for step in plan.steps[: last + 1]]
 
-    asked = settings(synthesis)
+    def of_rows(name: str, value: Any) -> list[str]:
+        values = synthesis.model_copy(update={name: value})
+        return settings(mechanism=spec.mechanism.model_copy(update={"synthesis": values}))
+
+    asked = settings()
     there = {name: getattr(earlier.mechanism.synthesis, name, None) for name in type(synthesis).model_fields}
-    return frozenset(
-        f"mechanism.synthesis.{name}"
-        for name, value in there.items()
-        if value is None or settings(synthesis.model_copy(update={name: value})) == asked
-    )
+    free = {f"mechanism.synthesis.{n}" for n, value in there.items() if value is None or of_rows(n, value) == asked}
+    return frozenset(free | ({"null_values"} if settings(null_values=earlier.null_values) == asked else set()))
 
 
 def _this(program: str) -> str:

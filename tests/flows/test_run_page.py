@@ -128,7 +128,7 @@ def test_no_rows_and_nothing_measured_are_shown_too() -> None:
     found = overview(ReleasedInputs(whole.encoding, whole.recode, (), tuple(empty), none))
     assert [c.synthesis_l1 for c in found.columns] == [0.0, 0.0]
     assert (found.marginals, found.pairs_measured) == ((), 0)
-    assert "0 of 1 pairs" in overview_note(found)
+    assert "No relation was measured" in overview_note(found)
     assert pictures.overview_png(found.one_ways, found.marginals).startswith(b"\x89PNG")
 
 

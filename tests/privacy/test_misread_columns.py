@@ -97,6 +97,7 @@ MUTANTS: dict[str, tuple[str, Callable[..., Any]]] = {
 def test_12_mutant_says_it_elsewhere(
     spec: Path, monkeypatch: pytest.MonkeyPatch, mutant: tuple[str, Callable[..., Any]]
 ) -> None:
+    """Planted mutant: somewhere else says what was repaired."""
     monkeypatch.setattr(*mutant)
     assert piped(spec) != []
 
@@ -139,7 +140,7 @@ def on_a_terminal(spec: Path, stdout: int) -> tuple[str, int]:
     return told.decode("utf-8", "replace"), process.wait()
 
 
-def test_the_person_at_the_terminal_hears_of_it(spec: Path, places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_12_the_person_at_the_terminal_hears_of_it(spec: Path, places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_HOME", str(places / "prefect"))
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     with (places / "answer.json").open("wb") as answer:

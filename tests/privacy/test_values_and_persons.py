@@ -18,6 +18,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.mechanisms.common_steps import ENCODE
 from privsyn.tasks import encode
 from privsyn.tasks.codecs import ordered, parsing, plan
+from privsyn.tasks.decode import decoded_schema
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.privacy.noise import NoNoise
 from tests.support.releases import QUICK, few, outputs, released, run
@@ -132,8 +133,15 @@ def test_14_synthetic_rows_do_not_follow_the_sources_order(places: Path, save: S
 
 
 def metadata_of(folder: Path) -> list[str]:
-    """Released Parquet files that carry anything beside their columns."""
-    return [p.name for p in folder.rglob("*.parquet") if pq.ParquetFile(p).schema_arrow.metadata]
+    """Released Parquet files that carry anything beside their columns and how pandas is to read these."""
+    found = []
+    for path in folder.rglob("*.parquet"):
+        schema = pq.ParquetFile(path).schema_arrow
+        metadata = dict(schema.metadata or {})
+        own = decoded_schema(plan(few("people.parquet")), schema.names).metadata if path.stem == "synthetic" else {}
+        if metadata != (own or {}):
+            found.append(path.name)
+    return found
 
 
 def source_with_metadata(places: Path) -> str:

@@ -387,7 +387,7 @@ def yaml_tricks() -> Iterator[Bad]:
             write(folder)
             (folder / "spec.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
 
-        word = "columns" if name == "too many columns" else "spec"
+        word = {"too many columns": "columns", "merge": "dataset"}.get(name, "spec")
         yield Bad(f"yaml {name}", build, (word,))
 
 
