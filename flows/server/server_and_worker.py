@@ -17,6 +17,9 @@ from privsyn.storage.disk import in_words
 
 Say = Callable[[str], None]
 
+OPEN_PAGES = 3
+"""Seconds that connections of open pages may hold up a server that is told to stop."""
+
 
 def run_server(settings: Settings, say: Say, *, worker: bool = True) -> None:
     """Run the server, and with ``worker`` a worker beside it, until an interrupt (Ctrl-C, SIGTERM).
@@ -93,7 +96,8 @@ def check_database(settings: Settings) -> None:
 
 def _server(address: Address) -> list[str]:
     """Prefect's server behind its doors, without its services' chatter."""
-    return [*ends_with_parent.watched(), *doors.uvicorn("create_app", address.host, address.port, "warning")]
+    command = doors.uvicorn("create_app", address.host, address.port, "warning")
+    return [*ends_with_parent.watched(), *command, "--timeout-graceful-shutdown", str(OPEN_PAGES)]
 
 
 def _worker() -> list[str]:

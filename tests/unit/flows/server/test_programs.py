@@ -78,7 +78,7 @@ CUT_SHORT = (
 WORKER = (
     "import subprocess, sys, time\n"
     "run = subprocess.Popen([sys.executable, '-c', sys.argv[1], sys.argv[2]], start_new_session=True)\n"
-    "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    run.kill()"
+    "try:\n    run.wait(); time.sleep(60)\nexcept KeyboardInterrupt:\n    run.kill()"
 )
 """As Prefect's does: an interrupt kills its runs."""
 

@@ -39,7 +39,7 @@ def sql() -> sqlite3.Connection:
 
 
 @given(condition=CONDITIONS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_condition_means_what_it_means_in_sql(sql: sqlite3.Connection, condition: str) -> None:
     spec = ruled_spec([{"never": condition}])
     table = ROWS.copy()
@@ -55,7 +55,7 @@ def test_a_condition_means_what_it_means_in_sql(sql: sqlite3.Connection, conditi
 
 
 @given(condition=CONDITIONS, seed=st.integers(0, 1000))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_forbidden_cell_holds_no_row_that_may_be(condition: str, seed: int) -> None:
     """Where codes are said to be surely broken, every row that is decoded from them is."""
     made = plan(ruled_spec([{"never": condition}]))
@@ -91,7 +91,7 @@ def _whole(groups: Any) -> Any:
 
 
 @given(rules=st.lists(CONDITIONS.map(lambda c: {"never": c}), min_size=1, max_size=4), seed=st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_no_mended_row_breaks_a_rule(rules: list[dict[str, str]], seed: int) -> None:
     """Random rules with the fixed derived column and dummies: from any codes, however bad."""
     made = plan(ruled_spec([RULES[0], RULES[4], *rules]))
