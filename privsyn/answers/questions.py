@@ -10,20 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privsyn.answers.answer_table import answer_table
-from privsyn.answers.cell_weights import fine_codes
-from privsyn.answers.conditions import AtLevel, condition, unknown_column
-from privsyn.answers.correlations import correlations, number_columns
-from privsyn.answers.counted import Figures, Question, counts, means, shares
-from privsyn.answers.differences import Comparison
-from privsyn.answers.quantiles import quantiles
-from privsyn.answers.released_counts import ReleasedCounts
-from privsyn.answers.simulated import Kind, Simulated, any_function, regression
-from privsyn.answers.simulation import Progress
 from privsyn.errors import RequestError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a release that is not asked loads none of it
     import pandas as pd
+
+    from privsyn.answers.counted import Figures, Question
+    from privsyn.answers.differences import Comparison
+    from privsyn.answers.released_counts import ReleasedCounts
+    from privsyn.answers.simulated import Kind, Simulated
+    from privsyn.answers.simulation import Progress
 
 LEVEL = 0.95
 
@@ -46,6 +42,8 @@ class Questions:
 
     @cached_property
     def _counts(self) -> ReleasedCounts:
+        from privsyn.answers.released_counts import ReleasedCounts
+
         return ReleasedCounts.of(self.folder)
 
     def count(self, *by: str, where: str | None = None, level: float = LEVEL) -> pd.DataFrame:
@@ -53,6 +51,8 @@ class Questions:
 
         An estimate may be below 0: it has no bias, so that sums of estimates are estimates of sums.
         """
+        from privsyn.answers.counted import Question, counts
+
         asked = Question.of(self._counts, by, where)
         return _table(asked, counts(asked, _level(level)), f"rows{_by(by)}{_where(where)}")
 
@@ -63,6 +63,9 @@ class Questions:
 
         ``what``: a condition, the name of a boolean column, or that of another column, whose values are all shown.
         """
+        from privsyn.answers.conditions import condition
+        from privsyn.answers.counted import Question, shares
+
         groups, released = _names(by), self._counts
         about = f"share of {what}{_by(groups)}{_where(where)}"
         level = _level(level)
@@ -76,6 +79,8 @@ class Questions:
         self, column: str, by: str | Sequence[str] = (), where: str | None = None, level: float = LEVEL
     ) -> pd.DataFrame:
         """The mean of a column of numbers (moments: seconds since 1970), nulls left out, in each group."""
+        from privsyn.answers.counted import Question, means
+
         asked = Question.of(self._counts, _names(by), where, (column,))
         return _table(asked, means(asked, column, _level(level)), f"mean of {column}{_by(asked.by)}{_where(where)}")
 
@@ -88,6 +93,10 @@ class Questions:
         level: float = LEVEL,
     ) -> pd.DataFrame:
         """Quantiles of a column of numbers, nulls left out, among the rows of each group."""
+        from privsyn.answers.answer_table import answer_table
+        from privsyn.answers.counted import Question
+        from privsyn.answers.quantiles import quantiles
+
         wanted = [probabilities] if isinstance(probabilities, int | float) else list(probabilities)
         asked = Question.of(self._counts, _names(by), where, (column,))
         q = quantiles(asked, column, wanted, _level(level))
@@ -98,6 +107,10 @@ class Questions:
 
     def correlation(self, *columns: str, level: float = LEVEL) -> pd.DataFrame:
         """Pearson's correlation of every pair of the columns (all columns of numbers, if none is named)."""
+        from privsyn.answers.answer_table import answer_table
+        from privsyn.answers.conditions import unknown_column
+        from privsyn.answers.correlations import correlations, number_columns
+
         released = self._counts
         numbers = number_columns(released)
         for name in columns:
@@ -115,6 +128,8 @@ class Questions:
 
         Texts become 0 and 1 for each value but the first.  Errors by simulation, which takes seconds the first time.
         """
+        from privsyn.answers.simulated import regression
+
         with self._simulating() as progress:
             found, chosen = regression(self._counts, formula, kind, _level(level), progress)
         return _simulated_table(found, "term", f"{chosen} regression {formula}")
@@ -127,6 +142,8 @@ class Questions:
         It returns a number, or several as a mapping, a Series or a list.  Errors by simulation; they are known only
         where every pair of the columns was measured, so name few.
         """
+        from privsyn.answers.simulated import any_function
+
         released = self._counts
         with self._simulating() as progress:
             found = any_function(released, function, columns or released.columns, _level(level), progress)
@@ -134,6 +151,8 @@ class Questions:
 
     def compare(self, earlier: Questions) -> Comparison:
         """The differences to an earlier release, such as of two periods: ``compare(other).count("sex")``."""
+        from privsyn.answers.differences import Comparison
+
         if earlier._counts.manifest.run == self._counts.manifest.run:
             raise RequestError("is this release itself", "Name another release", "query.other")
         return Comparison(self, earlier)
@@ -142,6 +161,10 @@ class Questions:
         self, column: str, groups: tuple[str, ...], where: str | None, level: float, about: str
     ) -> pd.DataFrame:
         import pandas as pd
+
+        from privsyn.answers.cell_weights import fine_codes
+        from privsyn.answers.conditions import AtLevel
+        from privsyn.answers.counted import Question, shares
 
         asked = Question.of(self._counts, groups, where, (column,))
         levels, parts, words = asked.cells.levels(column), [], []
@@ -159,11 +182,15 @@ class Questions:
 
 
 def _table(asked: Question, found: Figures, about: str) -> pd.DataFrame:
+    from privsyn.answers.answer_table import answer_table
+
     sources = np.where(np.isnan(found.low), "not known", found.source)
     return answer_table(_labels(asked.by, found.labels), *found[1:5], sources.tolist(), about)
 
 
 def _simulated_table(found: Simulated, what: str, about: str) -> pd.DataFrame:
+    from privsyn.answers.answer_table import answer_table
+
     table = answer_table({what: found.names}, *found[1:5], found.source, about)
     if found.missing:
         pairs = ", ".join(f"{a} and {b}" for a, b in found.missing[:5])
