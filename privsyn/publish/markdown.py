@@ -10,6 +10,7 @@ import re
 _MARKUP = re.compile(r"[\\`*\[\]<>|~&$]|(?<![^\W_])_|_(?![^\W_])")
 """What begins or ends something anywhere in a line; an underscore within a word does not."""
 
+_LINE_END = re.compile(r" +(?=\n)")
 _LINE_START = re.compile(r"(?m)^[ \t]*(?:([-+#=:])|([0-9]+)([.)]))?")
 _BACKTICKS = re.compile("`+")
 
@@ -22,6 +23,7 @@ def plain(text: str) -> str:
 def paragraph(text: str) -> str:
     """Words of one or more lines; what cannot be printed is a mark."""
     shown = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text.replace("\r\n", "\n"))
+    shown = _LINE_END.sub("", shown)  # two spaces there would be a line break
     return _LINE_START.sub(_escaped_start, _MARKUP.sub(r"\\\g<0>", shown))
 
 

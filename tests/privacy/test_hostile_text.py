@@ -150,6 +150,7 @@ MARKS = st.text("<>[]()*_`~|\\!#+-=.:;&$\"'/ \n\tab01", max_size=20)
 @given(MARKS | st.sampled_from(list(HOSTILE.values())))
 @example("    code")
 @example("a\n===")
+@example("0  \n0")
 def test_27_any_text_is_shown_as_it_is(text: str) -> None:
     table = "| a | b |\n|---|---|\n| {} | {} |\n"
     in_cells = table.format(markdown.plain(text), markdown.code(text))
