@@ -138,12 +138,14 @@ def type_of(column: Any) -> Type:
     raise TypeError(f"{type(column).__name__} is not a released column")
 
 
+def computed_by(rule: Any) -> tuple[str, ...]:
+    """The columns that one rule derives or looks up."""
+    return tuple(rule.derive) if isinstance(rule, Derive) else rule.lookup.to if isinstance(rule, LookupRule) else ()
+
+
 def computed_columns(rules: Sequence[Any]) -> tuple[str, ...]:
     """The columns that rules derive or look up, in the rules' order."""
-    names: list[str] = []
-    for rule in rules:
-        names += rule.derive if isinstance(rule, Derive) else rule.lookup.to if isinstance(rule, LookupRule) else ()
-    return tuple(names)
+    return tuple(name for rule in rules for name in computed_by(rule))
 
 
 def conditions(rules: Sequence[Any], columns: Columns) -> dict[int, Node]:

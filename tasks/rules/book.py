@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.columns import CategoricalColumn, DateColumn, IntegerColumn, NumberColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_language import Node
-from privsyn.data_contracts.rules import LookupRule, Never, OneOf, computing_order, conditions, expressions
+from privsyn.data_contracts.rules import LookupRule, OneOf, computed_by, computing_order, conditions, expressions
 from privsyn.tasks.rules import evaluate
 from privsyn.tasks.rules import values as v
 from privsyn.tasks.rules.domains import outside
@@ -56,7 +57,7 @@ class RuleBook:
     vocabulary: Mapping[str, int] = field(default_factory=dict)
     groups: tuple[tuple[str, ...], ...] = ()
 
-    @property
+    @cached_property
     def thresholds(self) -> dict[str, tuple[float, ...]]:
         """Bin edges that rules give to ordered columns: a bin on both sides of a threshold could not be forbidden."""
         found: dict[str, set[float]] = {}
@@ -98,7 +99,7 @@ class RuleBook:
 
     def _domain_conditions(self, spec: ReleaseSpec) -> Iterator[Condition]:
         """That a computed value is one of its column's domain."""
-        numbers = {name: i for i, r in enumerate(spec.rules) for name in _computed(r)}
+        numbers = {name: i for i, r in enumerate(spec.rules) for name in computed_by(r)}
         for name in self.order:
             node = outside(name, self.columns[name])
             yield Condition(
@@ -176,12 +177,6 @@ class RuleBook:
 
         found = evaluate.truth(condition.node, self.env(known), self.vocabulary)
         return np.asarray(found.true & ~found.false & ~found.unknown)
-
-
-def _computed(rule: Any) -> tuple[str, ...]:
-    if isinstance(rule, LookupRule):
-        return rule.lookup.to
-    return () if isinstance(rule, Never) else tuple(getattr(rule, "derive", ()))
 
 
 def _tables(rule: LookupRule, vocabulary: Mapping[str, int]) -> Iterator[tuple[str, tuple[LookupTable, int]]]:

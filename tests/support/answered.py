@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 
-from privsyn.answers.released_counts import ReleasedCounts
-from privsyn.data_contracts.certificate import Manifest, ManifestFile
+from benchmarks.coverage import MemoryCounts
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.mechanisms.registry import steps_of
 from privsyn.run.inputs import PrivateAccess
@@ -42,31 +38,6 @@ def spec(epsilon: float = 3.0, **changes: object) -> ReleaseSpec:
     """A spec of COLUMNS."""
     promise = {"epsilon": epsilon, "delta": 1e-9}
     return make_spec(COLUMNS, privacy=promise, **{"synthesis": {"sweeps": 2}, **changes})
-
-
-class MemoryCounts(ReleasedCounts):
-    """What a run in memory left, as if it lay in a folder; with another table in the place of its rows if given."""
-
-    @classmethod
-    def of_run(cls, request: Request, tables: Mapping[str, pa.Table]) -> MemoryCounts:
-        """From tables by the names of their released files."""
-        manifest = Manifest(
-            run=f"{request.spec.dataset}-00000000",
-            differentially_private=True,
-            rows=tables["synthetic.parquet"].num_rows,
-            spec=request.spec.public(),
-            column_order=list(request.column_order),
-            seeds={},
-            versions={},
-            steps=[],
-            files={name: ManifestFile(sha256="", bytes=0) for name in tables},
-        )
-        return cls(Path(), manifest, {"tables": tables})
-
-    def read(self, name: str) -> pa.Table:
-        """One of the tables."""
-        found: pa.Table = self.cache["tables"][name]
-        return found
 
 
 def released(rows: pa.Table, asked: ReleaseSpec, seed: int) -> MemoryCounts:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
+from benchmarks.coverage import MemoryCounts
 from privsyn.answers.best_linear import best_linear
 from privsyn.answers.cell_weights import Cells
 from privsyn.answers.conditions import condition
@@ -19,7 +20,7 @@ from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.simulated import any_function, regression
 from privsyn.answers.synthetic_rows import row_sums, rows_where
 from privsyn.errors import RequestError
-from tests.support.answered import MemoryCounts, released, spec, table
+from tests.support.answered import released, spec, table
 
 ROWS = table(3_000)
 PAIR = ("age", "happy")
