@@ -132,5 +132,5 @@ class NumberCodec(SteppedCodec):
     def ranges(self) -> dict[str, ValueRange]:
         """Type and bounds."""
         type_ = pa.float32() if self._column.type == "float32" else pa.float64()
-        values = (*self._column.storable_bounds(), *self._released(self._exact).to_pylist())
+        values = (*self._column.storable_bounds(), *self._exact.astype(self._column.type).tolist())
         return {self.attribute: ValueRange(type_, self._nullable, min(values), max(values))}

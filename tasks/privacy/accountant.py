@@ -39,6 +39,8 @@ SMALLEST_EPSILON = 1e-30
 """No smaller epsilon is accounted for: its rho and the steps towards it would leave the range of floats."""
 
 _STEPS = 60
+_WIDTHS = (1e-12, 1e-9, 1e-6)  # of an approximation's surroundings, where the exact border is looked for
+_SECTIONS, _GOLDEN = 120, (3 - math.sqrt(5)) / 2
 _OPENDP_LARGEST = Fraction(50_000)  # its arithmetic overflows from rho = 7e4, where no privacy is left
 _GAUSSIAN_LARGEST = Fraction(10**9)
 _UP = Context(prec=40, rounding=ROUND_CEILING, Emin=-(10**9), Emax=10**9)
@@ -67,9 +69,11 @@ def rho_for(epsilon: float, delta: float, accountant: Accountant = "tight") -> F
         raise ValueError(f"epsilon must be at least {SMALLEST_EPSILON:g} to be accounted for, not {epsilon}")
     low = _paper_rho(epsilon, delta)
     if accountant == "gaussian" and epsilon >= gaussian_dp.SMALLEST and low <= _GAUSSIAN_LARGEST / 8:
-        low = _bisect(low, lambda rho: gaussian_dp.keeps(Fraction(rho), epsilon, delta))
+        guess = gaussian_dp.approximate_rho(epsilon, delta, low)
+        low = _bisect(low, lambda rho: gaussian_dp.keeps(Fraction(rho), epsilon, delta), guess)
     elif accountant != "paper":
-        low = _bisect(low, lambda rho: epsilon_for(Fraction(rho), delta, "tight") <= epsilon)
+        guess = _approximate_tight_rho(epsilon, delta)
+        low = _bisect(low, lambda rho: epsilon_for(Fraction(rho), delta, "tight") <= epsilon, guess)
     rho = _floor(low)
     while epsilon_for(rho, delta, accountant) > epsilon:
         rho = _floor(float(rho) * (1 - 1e-9))
@@ -134,7 +138,7 @@ def _gaussian_epsilon(rho: Fraction, delta: float, most: float) -> float:
     if high <= low or gaussian_dp.keeps(rho, low, delta):
         return min(low, high)
     guess = gaussian_dp.approximate_epsilon(float(rho), delta, low, high)
-    for width in (1e-12, 1e-9, 1e-6):  # the answer is that of the whole range, found in fewer exact steps
+    for width in _WIDTHS:  # the answer is that of the whole range, found in fewer exact steps
         below, above = max(low, guess * (1 - width)), min(high, guess * (1 + width))
         if not gaussian_dp.keeps(rho, below, delta) and gaussian_dp.keeps(rho, above, delta):
             low, high = below, above
@@ -147,8 +151,35 @@ def _gaussian_epsilon(rho: Fraction, delta: float, most: float) -> float:
     return high
 
 
-def _bisect(low: float, fits: Callable[[float], bool]) -> float:
-    """Largest float found that ``fits``, as ``low`` and everything below it does."""
+def _approximate_tight_rho(epsilon: float, delta: float) -> float:
+    """About the rho of Proposition 12: of those that the alphas allow, the largest; where to look, proves nothing."""
+
+    def allowed(log_excess: float) -> float:
+        excess = math.exp(log_excess)  # alpha - 1
+        rest = math.log(delta) + log_excess + (1 + excess) * math.log1p(1 / excess)
+        return (epsilon + rest / excess) / (1 + excess)
+
+    low, high = math.log(1e-9), math.log(1e40)
+    for _ in range(_SECTIONS):
+        width = (high - low) * _GOLDEN
+        if allowed(low + width) > allowed(high - width):
+            high -= width
+        else:
+            low += width
+    return allowed(low)
+
+
+def _bisect(low: float, fits: Callable[[float], bool], guess: float) -> float:
+    """Largest float found that ``fits``, as ``low`` and everything below it does.
+
+    What is decided on the way does not depend on ``guess``: near the answer, it spares the calls that are decided.
+    """
+    surely, never = low, math.inf
+    for width in _WIDTHS:
+        if fits(below := guess * (1 - width)) and not fits(above := guess * (1 + width)):
+            surely, never, asked = max(low, below), above, fits
+            fits = lambda rho: rho <= surely or (rho < never and asked(rho))  # noqa: E731
+            break
     high, factor = low, 1.5
     while fits(high):
         low, high, factor = high, high * factor, factor**2

@@ -48,16 +48,35 @@ def keeps(rho: Fraction, epsilon: float, delta: float) -> bool:
 
 def approximate_epsilon(rho: float, delta: float, low: float, high: float) -> float:
     """About the epsilon at which ``keeps`` changes, in [low, high]: where to look for it, proves nothing."""
-    mu, target = math.sqrt(2 * rho), math.log(delta)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        near, far = _log_tail(middle / mu - mu / 2), middle + _log_tail(middle / mu + mu / 2)
-        share = -math.expm1(min(far - near, 0.0))
-        if share > 0 and near + math.log(share) > target:
+        if _exceeds(rho, middle, delta):
             low = middle
         else:
             high = middle
     return high
+
+
+def approximate_rho(epsilon: float, delta: float, low: float) -> float:
+    """About the rho at which ``keeps`` changes, from ``low``, which it keeps: where to look for it, proves nothing."""
+    high, least = low, epsilon - float(LEAKED)
+    while not _exceeds(high, least, delta) and math.isfinite(high):
+        low, high = high, 2 * high
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if _exceeds(middle, least, delta / (1 + float(LEAKED))):
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def _exceeds(rho: float, epsilon: float, delta: float) -> bool:
+    """Whether the delta of N(mu, 1) against N(0, 1), mu^2 = 2 ``rho``, is about above ``delta``."""
+    mu = math.sqrt(2 * rho)
+    near, far = _log_tail(epsilon / mu - mu / 2), epsilon + _log_tail(epsilon / mu + mu / 2)
+    share = -math.expm1(min(far - near, 0.0))
+    return share > 0 and near + math.log(share) > math.log(delta)
 
 
 def _log_tail(z: float) -> float:
