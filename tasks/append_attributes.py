@@ -14,7 +14,6 @@ from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.kernels.streams import stream
 from privsyn.tasks.marginals import Marginal, one_ways
-from privsyn.tasks.synthesis.conditional import draw_attribute
 
 _APPEND = 100  # purpose of the random streams; no other step's
 
@@ -88,6 +87,8 @@ def append_attributes(
     attributes' values, the new codes have exactly the conditional shares, up to rounding, in random order. Where the
     marginal has no counts for the conditioning values, the one-way decides.
     """
+    from privsyn.tasks.synthesis.conditional import draw_attribute  # here: compiled code loads slowly
+
     _, appended = split_appended([m.attributes for m in marginals], domain, kept)
     drawn = {attribute for attribute, _ in appended}
     if core.domain.attributes != tuple(a for a in domain.attributes if a not in drawn):

@@ -19,7 +19,6 @@ from privsyn.data_contracts.tables import REPAIRS, code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.kernels.streams import GAMMA
-from privsyn.tasks.kernels.text_hash import text_hashes
 from privsyn.tasks.rules.book import RuleBook
 
 PERSON_ROWS = 1 << 22
@@ -124,6 +123,8 @@ def _rows_of_persons(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint64]]:
     """Place, person's number and row hash of every row whose person is of one group; rows without a person are left
     out."""
+    from privsyn.tasks.kernels.text_hash import text_hashes  # here: compiled code loads slowly
+
     places, persons, hashes, start = [np.empty(0, np.int64)], [pa.array([], pa.string())], [np.empty(0, np.uint64)], 0
     for batch in batches:
         identifiers = to_keys(batch.column(str(unit.person_id)), pa.string())

@@ -17,11 +17,7 @@ from privsyn.tasks.kernels.streams import shuffle, stream, systematic, uniform
 from privsyn.tasks.marginals import Marginal, one_ways
 from privsyn.tasks.rules.known_zeros import KnownZeros, of_domain
 from privsyn.tasks.shards import Leftovers, Shard
-from privsyn.tasks.synthesis.gum import gum
 from privsyn.tasks.synthesis.implied_pairs import MOST_SWEEPS, implied, missing_pairs, times_the_rows
-from privsyn.tasks.synthesis.settled_start import settled_start
-from privsyn.tasks.synthesis.sweep import sweep
-from privsyn.tasks.synthesis.targets import target_of
 
 Progress = Callable[[int, int], None]
 
@@ -51,6 +47,10 @@ def synthesize(
     zeros: joint codes that rules forbid, which sweeps keep to and GUM does not.
     Raises ValueError for missing one-ways, wrong shapes, negative counts, or rows outside 0 .. 2**31 - 1.
     """
+    from privsyn.tasks.synthesis.gum import gum  # these here: compiled code loads slowly
+    from privsyn.tasks.synthesis.sweep import sweep
+    from privsyn.tasks.synthesis.targets import target_of
+
     if not 0 <= rows <= MAX_ROWS:
         raise ValueError(f"rows must be from 0 to {MAX_ROWS:,}, not {rows:,}")
     for marginal in marginals:
@@ -137,6 +137,8 @@ def _start(
 ) -> list[np.ndarray]:
     """The rows to begin with: along a tree for sweeps, from independent one-ways for GUM as in the paper."""
     if settings.method == "sweep":
+        from privsyn.tasks.synthesis.settled_start import settled_start  # here: compiled code loads slowly
+
         return settled_start(marginals, domain, settings, rows, threads, zeros)
     ones = one_ways(marginals, domain)
     return [_independent(ones[a], rows, settings.seed, domain.index(a)) for a in domain.attributes]

@@ -15,7 +15,6 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from privsyn.data_contracts.domain import Clique, Domain, code_dtype
 from privsyn.data_contracts.tables import code_schema
@@ -23,7 +22,6 @@ from privsyn.data_contracts.tables import code_schema
 MAX_CELLS = 1 << 31
 """Largest number of cells of a marginal: keys must fit 31 bits."""
 
-_LANED_CELLS = 1 << 13  # four histograms pay off while they fit the cache together
 _BLOCK_ROWS = 1 << 16  # keys of cliques of three and more are made this many rows at a time
 _GROUP_CLIQUES, _GROUP_CELLS = 16, 1 << 20  # one unit of work for a thread: look-ahead stays bounded
 
@@ -120,70 +118,13 @@ def _numpy(column: pa.ChunkedArray) -> np.ndarray:
     return np.ascontiguousarray(column.to_numpy())
 
 
-@njit(nogil=True, cache=True)
-def tally(keys, counts):  # type: ignore[no-untyped-def]
-    """Add 1 to ``counts[key]`` (int64) for every key; keys: unsigned, < len(counts).
-
-    Four interleaved histograms where they fit the cache: neighbouring rows with the same key would
-    otherwise wait for each other's increment.
-    """
-    rows, cells = np.uint64(keys.shape[0]), np.uint64(counts.shape[0])
-    if cells > np.uint64(_LANED_CELLS) or rows < cells:
-        for i in range(rows):
-            counts[keys[i]] += 1
-        return
-    lanes = np.zeros((4, counts.shape[0]), np.int64)
-    one, two, three, four = lanes[0], lanes[1], lanes[2], lanes[3]
-    body = rows & ~np.uint64(3)
-    for i in range(np.uint64(0), body, np.uint64(4)):
-        one[keys[i]] += 1
-        two[keys[i + np.uint64(1)]] += 1
-        three[keys[i + np.uint64(2)]] += 1
-        four[keys[i + np.uint64(3)]] += 1
-    for i in range(body, rows):
-        one[keys[i]] += 1
-    for c in range(cells):
-        counts[c] += one[c] + two[c] + three[c] + four[c]
-
-
-@njit(nogil=True, cache=True)
-def tally_pair(a, b, width, counts):  # type: ignore[no-untyped-def]
-    """Add 1 to ``counts[a * width + b]`` (int64) for every row; ``width``: uint64, codes of b.
-
-    Histograms as in :func:`tally`.
-    """
-    rows, cells = np.uint64(a.shape[0]), np.uint64(counts.shape[0])
-    if cells > np.uint64(_LANED_CELLS) or rows < cells:
-        for i in range(rows):
-            counts[np.uint64(a[i]) * width + np.uint64(b[i])] += 1
-        return
-    lanes = np.zeros((4, counts.shape[0]), np.int64)
-    one, two, three, four = lanes[0], lanes[1], lanes[2], lanes[3]
-    body = rows & ~np.uint64(3)
-    for i in range(np.uint64(0), body, np.uint64(4)):
-        j, k, l = i + np.uint64(1), i + np.uint64(2), i + np.uint64(3)  # noqa: E741
-        one[np.uint64(a[i]) * width + np.uint64(b[i])] += 1
-        two[np.uint64(a[j]) * width + np.uint64(b[j])] += 1
-        three[np.uint64(a[k]) * width + np.uint64(b[k])] += 1
-        four[np.uint64(a[l]) * width + np.uint64(b[l])] += 1
-    for i in range(body, rows):
-        one[np.uint64(a[i]) * width + np.uint64(b[i])] += 1
-    for c in range(cells):
-        counts[c] += one[c] + two[c] + three[c] + four[c]
-
-
-@njit(nogil=True, cache=True)
-def _push_digit(keys, codes, width):  # type: ignore[no-untyped-def]
-    """keys = keys * width + codes, in place; uint32."""
-    for i in range(np.uint64(keys.shape[0])):
-        keys[i] = keys[i] * width + codes[i]
-
-
 def fill_keys(keys: np.ndarray, columns: Sequence[np.ndarray], shape: Sequence[int]) -> None:
     """Write the row-major cell number of every row into ``keys`` (uint32, as long as the columns, one or more)."""
+    from privsyn.tasks.kernels.tallies import push_digit  # here: compiled code loads slowly
+
     np.copyto(keys, columns[0])
     for codes, width in zip(columns[1:], shape[1:], strict=True):
-        _push_digit(keys, codes, np.uint32(width))
+        push_digit(keys, codes, np.uint32(width))
 
 
 def checked_cells(shape: Sequence[int], clique: Clique) -> int:
@@ -210,6 +151,8 @@ def count(table: CodeTable, clique: Clique, *, padded_result: bool = False) -> n
 
 def add_counts(table: CodeTable, clique: Clique, counts: np.ndarray) -> None:
     """Add every row of ``table`` to its cell of ``counts``: int64, flat, with the cells of ``table.shape(clique)``."""
+    from privsyn.tasks.kernels.tallies import tally, tally_pair  # here: compiled code loads slowly
+
     shape, columns = table.shape(clique), [table.column(a) for a in clique]
     if not columns:
         counts[0] += table.rows

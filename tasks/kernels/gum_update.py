@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from privsyn.tasks.kernels.counting import tally
-from privsyn.tasks.kernels.streams import GAMMA, below, mix, shuffle_segments
+from privsyn.tasks.kernels.shuffling import below, mix, shuffle_segments
+from privsyn.tasks.kernels.streams import GAMMA
+from privsyn.tasks.kernels.tallies import tally
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)

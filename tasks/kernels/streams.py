@@ -7,12 +7,9 @@ into fixed blocks, each with its own stream, therefore gives the same result on 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MASK = (1 << 64) - 1
-_HALF = np.uint64(32)
-_ONE = np.uint64(1)
 
 
 def _mix(z: int) -> int:
@@ -37,47 +34,20 @@ def uniform(start: np.uint64, index: int = 0) -> float:
 def uniforms(start: np.uint64, number: int) -> np.ndarray:
     """The first ``number`` draws of a stream as :func:`uniform` gives them; float64."""
     words = start + np.arange(1, number + 1, dtype=np.uint64) * GAMMA
-    mixed: np.ndarray = mix.py_func(words)
-    return (mixed >> np.uint64(11)) * 2.0**-53
+    return (finalised(words) >> np.uint64(11)) * 2.0**-53
 
 
-@njit(nogil=True, cache=True, inline="always")
-def mix(z):  # type: ignore[no-untyped-def]
-    """The splitmix64 finaliser: uint64 -> uint64."""
+def finalised(z: np.ndarray) -> np.ndarray:
+    """The splitmix64 finaliser: uint64 -> uint64, of one word or of many."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
 
 
-@njit(nogil=True, cache=True, inline="always")
-def below(word, bound):  # type: ignore[no-untyped-def]
-    """An integer in [0, bound) from the high half of a random 64-bit word; uint64, bound <= 2**32."""
-    return ((word >> _HALF) * bound) >> _HALF
-
-
-@njit(nogil=True, cache=True)
-def shuffle_segments(values, starts, start):  # type: ignore[no-untyped-def]
-    """Shuffle ``values[starts[s]:starts[s + 1]]`` in place for every s (Fisher-Yates).
-
-    ``values``: 1-d array; ``starts``: int64, ascending, one longer than the number of segments;
-    ``start``: uint64, the stream.
-    """
-    word = start
-    for s in range(starts.shape[0] - 1):
-        first = np.uint64(starts[s])
-        length = np.uint64(starts[s + 1]) - first
-        while length > _ONE:
-            word += GAMMA
-            pick = first + below(mix(word), length)
-            length -= _ONE
-            last = first + length
-            kept = values[last]
-            values[last] = values[pick]
-            values[pick] = kept
-
-
 def shuffle(values: np.ndarray, start: np.uint64) -> None:
     """Shuffle a 1-d array in place by a stream."""
+    from privsyn.tasks.kernels.shuffling import shuffle_segments  # here: compiled code loads slowly
+
     shuffle_segments(values, np.array([0, values.size], np.int64), start)
 
 

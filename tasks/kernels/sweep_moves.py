@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from privsyn.tasks.kernels.streams import GAMMA, below, mix
+from privsyn.tasks.kernels.shuffling import below, mix
+from privsyn.tasks.kernels.streams import GAMMA
 
 _CHUNK = 512  # rows whose surplus is computed together
 _BITS = np.uint64(11)

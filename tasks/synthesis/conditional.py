@@ -9,7 +9,8 @@ import numpy as np
 from privsyn.data_contracts.domain import Domain, code_dtype
 from privsyn.tasks.kernels.counting import CodeTable, count, fill_keys
 from privsyn.tasks.kernels.gum_update import index_rows
-from privsyn.tasks.kernels.streams import shuffle_segments, stream, systematic, uniforms
+from privsyn.tasks.kernels.shuffling import shuffle_segments
+from privsyn.tasks.kernels.streams import stream, systematic, uniforms
 from privsyn.tasks.marginals import Marginal
 
 

@@ -59,7 +59,9 @@ def test_rows_that_break_a_rule_are_counted() -> None:
     encoding = plan(spec)
     spoken_of = find_row(encoding)
     assert spoken_of is not None
-    others = encoding.decode({c.attribute: np.zeros(1, dtype=np.int64) for c in encoding.codecs}, np.random.default_rng(0))
+    others = encoding.decode(
+        {c.attribute: np.zeros(1, dtype=np.int64) for c in encoding.codecs}, np.random.default_rng(0)
+    )
     row = {**others, **spoken_of}
     fine = pa.RecordBatch.from_pydict({n: row[n] for n in spec.released_columns})
     place = fine.schema.get_field_index("education-num")

@@ -78,7 +78,9 @@ def referee(
         for i in looked:
             if surplus(a, i) >= -(cost // 4):
                 continue
-            word = int(streams.mix(np.uint64((start + (a * rows + i) * int(streams.GAMMA)) & MASK)))
+            word = int(
+                streams.finalised(np.array([(start + (a * rows + i) * int(streams.GAMMA)) & MASK], np.uint64))[0]
+            )
             old, before, gains = int(codes[a, i]), squares(), []
             for v in range(sizes[a]):
                 codes[a, i] = v
