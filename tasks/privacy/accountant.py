@@ -170,28 +170,33 @@ def _approximate_tight_rho(epsilon: float, delta: float) -> float:
 
 
 def _bisect(low: float, fits: Callable[[float], bool], guess: float) -> float:
-    """Largest float found that ``fits``, as ``low`` and everything below it does.
+    """Largest float found that ``fits``, as ``low`` and everything below it does; the same whatever the ``guess``."""
+    surely, never = _decided(low, fits, guess)
 
-    What is decided on the way does not depend on ``guess``: near the answer, it spares the calls that are decided.
-    """
-    surely, never = low, math.inf
-    for width in _WIDTHS:
-        if fits(below := guess * (1 - width)) and not fits(above := guess * (1 + width)):
-            surely, never, asked = max(low, below), above, fits
-            fits = lambda rho: rho <= surely or (rho < never and asked(rho))  # noqa: E731
-            break
+    def asked(rho: float) -> bool:
+        return rho <= surely or (rho < never and fits(rho))
+
     high, factor = low, 1.5
-    while fits(high):
+    while asked(high):
         low, high, factor = high, high * factor, factor**2
     for _ in range(_STEPS):
         if high - low <= low * 1e-12:
             break
         middle = (low + high) / 2 if high < 2 * low else math.sqrt(low) * math.sqrt(high)
-        if fits(middle):
+        if asked(middle):
             low = middle
         else:
             high = middle
     return low
+
+
+def _decided(low: float, fits: Callable[[float], bool], guess: float) -> tuple[float, float]:
+    """What fits surely and what never does, both near ``guess`` where it is good."""
+    for width in _WIDTHS:
+        below, above = guess * (1 - width), guess * (1 + width)
+        if fits(below) and not fits(above):
+            return max(low, below), above
+    return low, math.inf
 
 
 def _floor(rho: float) -> Fraction:
