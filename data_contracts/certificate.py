@@ -69,6 +69,7 @@ class Certificate(_Model):
     """What is promised, to whom, and from which numbers it follows.
 
     ``ledger`` and ``by_published_theorems``: None in certificates of earlier versions, which leave them out.
+    ``targets``: the fields ``focus`` and ``workload`` of the public request, None where it has none.
     """
 
     schema_version: Literal[1] = 1
@@ -90,6 +91,7 @@ class Certificate(_Model):
     dataset_total: Total
     ledger: LedgerHead | None = None
     by_published_theorems: PublishedTheorems | None = None
+    targets: dict[str, Any] | None = None
 
     @model_serializer(mode="wrap")
     def _without_what_earlier_versions_lack(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Where a default differs from the paper's value, the field's description says why
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema
@@ -17,12 +17,13 @@ from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions
 from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, current_spelling
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.focus import Focus, NamedMarginal, check_targets
 from privsyn.data_contracts.form import Schema, leave_to_preset, one_object
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.data_contracts.presets import PAPER, PAPER_ACCOUNTANT, PRESET_MECHANISMS, filled
 from privsyn.data_contracts.publication import About, Format, checked_formats
-from privsyn.data_contracts.rules import Rule, check_rules
+from privsyn.data_contracts.rules import Rule, check_rules, computed_columns
 
 MAX_COLUMNS = 5_000
 
@@ -96,6 +97,8 @@ def _leave_options(options: Schema, preset: Mapping[str, Any], resolve: Callable
 class ReleaseSpec(FrozenModel):
     """Everything a release depends on, except the private table itself."""
 
+    LATER: ClassVar[frozenset[str]] = frozenset({"focus", "workload"})
+
     dataset: str = Field(
         pattern=DATASET,
         description="The ledger's name for the private data set: small letters, digits, - and _, at most 48.",
@@ -147,6 +150,16 @@ class ReleaseSpec(FrozenModel):
         default=PrivSyn(),
         description="How counts are chosen and rows made, with the options of that. `independent` has of `synthesis` "
         "only `rows`, `seed` and `shard_rows`, and no preset fills in its options.",
+    )
+    focus: Focus | None = Field(
+        default=None,
+        description="Public: columns whose relations count more where pairs are chosen and the budget is shared, as "
+        '`{"columns": ["income"], "weight": 3}`. Not given: all count alike.',
+    )
+    workload: tuple[NamedMarginal, ...] = Field(
+        default=(),
+        description="Public: sets of columns whose joint counts matter more, as "
+        '`[{"columns": ["age", "sex", "income"], "weight": 10}]`. A pair inside several sets has the largest weight.',
     )
     engine: EngineChoice = Field(
         default=EngineChoice(), description="Where private rows are counted: another engine, the same result."
@@ -223,10 +236,34 @@ class ReleaseSpec(FrozenModel):
             check_rules(self.rules, self.released_columns)
         return self
 
+    @model_validator(mode="after")
+    def _targets_fit(self) -> ReleaseSpec:
+        if self.focus is None and not self.workload:
+            return self
+        check_targets(self.focus, self.workload, self.released_columns, computed_columns(self.rules))
+        field = "workload" if self.focus is None else "focus"
+        if not isinstance(self.mechanism, PrivSyn):
+            raise FieldError(
+                f"the mechanism {self.mechanism.name!r} measures no relations, so nothing can count more",
+                "Take the field out, or choose the mechanism privsyn",
+                (field,),
+            )
+        if self.mechanism.selection.criterion != "expected_error":
+            raise FieldError(
+                f"pairs are chosen by {self.mechanism.selection.criterion!r}, which knows no targets",
+                "Take the field out, or write `mechanism: {selection: {criterion: expected_error}}`",
+                (field,),
+            )
+        return self
+
     @property
     def released_columns(self) -> dict[str, Any]:
         """The columns that are synthesized, in the spec's order."""
         return {name: c for name, c in self.columns.items() if not isinstance(c, DropColumn)}
+
+    def targets(self) -> dict[str, Any]:
+        """The fields ``focus`` and ``workload`` as JSON, those that are used."""
+        return self.model_dump(mode="json", include={"focus", "workload"})
 
     def nulls_of(self, column: str) -> tuple[str, ...]:
         """The texts of a CSV file that mean null in a column.

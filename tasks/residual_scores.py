@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query
+from privsyn.tasks.estimation.target_weights import NO_TARGETS, Targets
 from privsyn.tasks.indif_scores import BITS, l1_distance, score_queries
 from privsyn.tasks.kernels.counting import CodeTable, Countable, count_all
 
@@ -36,12 +37,19 @@ _SEED = 0x9E3779B9
 
 
 def candidates(
-    scores: Mapping[tuple[str, str], float], domain: Domain, max_cells: int, gamma: int, *, triples: bool
+    scores: Mapping[tuple[str, str], float],
+    domain: Domain,
+    max_cells: int,
+    gamma: int,
+    *,
+    triples: bool,
+    targets: Targets = NO_TARGETS,
 ) -> list[Clique]:
     """All pairs of at most ``max_cells`` cells; then triples of at most ``gamma`` cells, no more of them than pairs.
 
     scores: the noisy InDif score of every pair, released before.  The triples are those whose three pairs' scores have
-    the largest sums (ties: domain order), of pairs that are among the strongest and above 0.
+    the largest sums (ties: domain order), of pairs that are among the strongest and above 0; sums count with the weight
+    of the triple among the ``targets``, and every triple inside one of their named sets is among those.
     """
     import networkx as nx  # here: a release that is found again makes no graph
 
@@ -58,7 +66,12 @@ def candidates(
         if domain.cells((a, b, c)) <= gamma
     }
     order = {a: i for i, a in enumerate(domain.attributes)}
-    ranked = sorted(triangles, key=lambda t: (-sum(known[p] for p in combinations(t, 2)), [order[a] for a in t]))
+    named = {t for columns, _ in targets.named for t in combinations(domain.ordered(tuple(columns)), 3)}
+    named = {t for t in named if domain.cells(t) <= gamma}
+    found = sorted(triangles | named, key=lambda t: [order[a] for a in t])
+    sums = [sum(max(known.get(p, 0.0), 0.0) for p in combinations(t, 2)) for t in found]
+    worth = dict(zip(found, sums * targets.weights(found), strict=True))
+    ranked = sorted(found, key=lambda t: (t not in named, -worth[t]))
     return [*pairs, *ranked[: len(pairs)]]
 
 

@@ -16,6 +16,7 @@ from privsyn.data_contracts.tables import PAIRS
 from privsyn.tasks.compress_domain import Recode, coarse_domain
 from privsyn.tasks.estimation.budget_shares import size_weight
 from privsyn.tasks.estimation.expected_error import Departures, worth_measuring
+from privsyn.tasks.estimation.target_weights import NO_TARGETS, Targets
 from privsyn.tasks.pair_departures import one_way_departures, pair_departures
 
 
@@ -77,11 +78,13 @@ def select(
     settings: Selection,
     *,
     remeasure_one_ways: bool,
+    targets: Targets = NO_TARGETS,
 ) -> pa.Table:
     """The contract PAIRS by ``settings.criterion``.
 
     queries: of the scores, one per pair, all of one sigma; scores: their noisy answers; ``rho``: the third stage's
-    budget; ``remeasure_one_ways``: whether one-ways compete for it, too (``expected_error`` only).
+    budget; ``remeasure_one_ways``: whether one-ways compete for it, too; ``targets``: the pairs whose errors count more
+    (both with ``expected_error`` only).
     """
     pairs = [(q.attributes[0], q.attributes[1]) for q in queries]
     domain = coarse_domain(recode)
@@ -90,6 +93,7 @@ def select(
         return select_pairs(pairs, scores, cells, rho, records, settings.max_cells)
     noisy_reference = settings.scores == "one_ways"
     departures = pair_departures(pairs, scores, queries[0].sigma, recode, noisy_reference=noisy_reference)
+    departures = targets.weighted(departures, pairs)
     one_ways = one_way_departures(recode) if remeasure_one_ways else None
     return select_by_expected_error(pairs, scores, cells, departures, rho, records, settings.max_cells, one_ways)
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain, code_dtype
+from privsyn.data_contracts.focus import Focus, NamedMarginal
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.data_contracts.presets import PAPER_ACCOUNTANT, as_in_the_paper
 from privsyn.data_contracts.receipts import Query, total_rho
@@ -27,15 +28,18 @@ from privsyn.tasks.privacy.noise import ComparisonNoise
 
 @dataclass(frozen=True)
 class MethodSettings:
-    """The spec's choices that a method may follow or replace: the accountant and the options of a mechanism."""
+    """The spec's choices that a method may follow or replace: the accountant, the options of a mechanism, and which
+    columns and sets of columns count more."""
 
     accountant: Accountant = "gaussian"
     mechanism: AnyMechanism = field(default_factory=PrivSyn)
+    focus: Focus | None = None
+    workload: tuple[NamedMarginal, ...] = ()
 
     @classmethod
     def of(cls, spec: ReleaseSpec) -> MethodSettings:
         """Those of ``spec``."""
-        return cls(spec.accountant, spec.mechanism)
+        return cls(spec.accountant, spec.mechanism, spec.focus, spec.workload)
 
     def as_in_the_paper(self) -> MethodSettings:
         """The paper's values, whatever the spec says; rows, seed and public limits on sizes stay the spec's.

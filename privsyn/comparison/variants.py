@@ -6,7 +6,7 @@ noise gives the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -21,7 +21,7 @@ from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.columns import BooleanColumn
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import AnyMechanism, Independent, Rows
+from privsyn.data_contracts.mechanism_options import AnyMechanism, Independent, PrivSyn, Rows
 from privsyn.data_contracts.receipts import Query, sigma_for, total_rho
 from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec, Unit
 from privsyn.mechanisms.common_steps import COMPRESS_DOMAIN, ENCODE, RECODE, counts_of, one_way_step
@@ -47,6 +47,10 @@ class CodeEncoding:
     groups: Mapping[str, NDArray[np.int32]]
     in_order: Mapping[str, tuple[tuple[int, int], ...]]
     added: Mapping[str, int]
+
+    def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
+        """A column is its own attribute."""
+        return tuple(a for a in self.domain.attributes if a in columns)
 
     def labels(self) -> dict[str, list[str]]:
         """A code is its own label."""
@@ -82,6 +86,8 @@ def request_of(trial: Trial, mechanism: AnyMechanism) -> CodeRequest:
         accountant=trial.settings.accountant,
         mechanism=mechanism,
     ).with_rows(seed=trial.seed)
+    if isinstance(mechanism, PrivSyn) and mechanism.selection.criterion == "expected_error":
+        spec = spec.model_copy(update={"focus": trial.settings.focus, "workload": trial.settings.workload})
     return CodeRequest(spec, trial.rows.domain.attributes, trial.threads, trial)
 
 

@@ -23,6 +23,7 @@ from privsyn.mechanisms.privsyn import (
     choice_key,
     measure_step,
     select_step,
+    targets_of,
     up_to_measurement,
 )
 from privsyn.mechanisms.synthesis_steps import (
@@ -142,7 +143,9 @@ def _scores(n: int, stages: Sequence[str], rows_so_far: Step, options: Adaptive)
         known = {(q.attributes[0], q.attributes[1]): float(y[0]) for q, y in zip(queries, answers, strict=True)}
         selection, triples = options.selection, options.triples
         limits = (selection.max_cells, selection.gamma)
-        cliques = residual_scores.candidates(known, inputs.domain(), *limits, triples=triples)
+        cliques = residual_scores.candidates(
+            known, inputs.domain(), *limits, triples=triples, targets=targets_of(request)
+        )
         return residual_scores.plan(cliques, rho, request.records)
 
     def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
@@ -159,6 +162,7 @@ def _scores(n: int, stages: Sequence[str], rows_so_far: Step, options: Adaptive)
         lambda r: {
             "max_cells": options.selection.max_cells,
             "gamma": options.selection.gamma if options.triples else None,
+            **(r.spec.targets() if options.triples else {}),
         },
         plan=plan,
         exact=exact,
@@ -188,7 +192,9 @@ def _choice(n: int, stages: Sequence[str], scores: ReleaseStep, measure: Release
         how = (recode, fine, float(measure.rho(request)), request.records)
         distances = [float(y[0]) for y in answers]
         again = options_of(request).split.remeasure_one_ways
-        weights = reselect_cliques.reselect_cliques(queries, distances, *how, remeasure_one_ways=again)
+        weights = reselect_cliques.reselect_cliques(
+            queries, distances, *how, remeasure_one_ways=again, targets=targets_of(request)
+        )
         return {"cliques": combine_cliques.cliques_to_table(weights, inputs.domain(), fine)}
 
     return Step(

@@ -32,6 +32,7 @@ from privsyn.run.inputs import Inputs
 from privsyn.run.request import Request
 from privsyn.run.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step
 from privsyn.tasks import combine_cliques, compress_domain, indif_scores, measure_marginals, select_pairs
+from privsyn.tasks.estimation.target_weights import Targets
 from privsyn.tasks.kernels.counting import Countable
 
 RECODED = "recode_rows.recoded_rows"
@@ -111,9 +112,17 @@ def _criterion(request: Request) -> dict[str, Any]:
     return {"choice": selection.criterion, "max_cells": selection.max_cells}
 
 
+def targets_of(request: Request) -> Targets:
+    """The attributes of the columns and sets of columns that the spec wants to count more."""
+    focus, of = request.spec.focus, request.encoding.attributes_of
+    named = tuple((frozenset(of(m.columns)), m.weight) for m in request.spec.workload)
+    return Targets(named=named) if focus is None else Targets(frozenset(of(focus.columns)), focus.weight, named)
+
+
 def choice_key(request: Request, measure: ReleaseStep) -> dict[str, Any]:
-    """The settings of every choice of what ``measure`` is to measure."""
-    return {**measure.priced(request), "again": options_of(request).split.remeasure_one_ways}
+    """The settings of every choice of what ``measure`` is to measure; targets where there are any."""
+    again = options_of(request).split.remeasure_one_ways
+    return {**measure.priced(request), "again": again, **request.spec.targets()}
 
 
 def select_step(measure: ReleaseStep) -> Step:
@@ -124,9 +133,8 @@ def select_step(measure: ReleaseStep) -> Step:
         scores, rho = [float(a[0]) for a in answers], float(measure.rho(request))
         options = options_of(request)
         how = (inputs.recode(), rho, request.records, options.selection)
-        return {
-            "pairs": select_pairs.select(queries, scores, *how, remeasure_one_ways=options.split.remeasure_one_ways)
-        }
+        again, targets = options.split.remeasure_one_ways, targets_of(request)
+        return {"pairs": select_pairs.select(queries, scores, *how, remeasure_one_ways=again, targets=targets)}
 
     return Step(
         "select_pairs",
@@ -139,6 +147,7 @@ def select_step(measure: ReleaseStep) -> Step:
         version=3,
         words=lambda r: (
             f"pairs of columns are chosen by their noisy scores ({options_of(r).selection.criterion.replace('_', ' ')})"
+            + ("; targets of the request count more" if r.spec.targets() else "")
         ),
     )
 

@@ -84,6 +84,7 @@ def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
             reason=PUBLISHED_THEOREMS,
         ),
         ledger=LedgerHead(entries=entries[-1].id, hash=entries[-1].hash),
+        targets=spec.targets() or None,
     )
     shell.records.save(record, certificate.model_dump(mode="json"))
     return certificate

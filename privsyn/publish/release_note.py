@@ -24,6 +24,7 @@ from privsyn.publish.formats.described import null_text, ranges_of
 from privsyn.publish.markdown import code, paragraph, plain
 from privsyn.publish.relations_note import loading_section, measured_relations, relations_section
 from privsyn.publish.rules_note import rules_note
+from privsyn.publish.targets_note import targets_note
 from privsyn.run.plan import Plan
 from privsyn.run.request import Request
 from privsyn.run.step import Look, ReleaseStep, Step, release_steps
@@ -41,6 +42,7 @@ def release_note(plan: Plan, certificate: Certificate, rows: int, *, private: bo
         promise(certificate),
         _schema(request),
         rules_note(request.spec),
+        targets_note(request.spec),
         cost(certificate, looks_of(plan.steps)),
         relations_section(plan, certificate),
         _files(plan, rows, private=private),

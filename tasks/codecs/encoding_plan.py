@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,6 +62,12 @@ class EncodingPlan:
     def added(self) -> dict[str, int]:
         """Attribute -> the bin of what its spec does not list, where it has one (:class:`Codec`)."""
         return {c.attribute: c.added for c in self.codecs if c.added is not None}
+
+    def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
+        """The attributes that hold these released columns; what a column is rounded to is none of them."""
+        return tuple(
+            c.attribute for c in self.codecs if not isinstance(c, HeapCodec) and not set(columns).isdisjoint(c.sources)
+        )
 
     def labels(self) -> dict[str, list[str]]:
         """Readable label of every fine code, by attribute."""

@@ -142,6 +142,8 @@ VALUES: dict[str, Any] = {
     "mechanism.synthesis.decay_rate": 0.5,
     "mechanism.synthesis.decay_every": 5,
     "mechanism.synthesis.duplicate_share": 0.5,
+    "focus": {"focus": {"columns": ["income"]}},
+    "workload": [{"columns": ["age", "income", "happy"], "weight": 5}],
     "engine.kind": "dask",
     "engine.workers": {"engine.kind": "dask", "engine.workers": 2},
     "formats": ["parquet", "csv"],

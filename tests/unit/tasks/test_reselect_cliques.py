@@ -9,6 +9,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.compress_domain import Recode
 from privsyn.tasks.estimation.expected_error import LEAST_GAIN
+from privsyn.tasks.estimation.target_weights import Targets
 from privsyn.tasks.pair_departures import clique_departures, pair_departures
 from privsyn.tasks.reselect_cliques import reselect_cliques
 from tests.unit.tasks.test_pair_departures import recoded
@@ -46,6 +47,13 @@ def test_weights_sum_to_one_and_larger_cliques_come_first() -> None:
     )
     assert sum(alone.values()) == pytest.approx(1.0)
     assert min(map(len, alone)) > 1
+
+
+def test_a_target_has_more_of_the_budget() -> None:
+    how = (asked(), [300.0] * 4, known(), FINE, 0.01, 1)
+    plain = reselect_cliques(*how, remeasure_one_ways=False)
+    aimed = reselect_cliques(*how, remeasure_one_ways=False, targets=Targets(frozenset("d"), 5.0))
+    assert aimed["b", "c", "d"] > 1.2 * plain["b", "c", "d"]
 
 
 @pytest.mark.parametrize("remeasure", [True, False])

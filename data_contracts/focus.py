@@ -1,0 +1,78 @@
+"""Targets: which columns and marginals count more than others where budget is shared.  Public, as all of the spec."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from pydantic import Field, field_validator
+
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FrozenModel
+
+MOST_WEIGHT = 100.0
+"""A target counts at most so many times as much as anything else."""
+
+
+def _checked(columns: tuple[str, ...]) -> tuple[str, ...]:
+    if not columns:
+        raise FieldError("names no column", "Name at least one, or leave the field out")
+    twice = next((name for i, name in enumerate(columns) if name in columns[:i]), None)
+    if twice is not None:
+        raise FieldError(f"names the column {twice!r} twice", "Take one out")
+    return columns
+
+
+class Focus(FrozenModel):
+    """The columns whose relations with all others count more."""
+
+    columns: tuple[str, ...] = Field(
+        description="The columns whose relations matter most: the outcome of an analysis, the label of a model."
+    )
+    weight: float = Field(
+        default=3.0,
+        ge=1,
+        le=MOST_WEIGHT,
+        description="How many times as much an error in a pair (or triple) with one of them counts as in any other.",
+    )
+
+    @field_validator("columns")
+    @classmethod
+    def _columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
+        return _checked(columns)
+
+
+class NamedMarginal(FrozenModel):
+    """A set of columns whose joint counts matter."""
+
+    columns: tuple[str, ...] = Field(description="Two columns or more that are looked at together.")
+    weight: float = Field(
+        default=10.0,
+        ge=1,
+        le=MOST_WEIGHT,
+        description="How many times as much an error in a pair (or triple) of these counts as in any other.",
+    )
+
+    @field_validator("columns")
+    @classmethod
+    def _columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
+        if len(_checked(columns)) < 2:
+            raise FieldError(f"names one column only, {columns[0]!r}", "Add another, or name the column in `focus`")
+        return columns
+
+
+def check_targets(
+    focus: Focus | None, workload: Sequence[NamedMarginal], released: Collection[str], computed: Collection[str]
+) -> None:
+    """Raise FieldError for a target that is not measured: a column that is not ``released``, or is ``computed``."""
+    named: list[tuple[tuple[str | int, ...], str]] = []
+    named += [] if focus is None else [(("focus", "columns"), name) for name in focus.columns]
+    named += [(("workload", i, "columns"), name) for i, m in enumerate(workload) for name in m.columns]
+    for place, name in named:
+        if name not in released:
+            raise FieldError(f"the spec releases no column {name!r}", "Name one that it releases", place)
+        if name in computed:
+            raise FieldError(
+                f"the column {name!r} is computed from others by a rule, so it is not measured",
+                "Name the columns that it is computed from",
+                place,
+            )
