@@ -72,7 +72,7 @@ def compress_domain(
 
 
 def compress_attribute(
-    noisy: NDArray[np.int64],
+    noisy: NDArray[Any],
     sigma: float,
     groups: NDArray[np.int32],
     settings: Compression,

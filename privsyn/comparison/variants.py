@@ -27,7 +27,7 @@ from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec, Unit
 from privsyn.mechanisms.common_steps import COMPRESS_DOMAIN, ENCODE, RECODE, counts_of, one_way_step
 from privsyn.mechanisms.privsyn import CHOSEN, RECODE_ROWS, first_measurement, options_of
 from privsyn.mechanisms.registry import steps_of
-from privsyn.mechanisms.synthesis_steps import rows_from
+from privsyn.mechanisms.synthesis_steps import refined, rows_from
 from privsyn.run.inputs import Inputs
 from privsyn.run.memory import Draw, MemoryRun
 from privsyn.run.request import Request
@@ -230,7 +230,7 @@ def _fine_rows(step: Step) -> Step:
     stages = [name for name in step.producers if f"{name}.receipts" in step.inputs]
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        recode, fine = inputs.refined(request.encoding, stages), request.encoding.domain
+        recode, fine = refined(request, inputs, stages), request.encoding.domain
         codes = CodeTable.from_arrow(
             list(inputs.batches("append_attributes.codes")), compress_domain.coarse_domain(recode)
         )

@@ -32,6 +32,7 @@ from privsyn.mechanisms.synthesis_steps import (
     consistent_marginals,
     consistent_step,
     forbidden_codes,
+    refined,
     rows_from,
     rules_key,
     synthesis_key,
@@ -150,7 +151,7 @@ def _scores(n: int, stages: Sequence[str], rows_so_far: Step, options: Adaptive)
 
     def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
         made = CodeTable.from_arrow(list(inputs.batches(codes)), inputs.domain())
-        total = compress_domain.noisy_total(inputs.refined(request.encoding, stages))
+        total = compress_domain.noisy_total(refined(request, inputs, stages))
         return residual_scores.exact(rows, made, total, queries, request.threads)
 
     return ReleaseStep(
@@ -187,7 +188,7 @@ def _choice(n: int, stages: Sequence[str], scores: ReleaseStep, measure: Release
     """The cliques to measure in round ``n``, by their noisy distances."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        recode, fine = inputs.refined(request.encoding, stages), request.encoding.domain
+        recode, fine = refined(request, inputs, stages), request.encoding.domain
         queries, answers = inputs.noisy(scores.name)
         how = (recode, fine, float(measure.rho(request)), request.records)
         distances = [float(y[0]) for y in answers]

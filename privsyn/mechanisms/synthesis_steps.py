@@ -43,11 +43,16 @@ def synthesis_key(request: Request) -> dict[str, Any]:
     return {**synthesis_of(request).model_dump(), "kappa": 0.0}
 
 
+def refined(request: Request, inputs: Inputs, stages: Sequence[str]) -> compress_domain.Recode:
+    """The recoding with all one-ways that ``stages`` measured."""
+    return inputs.refined(request.encoding, request.spec.mechanism.compression, stages)
+
+
 def consistent_marginals(
     request: Request, inputs: Inputs, stages: Sequence[str]
 ) -> tuple[compress_domain.Recode, list[marginals.Marginal]]:
     """The recoding with all that ``stages`` measured pooled in, and the consistent marginals."""
-    recode = inputs.refined(request.encoding, stages)
+    recode = refined(request, inputs, stages)
     domain = compress_domain.coarse_domain(recode)
     one_way, variance = make_consistent.coarse_one_ways(recode)
     measured = make_consistent.measured_marginals(*inputs.measured(stages), domain)
@@ -95,7 +100,7 @@ def consistent_step(stages: Sequence[str]) -> Step:
         {"marginals": tables.MARGINALS},
         lambda r: {**consistency_key(r), **rules_key(r)},
         run,
-        version=6,
+        version=7,
         published={"marginals": PublishedFile("marginals/consistent.parquet")},
         words=lambda r: "all noisy counts are brought into agreement and to one total, without negative ones",
     )
@@ -109,7 +114,7 @@ def synthesize_step(stages: Sequence[str]) -> Step:
         zeros = forbidden_codes(request, inputs.recode())
         consistent = marginals.from_table(inputs.table(MARGINALS), domain)
         core = append_attributes.core_marginals(consistent, domain, tied(zeros))
-        total = compress_domain.noisy_total(inputs.refined(request.encoding, stages))
+        total = compress_domain.noisy_total(refined(request, inputs, stages))
         settings = synthesis_of(request)
         wanted = shards.shards(synthesize.output_rows(total, settings), settings)
 
@@ -132,7 +137,7 @@ def synthesize_step(stages: Sequence[str]) -> Step:
         {"core_codes": tables.SYNTHETIC_CODES},
         lambda r: {**synthesis_key(r), **rules_key(r)},
         run,
-        version=7,
+        version=8,
         words=_words_of_rows,
     )
 
@@ -191,7 +196,7 @@ def decode_step(stages: Sequence[str]) -> Step:
     """The synthetic table: values of the codes, combined ones by all that ``stages`` and the one-ways measured."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        recode, encoding = inputs.refined(request.encoding, stages), request.encoding
+        recode, encoding = refined(request, inputs, stages), request.encoding
         domain, name = compress_domain.coarse_domain(recode), "append_attributes.codes"
         parts = _shards(request, inputs, name)
 
@@ -218,7 +223,7 @@ def decode_step(stages: Sequence[str]) -> Step:
             **rules_key(r),
         },
         run,
-        version=5,
+        version=6,
         words=lambda r: "codes become values; inside a bin values are drawn evenly; rows come in random order",
     )
 

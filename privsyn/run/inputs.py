@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.receipts import Query
 from privsyn.engines.engine import Engine
 from privsyn.engines.local_engine import LocalEngine
@@ -18,6 +19,7 @@ from privsyn.storage.table_files import StoredTable
 from privsyn.tasks import compress_domain, encode, noisy
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.kernels.counting import CodeTable, Countable
+from privsyn.tasks.recompress import recompress
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -75,9 +77,11 @@ class Inputs:
         """The declared table ``recode``, parsed."""
         return compress_domain.recode_from_table(self.table("compress_domain.recode"))
 
-    def refined(self, encoding: EncodingPlan, stages: Sequence[str]) -> compress_domain.Recode:
-        """The recoding with the one-ways that ``stages`` measured pooled in."""
-        return compress_domain.refined(self.recode(), *self.measured(stages), encoding.groups)
+    def refined(self, encoding: EncodingPlan, settings: Compression, stages: Sequence[str]) -> compress_domain.Recode:
+        """The recoding with the one-ways that ``stages`` measured pooled in, and what they say together."""
+        queries, answers = self.measured(stages)
+        pooled = compress_domain.refined(self.recode(), queries, answers, encoding.groups)
+        return recompress(pooled, queries, encoding.groups, settings, encoding.in_order, encoding.added)
 
     def measured(self, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[Any]]]:
         """Queries and noisy answers of these release steps, each marginal once."""
