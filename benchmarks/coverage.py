@@ -26,8 +26,9 @@ import pyarrow.parquet as pq
 from benchmarks.tables import FOLDER, table_spec
 from privsyn.answers.conditions import condition
 from privsyn.answers.correlations import correlations, number_columns
-from privsyn.answers.counted import Question, counts, means, shares
+from privsyn.answers.counted import counts, means, shares
 from privsyn.answers.quantiles import quantiles
+from privsyn.answers.question import Question
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.simulated import any_function, regression
 from privsyn.answers.simulation import unmeasured
@@ -288,7 +289,7 @@ def _counts(
 
 def _shares(tally: Tally, mine: ReleasedCounts, truth: ReleasedCounts, by: str, of: str) -> None:
     value = mine.codecs[of].decode(np.zeros(1, dtype=np.int64), np.random.default_rng(0))[of][0].as_py()
-    event = condition(f"`{of}` == {value!r}", mine.columns)
+    event = condition(f"`{of}` is null" if value is None else f"`{of}` == {value!r}", mine.language)
     asked = Question.of(mine, (by,), None, (of,))
     found = shares(asked, event, LEVEL)
     at, part = _shown(found, asked), []

@@ -21,6 +21,9 @@ Floats = NDArray[np.float64]
 POINTS = 100
 """Values that stand for an interval where a condition cuts it."""
 
+MOST_POINTS = 400_000
+"""Most values that stand for all cells of several columns together, but 5 for each in any case."""
+
 NAMED = 6
 """Values of a combined code that its label names."""
 
@@ -80,13 +83,25 @@ class Cells:
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.where(shares > 0, sums / shares, even / number)
 
+    def _share_inside(self, column: str, held: Floats) -> Floats:
+        """The part of each cell code that a condition holds in; just above 0 or below 1 where it holds for some of the
+        values that are combined in a code, though what is known of their shares says none or all.
+        """
+        own, recode = self.spread(column, held), self.released.recode[column]
+        if self.fine:
+            return own
+        least, most = np.ones(recode.size), np.zeros(recode.size)
+        np.minimum.at(least, recode.coarse[recode.kept], held[recode.kept])
+        np.maximum.at(most, recode.coarse[recode.kept], held[recode.kept])
+        return np.where(least < most, np.clip(own, 1e-9, 1 - 1e-9), own)
+
     def fractions(self, condition: Condition | None) -> Floats:
         """The part of each cell, flat, that the condition is taken to hold in, where values are even inside cells."""
         part = np.ones(self.shape)
         for one in condition.parts() if condition else ():
             if len(one.columns) == 1:
                 column = one.columns[0]
-                own = self.spread(column, fine_fractions(self.released, one))
+                own = self._share_inside(column, fine_fractions(self.released, one))
                 axis = self.columns.index(column)
                 part = part * own.reshape([-1 if i == axis else 1 for i in range(len(self.shape))])
             elif one.columns:
@@ -109,26 +124,49 @@ class Cells:
 
     def _jointly(self, condition: Condition) -> Floats:
         """A condition that ties several columns together, by values drawn evenly inside their cells."""
-        axes = [self.columns.index(c) for c in condition.columns]
-        sizes = [self.shape[a] for a in axes]
-        index = np.indices(sizes).reshape(len(sizes), -1)
+        held = condition.holds(self.drawn(condition.columns))
+        sizes = [self.shape[self.columns.index(c)] for c in condition.columns]
+        return self.over(condition.columns, held.reshape(int(np.prod(sizes)), -1).mean(axis=1))
+
+    def drawn(self, columns: Clique) -> dict[str, pa.Array]:
+        """Values drawn evenly inside the cells of some of the columns, in their released types: cell by cell, the same
+        number in each.
+        """
+        sizes = [self.shape[self.columns.index(c)] for c in columns]
+        number = int(np.clip(MOST_POINTS // max(int(np.prod(sizes)), 1), 5, POINTS))
         rng = np.random.default_rng(0)
-        values = {}
-        for row, column in zip(index, condition.columns, strict=True):
+        values: dict[str, pa.Array] = {}
+        for row, column in zip(np.indices(sizes).reshape(len(sizes), -1), columns, strict=True):
             recode = self.released.recode[column]
-            codes = np.repeat(row, POINTS)
-            fine = np.empty(len(codes), dtype=np.int64)
-            for code in range(sizes[condition.columns.index(column)]):
+            codes = np.repeat(row, number)
+            fine = codes if self.fine else np.empty(len(codes), dtype=np.int64)
+            for code in () if self.fine else range(recode.size):
                 inside = np.flatnonzero(recode.kept & (recode.coarse == code))
                 here = np.flatnonzero(codes == code)
                 fine[here] = rng.choice(inside, len(here))
-            points = _points(self.released, column)
-            each = len(points) // len(recode.coarse)
-            values[column] = points.take(pa.array(fine * each + rng.integers(0, each, len(fine))))
-        held = condition.holds(values).reshape(-1, POINTS).mean(axis=1).reshape(sizes)
-        order = np.argsort(axes)
-        placed = held.transpose(order)
+            points = points_of(self.released, column)
+            each = len(next(iter(points.values()))) // len(recode.coarse)
+            at = pa.array(fine * each + rng.integers(0, each, len(fine)))
+            values |= {name: array.take(at) for name, array in points.items()}
+        return values
+
+    def over(self, columns: Clique, figures: Floats) -> Floats:
+        """A figure of each cell of some of the columns, flat, as an array that broadcasts over all of them."""
+        axes = [self.columns.index(c) for c in columns]
+        placed = figures.reshape([self.shape[a] for a in axes]).transpose(np.argsort(axes))
         return placed.reshape([self.shape[i] if i in axes else 1 for i in range(len(self.shape))])
+
+    def left_out(self, condition: Condition | None) -> dict[str, NDArray[np.bool_]]:
+        """Column -> the fine codes in no cell of several columns for which the condition may hold."""
+        found = {}
+        for one in condition.parts() if condition and not self.fine else ():
+            for column in one.columns:
+                gone = ~self.released.recode[column].kept
+                if gone.any() and len(one.columns) == 1:
+                    gone = gone & (fine_fractions(self.released, one) > 0)
+                if gone.any():
+                    found[column] = gone
+        return found
 
 
 def fine_codes(cells: Cells, column: str, level: int) -> NDArray[np.int64]:
@@ -142,17 +180,17 @@ def fine_codes(cells: Cells, column: str, level: int) -> NDArray[np.int64]:
 def fine_fractions(released: ReleasedCounts, condition: Condition) -> Floats:
     """The part of each fine code of its one column that a condition holds in, if values are even inside it."""
     column = condition.columns[0]
-    values = _points(released, column)
-    return condition.holds({column: values}).reshape(released.codecs[column].size, -1).mean(axis=1)
+    held: Floats = condition.holds(points_of(released, column)).reshape(released.codecs[column].size, -1).mean(axis=1)
+    return held
 
 
-def _points(released: ReleasedCounts, column: str) -> pa.Array:
-    """Values that stand for each fine code, in the released type: POINTS of an interval, both ends among them."""
-    codec, reach = released.codecs[column], released.reach[column]
-    type_ = codec.ranges()[column].type
+def points_of(released: ReleasedCounts, attribute: str) -> dict[str, pa.Array]:
+    """Values that stand for each fine code, by released column: POINTS of an interval, both ends among them."""
+    codec, reach = released.codecs[attribute], released.reach[attribute]
     if reach is None or not codec.in_order:
-        return codec.decode(np.arange(codec.size), np.random.default_rng(0))[column]
-    return as_released(np.linspace(*reach, POINTS, axis=1).ravel(), type_)
+        return codec.decode(np.arange(codec.size), np.random.default_rng(0))
+    type_ = codec.ranges()[attribute].type
+    return {attribute: as_released(np.linspace(*reach, POINTS, axis=1).ravel(), type_)}
 
 
 def as_released(numbers: Floats, type_: pa.DataType) -> pa.Array:

@@ -1,54 +1,47 @@
-"""Conditions on rows, such as ``age >= 65 and region in ["north", "east"]``: a small part of Python's expressions.
+"""Conditions on rows, such as ``age >= 65 and region in ["north", "east"]``, in the language of the spec's rules.
 
-Allowed: comparisons of a column with constants (``<``, ``<=``, ``==``, ``!=``, ``>``, ``>=``, ``in``, ``not in``),
-chains of them such as ``18 <= age < 65``, ``is None``, the name of a boolean column, ``and``, ``or``, ``not`` and
-brackets.  A column whose name is no Python name stands in backticks.  Nothing is ever executed: the text is parsed, and
-every node is on a list.
+The text is parsed and typed by ``data_contracts.rule_language`` and never run.  Null is as in SQL: what is compared
+with it is unknown, and a row whose condition is unknown is not selected; ``is null`` (or ``is None``) finds it.
 """
 
 from __future__ import annotations
 
-import ast
-import datetime as dt
-import operator
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.rule_language import Node, Type, parse_condition
 from privsyn.errors import RequestError
 from privsyn.tasks.codecs.codec import Codec
+from privsyn.tasks.rules import evaluate
+from privsyn.tasks.rules.book import RuleBook
+from privsyn.tasks.rules.spans import rows_span
 
 FIELD = "query.where"
-MOST_CHARACTERS = 10_000
 
 Bools = NDArray[np.bool_]
 Values = Mapping[str, pa.Array | pa.ChunkedArray]
-"""Column -> its values, in the released types."""
+"""Column -> its values, in the released types; columns that rules compute need not be there."""
 
-_QUOTED = re.compile(r"`([^`]+)`|(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')")
-_COMPARE: dict[type[ast.cmpop], Callable[..., Any]] = {
-    ast.Lt: pc.less,
-    ast.LtE: pc.less_equal,
-    ast.Gt: pc.greater,
-    ast.GtE: pc.greater_equal,
-    ast.Eq: pc.equal,
-    ast.NotEq: pc.not_equal,
-}
-_MIRRORED: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.Gt,
-    ast.LtE: ast.GtE,
-    ast.Gt: ast.Lt,
-    ast.GtE: ast.LtE,
-    ast.Eq: ast.Eq,
-    ast.NotEq: ast.NotEq,
-}
+
+class Language(NamedTuple):
+    """What a condition may name: ``types`` of the columns, the rules that compute some, and the attribute of each other
+    column (its own name where none is given).
+    """
+
+    types: Mapping[str, Type]
+    book: RuleBook
+    attributes: Mapping[str, str]
+
+    def behind(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The counted attributes behind some columns, each once."""
+        return tuple(dict.fromkeys(self.attributes.get(c, c) for c in self.book.needed(names)))
 
 
 class Condition:
@@ -113,96 +106,51 @@ class AtLevel(Condition):
 
     def holds(self, values: Values) -> Bools:
         """Whether a value is of the level."""
-        column = values[self.codec.attribute]
-        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        return np.isin(self.codec.encode({self.codec.attribute: whole})[0], self.codes)
+        return np.isin(self.codec.encode({self.codec.attribute: whole(values[self.codec.attribute])})[0], self.codes)
 
 
 @dataclass(frozen=True)
 class Parsed(Condition):
-    """A parsed condition.  ``columns``: the columns that it names, in the order of the text."""
+    """A parsed condition.  ``columns``: the counted attributes behind the columns that it names."""
 
-    text: str
-    node: ast.expr
-    names: Mapping[str, str]
+    node: Node
+    language: Language
 
     @cached_property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Every column of the condition, once."""
-        return self._columns_of(self.node)
+        """Every attribute behind the condition, once."""
+        return self.language.behind(self.node.columns)
 
     def holds(self, values: Values) -> Bools:
-        """Whether it holds, row by row.  A null fulfils no comparison but ``is None``; RequestError on other types."""
-        return self._evaluate(self.node, values)
+        """Whether it is true, row by row; a row for which it is unknown, by a null, is none."""
+        book = self.language.book
+        texts = (n.value if n.op == "in" else (n.value,) for n in self.node.walk() if n.op in ("in", "constant"))
+        known = dict.fromkeys([*book.vocabulary, *(t for each in texts for t in each if isinstance(t, str))])
+        vocabulary = {text: number for number, text in enumerate(known)}
+        env = book.env(lambda name: rows_span(whole(values[name]), vocabulary))
+        rows = len(next(iter(values.values())))
+        return np.broadcast_to(evaluate.truth(self.node, env, vocabulary).true, rows)
 
     def parts(self) -> list[Condition]:
         """What is joined by ``and``, where columns tell it apart."""
         nodes = _conjuncts(self.node)
-        return [self] if len(nodes) == 1 else All(tuple(Parsed(self.text, n, self.names) for n in nodes)).parts()
-
-    def _columns_of(self, node: ast.expr) -> tuple[str, ...]:
-        found = [self.names.get(n.id, n.id) for n in ast.walk(node) if isinstance(n, ast.Name)]
-        return tuple(dict.fromkeys(found))
-
-    def _evaluate(self, node: ast.expr, values: Values) -> Bools:
-        match node:
-            case ast.BoolOp(op=op, values=nodes):
-                parts = [self._evaluate(n, values) for n in nodes]
-                return np.logical_and.reduce(parts) if isinstance(op, ast.And) else np.logical_or.reduce(parts)
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return ~self._evaluate(operand, values)
-            case ast.Name(id=name):
-                return _plain(_boolean(values[self.names.get(name, name)], self.names.get(name, name)))
-            case ast.Compare(left=left, ops=ops, comparators=others):
-                sides = [left, *others]
-                pairs = zip(sides, ops, sides[1:], strict=False)
-                return np.logical_and.reduce([self._compare(a, op, b, values) for a, op, b in pairs])
-        raise _refused(self.text)
-
-    def _compare(self, left: ast.expr, op: ast.cmpop, right: ast.expr, values: Values) -> Bools:
-        if isinstance(right, ast.Name) and not isinstance(left, ast.Name) and type(op) in _MIRRORED:
-            return self._compare(right, _MIRRORED[type(op)](), left, values)
-        if not isinstance(left, ast.Name) or isinstance(right, ast.Name):
-            raise _refused(self.text)
-        name = self.names.get(left.id, left.id)
-        column, constant = values[name], ast.literal_eval(right)
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        negated = isinstance(op, ast.NotEq | ast.NotIn | ast.IsNot)
-        if constant is None:
-            nulls = _plain(pc.is_null(column))
-            return ~nulls if negated else nulls
-        if isinstance(op, ast.In | ast.NotIn):
-            found = np.logical_or.reduce([_equal(column, name, c) for c in constant] or [np.zeros(len(column), bool)])
-            return found if not negated else ~found & ~_plain(pc.is_null(column))
-        return _plain(_COMPARE[type(op)](column, _scalar(column, name, constant)))
+        return [self] if len(nodes) == 1 else All(tuple(Parsed(n, self.language) for n in nodes)).parts()
 
 
-def condition(text: str, columns: Sequence[str]) -> Parsed:
-    """Parse a condition on ``columns``.
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The column as one array."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
-    Raises RequestError if it is not one of those allowed, or names another column.
-    """
-    if len(text) > MOST_CHARACTERS:
-        raise RequestError(f"has more than {MOST_CHARACTERS:,} characters", "Write a shorter one", FIELD)
-    names: dict[str, str] = {}
 
-    def stand_in(found: re.Match[str]) -> str:
-        if found[1] is None:
-            return found[0]
-        names[f"column_{len(names)}_"] = found[1]
-        return f"column_{len(names) - 1}_"
-
+def condition(text: str, language: Language) -> Parsed:
+    """Parse a condition.  Raises RequestError if it is none, or names a column that is not there or none at all."""
     try:
-        node = ast.parse(_QUOTED.sub(stand_in, text.strip()), mode="eval").body
-        _check(node, text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise _refused(text) from None
-    found = Parsed(text, node, names)
-    for name in found.columns:
-        if name not in columns:
-            raise unknown_column(name, FIELD)
-    return found
+        node = parse_condition(text.strip(), language.types)
+        if not node.columns:
+            raise FieldError(f"`{text}` names no column", "Compare a column, as in `age < 15`")
+    except FieldError as error:
+        raise RequestError(" ".join(error.problem.split()), error.cure, FIELD) from None
+    return Parsed(node, language)
 
 
 def unknown_column(name: str, field: str) -> RequestError:
@@ -212,96 +160,7 @@ def unknown_column(name: str, field: str) -> RequestError:
     )
 
 
-def _refused(text: str) -> RequestError:
-    return RequestError(
-        f"{text[:200]!r} is no condition",
-        'Compare columns with constants, such as `age >= 65 and region in ["north", "east"]`; names with other signs '
-        "stand in backticks",
-        FIELD,
-    )
-
-
-def _check(node: ast.expr, text: str) -> None:
-    """RequestError unless the node and all inside are allowed."""
-    match node:
-        case ast.BoolOp(values=nodes):
-            for each in nodes:
-                _check(each, text)
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            _check(operand, text)
-        case ast.Name():
-            pass
-        case ast.Compare(left=left, ops=ops, comparators=others):
-            for side in (left, *others):
-                if not isinstance(side, ast.Name):
-                    _constant(side, text)
-            sides = [left, *others]
-            for a, op, b in zip(sides, ops, sides[1:], strict=False):
-                _check_pair(a, op, b, text)
-        case _:
-            raise _refused(text)
-
-
-def _check_pair(left: ast.expr, op: ast.cmpop, right: ast.expr, text: str) -> None:
-    if isinstance(left, ast.Name) == isinstance(right, ast.Name):
-        raise _refused(text)
-    other = right if isinstance(left, ast.Name) else left
-    value = ast.literal_eval(other)
-    many = isinstance(value, list | tuple)
-    if many != isinstance(op, ast.In | ast.NotIn) or (many and not isinstance(left, ast.Name)):
-        raise _refused(text)
-    if isinstance(op, ast.Is | ast.IsNot) and value is not None:
-        raise _refused(text)
-    if value is None and not isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
-        raise _refused(text)
-
-
-def _constant(node: ast.expr, text: str) -> None:
-    """RequestError unless the node is a number, a text, a boolean, None, or a list of such."""
-    value = ast.literal_eval(node)
-    values = value if isinstance(value, list | tuple) else [value]
-    if not all(isinstance(v, int | float | str | bool | None) for v in values):
-        raise _refused(text)
-
-
-def _conjuncts(node: ast.expr) -> list[ast.expr]:
-    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
-        return [each for value in node.values for each in _conjuncts(value)]
+def _conjuncts(node: Node) -> list[Node]:
+    if node.op == "and":
+        return [each for arg in node.args for each in _conjuncts(arg)]
     return [node]
-
-
-def _plain(array: pa.Array | pa.ChunkedArray) -> Bools:
-    """Booleans with null as false."""
-    return np.asarray(pc.fill_null(array, False), dtype=bool)
-
-
-def _boolean(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array | pa.ChunkedArray:
-    if not pa.types.is_boolean(column.type):
-        raise RequestError(f"the column {name!r} is not true or false by itself", "Compare it with a value", FIELD)
-    return column
-
-
-def _equal(column: pa.Array | pa.ChunkedArray, name: str, constant: Any) -> Bools:
-    if constant is None:
-        return _plain(pc.is_null(column))
-    return _plain(pc.equal(column, _scalar(column, name, constant)))
-
-
-def _scalar(column: pa.Array | pa.ChunkedArray, name: str, constant: Any) -> pa.Scalar:
-    """The constant as one of the column's kind.  RequestError if it is of another."""
-    type_ = column.type
-    number = isinstance(constant, int | float) and not isinstance(constant, bool)
-    try:
-        if pa.types.is_boolean(type_) and isinstance(constant, bool):
-            return pa.scalar(constant)
-        if (pa.types.is_integer(type_) or pa.types.is_floating(type_)) and number:
-            return pa.scalar(operator.pos(constant))
-        if pa.types.is_string(type_) and isinstance(constant, str):
-            return pa.scalar(constant)
-        if pa.types.is_temporal(type_) and isinstance(constant, str):
-            moment = dt.datetime.fromisoformat(constant)
-            return pa.scalar(moment.date(), type_) if pa.types.is_date(type_) else pa.scalar(moment, type_)
-    except (ValueError, OverflowError, pa.ArrowException):
-        pass
-    kind = "a moment such as '2020-01-31'" if pa.types.is_temporal(type_) else str(type_)
-    raise RequestError(f"{constant!r} cannot be compared with the column {name!r}, which holds {kind}", "", FIELD)

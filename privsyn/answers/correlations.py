@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.answers.counted import Question, places
+from privsyn.answers.counted import places
 from privsyn.answers.intervals import normal_factor
 from privsyn.answers.model_bounds import distance
+from privsyn.answers.question import Question
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.synthetic_rows import row_codes
 

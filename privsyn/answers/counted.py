@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from privsyn.answers.best_linear import Linear, best_linear
+from privsyn.answers.best_linear import Linear
 from privsyn.answers.cell_weights import Cells
-from privsyn.answers.conditions import All, Condition, condition, unknown_column
+from privsyn.answers.computed import computed_places, row_numbers
+from privsyn.answers.conditions import All, Condition
 from privsyn.answers.intervals import normal_factor, ratio
 from privsyn.answers.model_bounds import CONCENTRATION, bounds, distance
-from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.answers.question import Question, left_out, shown_answers
 from privsyn.answers.synthetic_rows import row_codes, row_sums
-from privsyn.data_contracts.domain import Clique
 from privsyn.errors import RequestError
 
 Floats = NDArray[np.float64]
-
-MOST_CELLS = 1_000_000
-"""Most cells of a question's columns."""
 
 COMMON = 0.25
 """Standard deviation of the lean that all cells of a column share, in their half widths."""
@@ -40,61 +35,6 @@ class Figures(NamedTuple):
     source: str
 
 
-@dataclass(frozen=True)
-class Question:
-    """Rows by ``by`` where ``where`` holds, of a release; ``others``: further columns of the question.
-
-    ``coarse``: levels are coarse codes, as where several columns are asked for.
-    """
-
-    released: ReleasedCounts
-    by: tuple[str, ...]
-    where: Condition | None
-    others: tuple[str, ...] = ()
-    coarse: bool = False
-
-    @classmethod
-    def of(cls, released: ReleasedCounts, by: Sequence[str], where: str | None, others: Sequence[str] = ()) -> Question:
-        """From a caller's names.  Raises RequestError for an unknown column, a repeated one, or a wrong condition."""
-        for name in (*by, *others):
-            if name not in released.columns:
-                raise unknown_column(name, "query.columns")
-        if len({*by}) < len(by):
-            raise RequestError("names one column twice", "Name each column once", "query.columns")
-        asked = cls(released, tuple(by), condition(where, released.columns) if where else None, tuple(others))
-        if np.prod([float(n) for n in asked.cells.shape]) > MOST_CELLS:
-            raise RequestError(
-                f"asks for more than {MOST_CELLS:,} cells at once", "Name fewer columns", "query.columns"
-            )
-        return asked
-
-    @property
-    def columns(self) -> Clique:
-        """Every column of the question, in the table's order."""
-        named = {*self.by, *self.others, *(self.where.columns if self.where else ())}
-        return tuple(c for c in self.released.columns if c in named)
-
-    @property
-    def cells(self) -> Cells:
-        """The cells of its columns."""
-        return Cells(self.released, self.columns, self.coarse)
-
-    def linear(self) -> Linear | None:
-        """The best linear estimate of its cells; None where they were not measured together.
-
-        Values that compression left out, which are few, are in no cell of several columns.
-        """
-        key = ("linear", self.columns)
-        if key not in self.released.cache:
-            self.released.cache[key] = best_linear(self.released, self.columns)
-        found: Linear | None = self.released.cache[key]
-        return found
-
-    def total(self) -> float:
-        """The estimated number of private rows, at least 1."""
-        return max(float(Question(self.released, (), None).linear().cells.sum()), 1.0)  # type: ignore[union-attr]
-
-
 def counts(asked: Question, level: float) -> Figures:
     """How many rows each answer has.  Raises RequestError where the condition holds for no value."""
     z = normal_factor(level)
@@ -106,16 +46,18 @@ def counts(asked: Question, level: float) -> Figures:
     cells = asked.cells
     part = cells.fractions(asked.where)
     labels, answers = cells.indicators(asked.by)
-    weights, shown = _shown(answers, part)
+    beyond = left_out(asked, asked.where, z)
+    weights, shown = shown_answers(answers, part, beyond)
     linear, labels = asked.linear(), [labels[i] for i in shown]
     if linear is not None:
         estimate, answers = linear.estimate(weights), answers[shown]
-        doubt = _cut(answers, part, linear.cells)
+        doubt = _cut(answers, part, linear) + beyond / 2
         error = np.sqrt(np.maximum(linear.covariance(weights, weights), 0.0) + doubt**2)
-        low, high = np.maximum(estimate - z * error, 0.0), np.maximum(estimate + z * error, 0.0)
+        possible = np.maximum(estimate, 0.0)  # no count is below 0: an interval around this one holds as often
+        low, high = np.maximum(possible - z * error, 0.0), possible + z * error
         return Figures(labels, estimate, error, low, high, "implied" if doubt.any() else "measured")
     found = bounds(asked.released, asked.columns, asked.by, asked.where, z)
-    low, high = found.low[shown], found.high[shown]
+    low, high = found.low[shown], found.high[shown] + beyond
     rows = row_sums(asked.released, asked.columns, asked.by, asked.where)[shown]
     estimate = rows * asked.total() / max(asked.released.table.num_rows, 1)
     return Figures(labels, np.clip(estimate, low, high), np.full(len(shown), np.nan), low, high, "model")
@@ -126,13 +68,14 @@ def shares(asked: Question, event: Condition, level: float) -> Figures:
     z, cells = normal_factor(level), asked.cells
     part, both = cells.fractions(asked.where), cells.fractions(joined(asked.where, event))
     labels, answers = cells.indicators(asked.by)
-    bottom, shown = _shown(answers, part)
+    beyond = left_out(asked, joined(asked.where, event), z)
+    bottom, shown = shown_answers(answers, part, beyond)
     labels, answers, linear = [labels[i] for i in shown], answers[shown], asked.linear()
     if linear is None:
         return _model_shares(asked, event, labels, shown, level)
     top = sp.csr_matrix(answers.multiply(both))
-    doubt = _cut(answers, both, linear.cells) + _cut(answers, part, linear.cells)
-    found = _ratio(linear, top, bottom, doubt, z)
+    doubt = _cut(answers, both, linear) + _cut(answers, part, linear) + beyond / 2
+    found = _ratio(linear, top, bottom, doubt, z, part=True)
     low, high = np.clip(found[2], 0.0, 1.0), np.clip(found[3], 0.0, 1.0)
     return Figures(labels, found[0], found[1], low, high, _source(doubt, found[0]))
 
@@ -144,25 +87,32 @@ def joined(where: Condition | None, event: Condition) -> Condition:
 
 def means(asked: Question, column: str, level: float) -> Figures:
     """The mean of a column's numbers, without nulls, among the rows of each answer."""
-    reach = asked.released.reach[column]
-    if reach is None:
-        raise RequestError(f"the column {column!r} holds no numbers", "Name a column of numbers", "query.columns")
-    z, cells, (lowest, highest) = normal_factor(level), asked.cells, reach
+    z, cells = normal_factor(level), asked.cells
+    (middle, half, present), limits = _numbers(asked, column)
     part = cells.fractions(asked.where)
     labels, answers = cells.indicators(asked.by)
-    _, shown = _shown(answers, part)
+    _, shown = shown_answers(answers, part)
     labels, answers, linear = [labels[i] for i in shown], answers[shown], asked.linear()
-    limits = float(np.nanmin(lowest)), float(np.nanmax(highest))
     if linear is None:
         return _model_means(asked, column, labels, shown, limits, level)
-    middle, half, present = places(cells, column)
     bottom = sp.csr_matrix(answers.multiply(part * present))
     top = sp.csr_matrix(bottom.multiply(np.nan_to_num(middle)))
-    doubt = placement(linear.cells, bottom, half) + _cut(answers, part, linear.cells) * (limits[1] - limits[0]) / 2
+    doubt = placement(linear.cells, bottom, half) + _cut(answers, part, linear) * (limits[1] - limits[0]) / 2
     found = _ratio(linear, top, bottom, doubt, z)
     return Figures(
         labels, found[0], found[1], np.clip(found[2], *limits), np.clip(found[3], *limits), _source(doubt, found[0])
     )
+
+
+def _numbers(asked: Question, column: str) -> tuple[tuple[Floats, Floats, Floats], tuple[float, float]]:
+    """The column's numbers in the cells (:func:`places`), and their smallest and largest."""
+    if column not in asked.released.columns:
+        found = computed_places(asked.cells, column)
+        return found, (float(np.min(found[0] - found[1])), float(np.max(found[0] + found[1])))
+    reach = asked.released.reach[column]
+    if reach is None:
+        raise RequestError(f"the column {column!r} holds no numbers", "Name a column of numbers", "query.columns")
+    return places(asked.cells, column), (float(np.nanmin(reach[0])), float(np.nanmax(reach[1])))
 
 
 def places(cells: Cells, column: str) -> tuple[Floats, Floats, Floats]:
@@ -202,45 +152,41 @@ def placement(cells: Floats, weights: sp.csr_matrix, half: Floats) -> Floats:
 
 
 def _ratio(
-    linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix, doubt: Floats, z: float
+    linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix, doubt: Floats, z: float, *, part: bool = False
 ) -> tuple[Floats, Floats, Floats, Floats]:
+    """Fieller's interval; of a ``part`` around a top from 0 to the bottom, where the true one is."""
     covariances = (
         linear.covariance(top, top) + doubt**2,
         linear.covariance(top, bottom),
         linear.covariance(bottom, bottom),
     )
-    return ratio(linear.estimate(top), linear.estimate(bottom), covariances, z)
+    above, below = linear.estimate(top), linear.estimate(bottom)
+    found = ratio(above, below, covariances, z)
+    if not part:
+        return found
+    return *found[:2], *ratio(np.clip(above, 0.0, np.maximum(below, 0.0)), below, covariances, z)[2:]
 
 
 def _source(doubt: Floats, estimate: Floats) -> str:
     return "implied" if doubt.any() else "measured"
 
 
-def _shown(answers: sp.csr_matrix, part: Floats) -> tuple[sp.csr_matrix, NDArray[np.int64]]:
-    """Weights of the answers that the condition leaves cells to, and their numbers.  RequestError if there is none."""
-    weights = sp.csr_matrix(answers.multiply(part))
-    weights.eliminate_zeros()
-    shown = np.flatnonzero(np.diff(weights.indptr) > 0)
-    if not len(shown):
-        raise RequestError(
-            "no value that a row can have fulfils the condition: the selection is empty",
-            "Compare with the values that README.md of the release lists",
-            "query.where",
-        )
-    return weights[shown], shown
-
-
-def _cut(answers: sp.csr_matrix, part: Floats, cells: Floats) -> Floats:
-    """Standard deviation of a count by the cells that a condition cuts: twice it reaches from none to all of each."""
+def _cut(answers: sp.csr_matrix, part: Floats, linear: Linear) -> Floats:
+    """Standard deviation of a count by the cells that a condition cuts: twice it reaches from none to all of each,
+    which may be more than what was measured by its noise.
+    """
     whole = (part <= 0) | (part >= 1)
-    spread = np.where(whole, 0.0, np.maximum(part, 1 - part) / 2) * np.maximum(cells, 0.0)
-    return np.asarray(answers @ spread).ravel()
+    spread = np.where(whole, 0.0, np.maximum(part, 1 - part) / 2)
+    noise = np.asarray(answers @ (spread**2 * linear.variance)).ravel()
+    found: Floats = np.sqrt(np.asarray(answers @ (spread * np.maximum(linear.cells, 0.0))).ravel() ** 2 + noise)
+    return found
 
 
 def _model_shares(asked: Question, event: Condition, labels: list[Any], shown: Any, level: float) -> Figures:
     z, released = normal_factor(level), asked.released
     both = Question(released, asked.by, joined(asked.where, event))
     found = bounds(released, asked.columns, asked.by, both.where, z)
+    most = found.high[shown] + left_out(asked, both.where, z)
     whole = counts(Question(released, asked.by, asked.where, coarse=True), level)
     kept = {label: i for i, label in enumerate(whole.labels)}
     place = [kept.get(label) for label in labels]
@@ -250,7 +196,7 @@ def _model_shares(asked: Question, event: Condition, labels: list[Any], shown: A
     rows = row_sums(released, asked.columns, asked.by, asked.where)[shown]
     with np.errstate(all="ignore"):
         low = np.clip(np.nan_to_num(found.low[shown] / high_whole), 0.0, 1.0)
-        high = np.clip(np.nan_to_num(found.high[shown] / low_whole, nan=1.0, posinf=1.0), 0.0, 1.0)
+        high = np.clip(np.nan_to_num(most / low_whole, nan=1.0, posinf=1.0), 0.0, 1.0)
         estimate = np.clip(top / rows, low, high)
     return Figures(labels, estimate, np.full(len(labels), np.nan), low, high, "model")
 
@@ -260,8 +206,11 @@ def _model_means(
 ) -> Figures:
     """A pair by what its distance from independence leaves; of more columns nothing is known."""
     released, z = asked.released, normal_factor(level)
-    low_, high_ = released.reach[column] or (np.zeros(0), np.zeros(0))
-    values = ((low_ + high_) / 2)[row_codes(released, column)]
+    if column in released.columns:
+        low_, high_ = released.reach[column] or (np.zeros(0), np.zeros(0))
+        values = ((low_ + high_) / 2)[row_codes(released, column)]
+    else:
+        values = row_numbers(released, column)
     present = np.isfinite(values)
     top = row_sums(released, asked.columns, asked.by, asked.where, np.nan_to_num(values))[shown]
     rows = row_sums(released, asked.columns, asked.by, asked.where, present.astype(np.float64))[shown]
@@ -269,7 +218,7 @@ def _model_means(
         estimate = top / rows
     nothing = np.full(len(labels), np.nan)
     far = distance(released, asked.columns, z) if len(asked.columns) == 2 else None
-    if far is None or asked.columns == (column,) or column in asked.by:
+    if far is None or column not in asked.columns or column in asked.by:
         return Figures(labels, estimate, nothing, nothing, nothing, "not known")
     alone = means(Question(released, (), None, (column,)), column, level)
     whole = counts(Question(released, asked.by, asked.where, coarse=True), level)

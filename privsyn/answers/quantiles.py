@@ -9,8 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from privsyn.answers.counted import Question, _shown
+from privsyn.answers.computed import row_numbers
 from privsyn.answers.intervals import normal_factor
+from privsyn.answers.question import Question, shown_answers
 from privsyn.answers.synthetic_rows import group_of_rows, row_codes, rows_where
 from privsyn.errors import RequestError
 
@@ -34,17 +35,19 @@ def quantiles(asked: Question, column: str, probabilities: Sequence[float], leve
     The interval of a quantile holds every cell whose noisy cumulative count is within the noise of the wanted part.
     """
     cells, z = asked.cells, normal_factor(level)
+    if not probabilities or not all(0 < p < 1 for p in probabilities):
+        raise RequestError("is not between 0 and 1", "Name parts such as 0.1, 0.5, 0.9", "query.probabilities")
+    if column not in asked.released.columns:
+        return _of_rows(asked, column, probabilities)
     reach = asked.released.reach[column]
     if reach is None:
         raise RequestError(f"the column {column!r} holds no numbers", "Name a column of numbers", "query.columns")
-    if not probabilities or not all(0 < p < 1 for p in probabilities):
-        raise RequestError("is not between 0 and 1", "Name parts such as 0.1, 0.5, 0.9", "query.probabilities")
     part = cells.fractions(asked.where)
     labels, answers = cells.indicators(asked.by)
-    weights, shown = _shown(answers, part)
+    weights, shown = shown_answers(answers, part)
     linear = asked.linear()
     if linear is None:
-        return _of_rows(asked, column, probabilities, [labels[i] for i in shown], shown)
+        return _of_rows(asked, column, probabilities)
     lowest, highest = _ends(asked, column, reach)
     order = [int(i) for i in np.argsort(lowest, kind="stable") if np.isfinite(lowest[i])]
     axis = np.indices(cells.shape).reshape(len(cells.shape), -1)[cells.columns.index(column)]
@@ -99,15 +102,16 @@ def _invert(
     return float(np.clip(estimate, lowest[first], highest[last])), float(lowest[first]), float(highest[last])
 
 
-def _of_rows(
-    asked: Question,
-    column: str,
-    probabilities: Sequence[float],
-    labels: list[tuple[str, ...]],
-    shown: NDArray[np.int64],
-) -> Quantiles:
-    lowest, highest = asked.released.reach[column] or (np.zeros(0), np.zeros(0))
-    values = ((lowest + highest) / 2)[row_codes(asked.released, column)]
+def _of_rows(asked: Question, column: str, probabilities: Sequence[float]) -> Quantiles:
+    """The synthetic rows' quantiles; nothing is known of their error."""
+    every, answers = asked.cells.indicators(asked.by)
+    _, shown = shown_answers(answers, asked.cells.fractions(asked.where))
+    labels = [every[i] for i in shown]
+    if column in asked.released.columns:
+        lowest, highest = asked.released.reach[column] or (np.zeros(0), np.zeros(0))
+        values = ((lowest + highest) / 2)[row_codes(asked.released, column)]
+    else:
+        values = row_numbers(asked.released, column)
     group, _ = group_of_rows(asked.released, asked.columns, asked.by)
     kept = rows_where(asked.released, asked.where) & np.isfinite(values)
     found = []

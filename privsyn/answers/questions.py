@@ -15,11 +15,16 @@ from privsyn.errors import RequestError
 if TYPE_CHECKING:  # a release that is not asked loads none of it
     import pandas as pd
 
-    from privsyn.answers.counted import Figures, Question
+    from privsyn.answers.conditions import Condition
+    from privsyn.answers.counted import Figures
     from privsyn.answers.differences import Comparison
+    from privsyn.answers.question import Question
     from privsyn.answers.released_counts import ReleasedCounts
     from privsyn.answers.simulated import Kind, Simulated
     from privsyn.answers.simulation import Progress
+
+    Ask = Callable[[tuple[str, ...], str | Condition | None], pd.DataFrame]
+    """A question by columns that were counted, where a condition holds."""
 
 LEVEL = 0.95
 
@@ -51,10 +56,16 @@ class Questions:
 
         An estimate may be below 0: it has no bias, so that sums of estimates are estimates of sums.
         """
-        from privsyn.answers.counted import Question, counts
+        from privsyn.answers.counted import counts
+        from privsyn.answers.question import Question
 
-        asked = Question.of(self._counts, by, where)
-        return _table(asked, counts(asked, _level(level)), f"rows{_by(by)}{_where(where)}")
+        about, level = f"rows{_by(by)}{_where(where)}", _level(level)
+
+        def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
+            asked = Question.of(self._counts, by, where)
+            return _table(asked, counts(asked, level), about)
+
+        return self._in_groups(by, where, about, ask)
 
     def share(
         self, what: str, by: str | Sequence[str] = (), where: str | None = None, level: float = LEVEL
@@ -64,25 +75,31 @@ class Questions:
         ``what``: a condition, the name of a boolean column, or that of another column, whose values are all shown.
         """
         from privsyn.answers.conditions import condition
-        from privsyn.answers.counted import Question, shares
 
         groups, released = _names(by), self._counts
         about = f"share of {what}{_by(groups)}{_where(where)}"
         level = _level(level)
-        if what in released.columns and released.codecs[what].ranges()[what].type != "bool":
+        column = what in released.language.types
+        if column and released.language.types[what] != "truth":
             return self._shares_of_values(what, groups, where, level, about)
-        event = condition(f"`{what}`" if what in released.columns else what, released.columns)
-        asked = Question.of(released, groups, where, event.columns)
-        return _table(asked, shares(asked, event, _level(level)), about)
+        event = condition(f"`{what}`" if column else what, released.language)
+        return self._in_groups(groups, where, about, self._shares(event, level, about))
 
     def mean(
         self, column: str, by: str | Sequence[str] = (), where: str | None = None, level: float = LEVEL
     ) -> pd.DataFrame:
         """The mean of a column of numbers (moments: seconds since 1970), nulls left out, in each group."""
-        from privsyn.answers.counted import Question, means
+        from privsyn.answers.counted import means
+        from privsyn.answers.question import Question
 
-        asked = Question.of(self._counts, _names(by), where, (column,))
-        return _table(asked, means(asked, column, _level(level)), f"mean of {column}{_by(asked.by)}{_where(where)}")
+        groups, level = _names(by), _level(level)
+        about = f"mean of {column}{_by(groups)}{_where(where)}"
+
+        def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
+            asked = Question.of(self._counts, by, where, (column,))
+            return _table(asked, means(asked, column, level), about)
+
+        return self._in_groups(groups, where, about, ask)
 
     def quantile(
         self,
@@ -94,8 +111,8 @@ class Questions:
     ) -> pd.DataFrame:
         """Quantiles of a column of numbers, nulls left out, among the rows of each group."""
         from privsyn.answers.answer_table import answer_table
-        from privsyn.answers.counted import Question
         from privsyn.answers.quantiles import quantiles
+        from privsyn.answers.question import Question
 
         wanted = [probabilities] if isinstance(probabilities, int | float) else list(probabilities)
         asked = Question.of(self._counts, _names(by), where, (column,))
@@ -162,15 +179,9 @@ class Questions:
     ) -> pd.DataFrame:
         import pandas as pd
 
-        from privsyn.answers.cell_weights import fine_codes
-        from privsyn.answers.conditions import AtLevel
-        from privsyn.answers.counted import Question, shares
-
-        asked = Question.of(self._counts, groups, where, (column,))
-        levels, parts, words = asked.cells.levels(column), [], []
-        for number, label in enumerate(levels.labels):
-            event = AtLevel(self._counts.codecs[column], fine_codes(asked.cells, column, number))
-            table = _table(asked, shares(asked, event, level), about)
+        parts, words = [], []
+        for label, event in self._levels_of(column, groups, where):
+            table = self._in_groups(groups, where, about, self._shares(event, level, about))
             table.insert(len(groups), column, label)
             parts.append(table)
             words += table.attrs["words"]
@@ -179,6 +190,40 @@ class Questions:
         whole = pd.concat(parts, ignore_index=True)
         whole.attrs["about"], whole.attrs["words"] = about, list(dict.fromkeys(words))
         return whole
+
+    def _levels_of(self, column: str, groups: tuple[str, ...], where: str | None) -> list[tuple[str, Condition]]:
+        from privsyn.answers.cell_weights import fine_codes
+        from privsyn.answers.computed import levels
+        from privsyn.answers.conditions import AtLevel
+        from privsyn.answers.question import Question
+
+        released = self._counts
+        if column not in released.columns:
+            return levels(released, column)
+        behind = released.language.behind(groups)
+        cells = Question.of(released, (), where, (column, *behind)).cells
+        codec, labels = released.codecs[column], cells.levels(column).labels
+        return [(label, AtLevel(codec, fine_codes(cells, column, i))) for i, label in enumerate(labels)]
+
+    def _shares(self, event: Condition, level: float, about: str) -> Ask:
+        from privsyn.answers.counted import shares
+        from privsyn.answers.question import Question
+
+        def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
+            asked = Question.of(self._counts, by, where, event.columns)
+            return _table(asked, shares(asked, event, level), about)
+
+        return ask
+
+    def _in_groups(self, groups: tuple[str, ...], where: str | None, about: str, ask: Ask) -> pd.DataFrame:
+        """The answers in groups, by columns that were counted and by those that rules compute."""
+        from privsyn.answers.computed import by_levels, checked
+
+        if all(checked(self._counts, name) in self._counts.columns for name in groups):
+            return ask(groups, where)
+        table = by_levels(self._counts, groups, where, ask)
+        table.attrs["about"] = about
+        return table
 
 
 def _table(asked: Question, found: Figures, about: str) -> pd.DataFrame:

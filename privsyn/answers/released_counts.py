@@ -13,8 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from privsyn.answers.conditions import Language
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.rules import type_of
 from privsyn.errors import RequestError
 from privsyn.mechanisms.registry import steps_of
 from privsyn.run.request import Request
@@ -22,7 +24,9 @@ from privsyn.run.step import Step, release_steps
 from privsyn.storage.released_files import public_spec, read_manifest, synthetic_names
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.codec import Codec
+from privsyn.tasks.codecs.encoding_plan import plan_of_columns
 from privsyn.tasks.compress_domain import Recode, coarse_domain, recode_from_table
+from privsyn.tasks.rules.book import RuleBook
 
 Floats = NDArray[np.float64]
 FIELD = "query.release"
@@ -87,9 +91,29 @@ class ReleasedCounts:
         return tuple(name for name in self.request.column_order if name in own)
 
     @cached_property
+    def attributes(self) -> tuple[str, ...]:
+        """What was counted: the columns, and what stands for the dummies of a ``one_of``."""
+        return tuple(a for a, c in self.codecs.items() if c.sources == (a,) or len(c.sources) > 1)
+
+    @cached_property
+    def language(self) -> Language:
+        """What a condition may name: every released column."""
+        spec = self.request.spec
+        types = {name: type_of(column) for name, column in spec.released_columns.items()}
+        attributes = {source: a for a in self.attributes for source in self.codecs[a].sources}
+        return Language(types, self.encoding.rules or RuleBook.of(spec), attributes)
+
+    @cached_property
+    def every_codec(self) -> dict[str, Codec]:
+        """Released column -> a codec of it alone, of computed columns and dummies, too."""
+        spec = self.request.spec
+        plan = plan_of_columns(spec, self.request.column_order)
+        return {c.attribute: c for c in plan.codecs if c.attribute in spec.released_columns}
+
+    @cached_property
     def reach(self) -> dict[str, tuple[Floats, Floats] | None]:
         """Column -> smallest and largest number in each fine code, NaN for null; None where values are no numbers."""
-        return {name: _reach(self.codecs[name]) for name in self.columns}
+        return {a: _reach(self.codecs[a]) if a in self.columns else None for a in self.attributes}
 
     def section(self, column: str, public_bin: int) -> tuple[int, int]:
         """The first and the last but one of the intervals next to each other that a bin is one of; empty if none."""

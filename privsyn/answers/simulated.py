@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, stdtrit
 
 from privsyn.answers.cell_weights import as_released
+from privsyn.answers.computed import checked, values_of
 from privsyn.answers.conditions import unknown_column
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.simulation import Progress, replicates, unmeasured
@@ -56,7 +57,7 @@ def simulated(
     nothing is known of their places.  Where a pair of the columns was not measured, nothing is known of the error.
     """
     names, estimate = figures(released.table.select(list(columns)))
-    missing = unmeasured(released, tuple(columns))
+    missing = unmeasured(released, released.language.behind(tuple(columns)))
     nothing = np.full(len(names), np.nan)
     if missing:
         return Simulated(names, estimate, nothing, nothing, nothing, "not known", missing)
@@ -71,13 +72,12 @@ def simulated(
 
 def placed(released: ReleasedCounts, columns: Sequence[str], end: int) -> pa.Table:
     """The rows' columns, every number at the lower (0) or the upper (1) end of its cell."""
-    table = released.table.select(list(columns))
-    for i, name in enumerate(columns):
+    moved = {name: released.table[name] for name in released.table.column_names}
+    for name in released.language.book.needed(tuple(columns)):
         reach = released.reach.get(name)
         if reach is not None and released.codecs[name].in_order:
-            numbers = reach[end][row_codes(released, name)]
-            table = table.set_column(i, name, as_released(numbers, table.schema.field(name).type))
-    return table
+            moved[name] = as_released(reach[end][row_codes(released, name)], moved[name].type)
+    return pa.table({c: values_of(c, released.every_codec[c], released.language, moved) for c in columns})
 
 
 def any_function(
@@ -89,8 +89,7 @@ def any_function(
 ) -> Simulated:
     """A function from a pandas table of ``columns`` to a number, a mapping, a Series or a list of numbers."""
     for name in columns:
-        if name not in released.columns:
-            raise unknown_column(name, "query.columns")
+        checked(released, name)
 
     def figures(table: pa.Table) -> tuple[list[str], Floats]:
         found = function(table.to_pandas())
@@ -110,12 +109,12 @@ def regression(
 
     Raises RequestError for a formula of another form, an unknown column, or a ``y`` that does not fit.
     """
-    target, terms = parsed(formula, released.columns)
-    codec = released.codecs[target]
+    target, terms = parsed(formula, tuple(released.language.types))
+    codec = released.every_codec[target]
     two = len(set(codec.labels()) - {"(null)", "other"}) == 2
-    reach = released.reach[target]
-    chosen: Kind = kind or ("logistic" if reach is None or not codec.in_order else "linear")
-    if (chosen == "linear" and reach is None) or (chosen == "logistic" and not two):
+    text = pa.types.is_string(released.table[target].type)
+    chosen: Kind = kind or ("linear" if codec.in_order else "logistic")
+    if (chosen == "linear" and text) or (chosen == "logistic" and not two):
         needed = "numbers" if chosen == "linear" else "two values"
         raise RequestError(f"{target!r} does not hold {needed}", "Choose another column before `~`", "query.formula")
     levels = {name: _levels(released, name) for name in (target, *terms)}
@@ -158,7 +157,7 @@ def _levels(released: ReleasedCounts, name: str) -> list[Any] | None:
     if not pa.types.is_string(released.table[name].type):
         return None
     there = set(released.table[name].unique().to_pylist())
-    return [label for label in released.codecs[name].labels() if label in there]
+    return [label for label in released.every_codec[name].labels() if label in there]
 
 
 def _columns(values: pa.ChunkedArray, name: str, levels: list[Any] | None) -> list[tuple[str, Floats]]:

@@ -81,7 +81,7 @@ def replicate(released: ReleasedCounts, seed: int) -> pa.Table:
 def unmeasured(released: ReleasedCounts, columns: tuple[str, ...]) -> list[tuple[str, str]]:
     """The pairs of these columns that no measurement holds."""
     inside = {pair for counts in released.joint for pair in combinations(counts.attributes, 2)}
-    order = [c for c in released.columns if c in columns]
+    order = [a for a in released.attributes if a in columns]
     return [pair for pair in combinations(order, 2) if pair not in inside]
 
 

@@ -30,7 +30,7 @@ def rows_where(released: ReleasedCounts, condition: Condition | None) -> NDArray
     """The synthetic rows that a condition holds for."""
     if condition is None:
         return np.ones(released.table.num_rows, dtype=bool)
-    return condition.holds({c: released.table[c] for c in condition.columns})
+    return condition.holds({c: released.table[c] for a in condition.columns for c in released.codecs[a].sources})
 
 
 def group_of_rows(released: ReleasedCounts, columns: Clique, by: Sequence[str]) -> tuple[NDArray[np.int64], int]:

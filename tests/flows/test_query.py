@@ -76,7 +76,7 @@ def test_the_command_prints_a_table_json_csv_and_a_picture(alone: Path, tmp_path
         ("nobody", "no column 'nobody'"),
         ("region where age > 500", "selection is empty"),
         ("region where", "no condition after"),
-        ("region where age = 3", "is no condition"),
+        ("region where age = 3", "not an expression"),
         ("sum(age) by region", "is no question"),
         ("mean(region)", "holds no numbers"),
         ("mean()", "names no column"),

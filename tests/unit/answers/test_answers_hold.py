@@ -13,9 +13,10 @@ from privsyn.answers.best_linear import best_linear
 from privsyn.answers.cell_weights import Cells
 from privsyn.answers.conditions import condition
 from privsyn.answers.correlations import correlations
-from privsyn.answers.counted import Question, counts, means, shares
+from privsyn.answers.counted import counts, means, shares
 from privsyn.answers.model_bounds import bounds
 from privsyn.answers.quantiles import quantiles
+from privsyn.answers.question import Question
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.simulated import any_function, regression
 from privsyn.answers.synthetic_rows import row_sums, rows_where
@@ -114,7 +115,7 @@ def test_shares_and_means_are_held() -> None:
     income, happy, region = (ROWS[c].to_numpy(zero_copy_only=False) for c in ("income", "happy", "region"))
     for seed in range(SEEDS):
         one = release(seed)
-        event = condition("happy", one.columns)
+        event = condition("happy", one.language)
         found = shares(Question.of(one, ("region",), None, ("happy",)), event, 0.95)
         for label, low, high in zip(found.labels, found.low, found.high, strict=True):
             mine = region == label[0]
@@ -210,7 +211,7 @@ def test_a_condition_on_two_columns_together_is_worked_out_cell_by_cell() -> Non
 @pytest.mark.parametrize("where", ['region == "north"', 'region in ["north", "east"]', 'region != "north" and happy'])
 def test_the_rows_and_the_counts_understand_one_condition(where: str) -> None:
     one = release(0)
-    asked = condition(where, one.columns)
+    asked = condition(where, one.language)
     rows = rows_where(one, asked).sum()
     found = counts(Question.of(one, (), where), 0.95)
     assert 0 < rows < one.table.num_rows and abs(found.estimate[0] - rows) < 200

@@ -7,8 +7,9 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 
-from privsyn.answers.conditions import condition
+from privsyn.answers.conditions import Language, condition
 from privsyn.errors import RequestError
+from privsyn.tasks.rules.book import RuleBook
 
 VALUES = {
     "age": pa.array([17, 18, 65, None]),
@@ -19,6 +20,19 @@ VALUES = {
     "hours-per-week": pa.array([1.5, 2.5, 3.5, 4.5]),
 }
 
+LANGUAGE = Language(
+    {
+        "age": "number",
+        "region": "text",
+        "happy": "truth",
+        "seen": "moment",
+        "the day": "moment",
+        "hours-per-week": "number",
+    },
+    RuleBook({}),
+    {},
+)
+
 
 @pytest.mark.parametrize(
     ("text", "rows"),
@@ -27,9 +41,9 @@ VALUES = {
         ("18 <= age < 65", [1]),
         ("65 > age", [0, 1]),
         ("age != 17", [1, 2]),
-        ("not age != 17", [0, 3]),
+        ("not age != 17", [0]),
         ("age is None", [3]),
-        ("age == None or region is None", [2, 3]),
+        ("age is null or region is None", [2, 3]),
         ("age is not None and happy", [0]),
         ('region in ["north", "east"]', [0, 3]),
         ('region not in ("north",)', [1, 3]),
@@ -39,10 +53,13 @@ VALUES = {
         ("`hours-per-week` > 2 and `hours-per-week` < 4.0", [1, 2]),
         ("region == 'a `b` c'", []),
         ("age > -5", [0, 1, 2]),
+        ("age - 10 * `hours-per-week` > 2", [2]),
+        ("happy == 1", [0, 3]),
+        ("year(seen) == 2020 and day(`the day`) > 3", [3]),
     ],
 )
 def test_a_condition_holds_for_these_rows(text: str, rows: list[int]) -> None:
-    held = condition(text, list(VALUES)).holds(VALUES)
+    held = condition(text, LANGUAGE).holds(VALUES)
     assert [i for i in range(4) if held[i]] == rows
 
 
@@ -51,7 +68,8 @@ def test_a_condition_holds_for_these_rows(text: str, rows: list[int]) -> None:
     [
         "",
         "age",
-        "age + 1 > 2",
+        "age + 1",
+        "age == None",
         "__import__('os').system('x')",
         "age > happy",
         "1 < 2",
@@ -64,23 +82,22 @@ def test_a_condition_holds_for_these_rows(text: str, rows: list[int]) -> None:
         "region == f'{age}'",
         "age == 'x'",
         "region > 3",
-        "happy == 1",
         "seen > 'yesterday'",
         "nobody > 3",
         "age is 3",
-        "age > 1 if happy else age > 2",
         "(" * 2_000 + "happy" + ")" * 2_000,
         "happy and " * 3_000 + "happy",
+        "region[0] == 'n'",
     ],
 )
 def test_anything_else_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(RequestError) as error:
-        condition(text, list(VALUES)).holds(VALUES)
+        condition(text, LANGUAGE).holds(VALUES)
     assert error.value.exit_code == 2 and "\n" not in str(error.value)
 
 
 def test_parts_have_columns_of_their_own_and_hold_together() -> None:
-    whole = condition('age > 1 and (happy or region == "north") and age < 66 and happy', list(VALUES))
+    whole = condition('age > 1 and (happy or region == "north") and age < 66 and happy', LANGUAGE)
     parts = whole.parts()
     assert sorted(sorted(p.columns) for p in parts) == [["age"], ["happy", "region"]]
     assert (whole.holds(VALUES) == (parts[0].holds(VALUES) & parts[1].holds(VALUES))).all()

@@ -1,0 +1,155 @@
+"""Columns that were not counted by themselves: computed by rules from others, or dummies of one attribute.
+
+Each is a public function of counted attributes.  Its levels are conditions on these; its numbers follow from theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.answers.cell_weights import Cells
+from privsyn.answers.conditions import All, Bools, Condition, Language, Values, condition, unknown_column, whole
+from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.errors import RequestError
+from privsyn.tasks.codecs.codec import Codec
+from privsyn.tasks.rules.spans import to_array
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+
+MOST_LEVELS = 200
+"""Most combinations of levels of such columns in one question."""
+
+
+class EmptySelectionError(RequestError):
+    """No value that a row can have fulfils the condition."""
+
+
+def values_of(name: str, codec: Codec, language: Language, values: Values) -> pa.Array:
+    """A released column from the counted ones that it follows from."""
+    if name not in language.book.order:
+        return whole(values[name])
+    book = language.book
+    known = {column: whole(values[column]) for column in book.needed((name,))}
+    texts = pa.array(list(book.vocabulary), pa.string())
+    return to_array(book.spans(known)(name), codec.ranges()[name].type, texts, len(next(iter(known.values()))))
+
+
+@dataclass(frozen=True)
+class ComputedLevel(Condition):
+    """A level of a column that was not counted by itself: the public bin ``level`` of its codec."""
+
+    codec: Codec
+    language: Language
+    level: int
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The counted attributes behind the column."""
+        return self.language.behind((self.codec.attribute,))
+
+    def holds(self, values: Values) -> Bools:
+        """Whether the column's value is of the level."""
+        name = self.codec.attribute
+        codes = self.codec.encode({name: values_of(name, self.codec, self.language, values)})[0]
+        return np.asarray(self.codec.groups[codes] == self.level)
+
+
+def levels(released: ReleasedCounts, name: str) -> list[tuple[str, Condition]]:
+    """The levels of such a column: label and condition."""
+    codec = released.every_codec[name]
+    return [(label, ComputedLevel(codec, released.language, i)) for i, label in enumerate(codec.bin_labels())]
+
+
+def by_levels(
+    released: ReleasedCounts,
+    by: Sequence[str],
+    where: str | Condition | None,
+    ask: Callable[[tuple[str, ...], Condition], pd.DataFrame],
+) -> pd.DataFrame:
+    """``ask`` for every combination of levels of the columns of ``by`` that were not counted, joined to one table."""
+    import pandas as pd
+
+    apart = [c for c in by if c not in released.columns]
+    every = [levels(released, c) for c in apart]
+    if np.prod([float(len(each)) for each in every]) > MOST_LEVELS:
+        raise RequestError(
+            f"asks for more than {MOST_LEVELS} levels of columns that rules compute",
+            "Ask by conditions (`where`) instead",
+            "query.columns",
+        )
+    given = condition(where, released.language) if isinstance(where, str) else where
+    tables: list[pd.DataFrame] = []
+    for combination in product(*every):
+        try:
+            table = ask(
+                tuple(c for c in by if c in released.columns),
+                All((*((given,) if given else ()), *(one for _, one in combination))),
+            )
+        except EmptySelectionError:
+            continue
+        for column, (label, _) in zip(apart, combination, strict=True):
+            table.insert(0, column, label)
+        tables.append(table[[*by, *(c for c in table.columns if c not in by)]])
+    if not tables:
+        raise EmptySelectionError("no value that a row can have fulfils the condition", "", "query.where")
+    words = dict.fromkeys(w for t in tables for w in t.attrs["words"])
+    for table in tables:
+        table.attrs = {}
+    joined: pd.DataFrame = pd.concat(tables, ignore_index=True)
+    joined.attrs["words"] = list(words)
+    return joined
+
+
+def numbers_of(released: ReleasedCounts, name: str, values: Values) -> Floats:
+    """A released column of numbers as numbers, NaN for null; moments in seconds.  RequestError if it holds none."""
+    codec = released.every_codec[name]
+    found = values_of(name, codec, released.language, values)
+    if pa.types.is_string(found.type) or pa.types.is_dictionary(found.type):
+        raise RequestError(f"the column {name!r} holds no numbers", "Name a column of numbers", "query.columns")
+    if codec.in_order:
+        found = codec.read({name: found})[name]
+    return found.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
+
+
+def row_numbers(released: ReleasedCounts, name: str) -> Floats:
+    """Such a column's numbers in the synthetic rows."""
+    own = (c for a in released.language.behind((name,)) for c in released.codecs[a].sources)
+    return numbers_of(released, name, {c: released.table[c] for c in own})
+
+
+def computed_places(cells: Cells, name: str) -> tuple[Floats, Floats, Floats]:
+    """As ``counted.places``, of a column that was not counted: by values drawn inside the cells behind it."""
+    released = cells.released
+    behind = released.language.behind((name,))
+    drawn = numbers_of(released, name, cells.drawn(behind))
+    figures = drawn.reshape(int(np.prod([cells.shape[cells.columns.index(c)] for c in behind])), -1)
+    there = np.isfinite(figures)
+    low = np.where(there, figures, np.inf).min(axis=1)
+    high = np.where(there, figures, -np.inf).max(axis=1)
+    some = there.any(axis=1)
+    with np.errstate(invalid="ignore"):
+        middle = np.where(some, (low + high) / 2, 0.0)
+        half = np.where(some, (high - low) / 2, 0.0)
+
+    def flat(of_cell: Floats) -> Floats:
+        return np.broadcast_to(cells.over(behind, of_cell), cells.shape).ravel()
+
+    return flat(middle), flat(half), flat(there.mean(axis=1))
+
+
+def checked(released: ReleasedCounts, name: str) -> str:
+    """The name, if it is one of the released columns; RequestError if not."""
+    if name not in released.language.types:
+        raise unknown_column(name, "query.columns")
+    return name

@@ -1,0 +1,120 @@
+"""A question to a release: by which columns, where, and which cells and noisy counts bear on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from privsyn.answers.best_linear import Linear, best_linear
+from privsyn.answers.cell_weights import Cells
+from privsyn.answers.computed import EmptySelectionError, checked
+from privsyn.answers.conditions import Condition, condition
+from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.data_contracts.domain import Clique
+from privsyn.errors import RequestError
+
+Floats = NDArray[np.float64]
+
+MOST_CELLS = 1_000_000
+"""Most cells of a question's columns."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """Rows by ``by`` where ``where`` holds, of a release; ``others``: further columns of the question.
+
+    ``coarse``: levels are coarse codes, as where several columns are asked for.
+    """
+
+    released: ReleasedCounts
+    by: tuple[str, ...]
+    where: Condition | None
+    others: tuple[str, ...] = ()
+    coarse: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        released: ReleasedCounts,
+        by: Sequence[str],
+        where: str | Condition | None,
+        others: Sequence[str] = (),
+    ) -> Question:
+        """From a caller's names.  Raises RequestError for an unknown column, a repeated one, or a wrong condition.
+
+        ``by``: counted columns; ``others``: any released columns or counted attributes.
+        """
+        for name in by:
+            if checked(released, name) not in released.columns:
+                raise RequestError(
+                    f"the column {name!r} is computed by rules or a dummy: it was not counted by itself",
+                    "Ask for its counts, shares and means, or by a condition",
+                    "query.columns",
+                )
+        if len({*by}) < len(by):
+            raise RequestError("names one column twice", "Name each column once", "query.columns")
+        behind = released.language.behind(tuple(c if c in released.codecs else checked(released, c) for c in others))
+        given = condition(where, released.language) if isinstance(where, str) and where else where or None
+        asked = cls(released, tuple(by), given, behind)
+        if np.prod([float(n) for n in asked.cells.shape]) > MOST_CELLS:
+            raise RequestError(
+                f"asks for more than {MOST_CELLS:,} cells at once", "Name fewer columns", "query.columns"
+            )
+        return asked
+
+    @property
+    def columns(self) -> Clique:
+        """Every counted attribute of the question, in the table's order."""
+        named = {*self.by, *self.others, *(self.where.columns if self.where else ())}
+        return tuple(a for a in self.released.attributes if a in named)
+
+    @property
+    def cells(self) -> Cells:
+        """The cells of its columns."""
+        return Cells(self.released, self.columns, self.coarse)
+
+    def linear(self) -> Linear | None:
+        """The best linear estimate of its cells; None where they were not measured together.
+
+        Values that compression left out, which are few, are in no cell of several columns.
+        """
+        key = ("linear", self.columns)
+        if key not in self.released.cache:
+            self.released.cache[key] = best_linear(self.released, self.columns)
+        found: Linear | None = self.released.cache[key]
+        return found
+
+    def total(self) -> float:
+        """The estimated number of private rows, at least 1."""
+        return max(float(Question(self.released, (), None).linear().cells.sum()), 1.0)  # type: ignore[union-attr]
+
+
+def left_out(asked: Question, where: Condition | None, z: float) -> float:
+    """The most rows that a condition can select among the values that are in no cell of several columns."""
+    most = 0.0
+    for column, codes in asked.cells.left_out(where).items():
+        linear, weights = Question(asked.released, (), None, (column,)).linear(), codes[None, :].astype(np.float64)
+        assert linear is not None  # noqa: S101 - every release measures single columns
+        error = float(np.sqrt(max(linear.covariance(weights, weights)[0], 0.0)))
+        most += max(float(linear.estimate(weights)[0]), 0.0) + z * error
+    return most
+
+
+def shown_answers(answers: sp.csr_matrix, part: Floats, beyond: float = 0.0) -> tuple[sp.csr_matrix, NDArray[np.int64]]:
+    """Weights of the answers that the condition leaves cells to, and their numbers; all where ``beyond`` says that rows
+    in no cell may be selected.  RequestError if there is none.
+    """
+    weights = sp.csr_matrix(answers.multiply(part))
+    weights.eliminate_zeros()
+    shown = np.flatnonzero((np.diff(weights.indptr) > 0) | (beyond > 0))
+    if not len(shown):
+        raise EmptySelectionError(
+            "no value that a row can have fulfils the condition: the selection is empty",
+            "Compare with the values that README.md of the release lists",
+            "query.where",
+        )
+    return weights[shown], shown
