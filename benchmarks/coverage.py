@@ -47,6 +47,12 @@ from privsyn.tasks.privacy.noise import SeededNoise
 HERE = Path(__file__).parent
 KEPT = HERE / "coverage.jsonl"
 TABLES = ("adult", "gss_happiness", "national2019", "ma2019", "social_diagnosis2011", "support2")
+SMALL = {
+    "adult-small": ("age", "education-num", "sex", "income", "hours-per-week"),
+    "support2-small": ("age", "sex", "event", "meanbp", "wblc"),
+}
+"""Tables of a few columns and SMALL_ROWS rows, drawn once, for what is simulated."""
+SMALL_ROWS = 4_000
 EXAMPLES = {"adult": "adult.yaml", "gss_happiness": "gss.yaml"}
 EPSILONS = (0.2, 1.0, 5.0)
 PAIRS, TRIPLES, REGRESSIONS, LEVEL = 6, 3, 3, 0.95
@@ -88,6 +94,10 @@ class Truth:
 
 def spec_of(name: str, epsilon: float) -> ReleaseSpec:
     """The table's spec at this epsilon."""
+    if name in SMALL:
+        spec = spec_of(name.removesuffix("-small"), epsilon)
+        columns = {c: spec.columns[c] for c in SMALL[name]}
+        return spec.model_copy(update={"columns": columns, "rules": (), "dataset": name.replace("-", "_")})
     if name in EXAMPLES:
         spec = load_spec(HERE.parent / "examples" / EXAMPLES[name])
         privacy = spec.privacy.model_copy(update={"epsilon": epsilon})
@@ -101,6 +111,8 @@ def truth_of(name: str) -> Truth:
     """The table's own rows."""
     spec = spec_of(name, 1.0)
     source = pq.read_table(spec.data)
+    if name in SMALL:
+        source = source.take(np.sort(np.random.default_rng(0).permutation(source.num_rows)[:SMALL_ROWS]))
     order = tuple(c for c in source.column_names if c in spec.released_columns)
     request = Request(spec, order, 1)
     access = PrivateAccess(lambda repairs=None: source.to_batches(65_536))
@@ -211,7 +223,7 @@ def measure(name: str, epsilon: float, seed: int) -> dict[str, Any]:
 
 
 def measure_simulated(name: str, epsilon: float, seed: int) -> dict[str, Any]:
-    """One release: regressions on two columns, and medians, with simulated errors; they take half a minute and more."""
+    """One release of a small table: regressions on two columns, medians, and means in groups, with simulated errors."""
     started = time.perf_counter()
     mine, truth = release(name, epsilon, seed)
     rng = np.random.default_rng(seed)
@@ -227,6 +239,13 @@ def measure_simulated(name: str, epsilon: float, seed: int) -> dict[str, Any]:
         place = {term: i for i, term in enumerate(real.names)}
         value = np.array([real.estimate[place[term]] if term in place else np.nan for term in found.names])
         tallies["linear regressions"].add(found.low / scale, found.high / scale, value / scale)
+    for group, column in ((g, c) for g in mine.columns if pa.types.is_string(truth.table[g].type) for c in numbers):
+        mean = lambda rows: rows.groupby(rows.columns[0]).apply(lambda part: part.iloc[:, 1].astype(float).mean())  # noqa: E731
+        found = any_function(mine, mean, [group, column], LEVEL, lambda done, total: None)
+        real = mean(truth.table.select([group, column]).to_pandas())
+        scale = float(np.nanstd(_numbers(truth, column))) or 1.0
+        value = np.array([real.get(name, np.nan) for name in found.names]) / scale
+        tallies["means in groups by estimate()"].add(found.low / scale, found.high / scale, value)
     for column in numbers:
         median = lambda rows: rows.iloc[:, 0].astype(float).median()  # noqa: E731
         found = any_function(mine, median, [column], LEVEL, lambda done, total: None)
@@ -399,14 +418,16 @@ def main() -> None:
     """Make what is missing, one release after another, and print the table."""
     parser = argparse.ArgumentParser(description="Coverage of the answers' intervals on public tables.")
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--tables", nargs="*", default=[t for t in TABLES if (FOLDER / f"{t}.parquet").is_file()])
+    parser.add_argument("--tables", nargs="*", default=[])
     parser.add_argument("--markdown", action="store_true", help="print the table of the finished releases only")
     parser.add_argument("--simulated", action="store_true", help="regressions and medians, with simulated errors")
     arguments = parser.parse_args()
+    every = SMALL if arguments.simulated else TABLES
+    tables = arguments.tables or [t for t in every if (FOLDER / f"{t.removesuffix('-small')}.parquet").is_file()]
     part, make = ("simulated", measure_simulated) if arguments.simulated else ("", measure)
     done = {(line["table"], line["epsilon"], line["seed"]) for line in kept() if line.get("part", "") == part}
     for seed in range(0 if arguments.markdown else arguments.seeds):
-        for name in arguments.tables:
+        for name in tables:
             for epsilon in EPSILONS:
                 if (name, epsilon, seed) not in done:
                     found = make(name, epsilon, seed)
