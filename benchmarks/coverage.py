@@ -239,8 +239,14 @@ def measure_simulated(name: str, epsilon: float, seed: int) -> dict[str, Any]:
         place = {term: i for i, term in enumerate(real.names)}
         value = np.array([real.estimate[place[term]] if term in place else np.nan for term in found.names])
         tallies["linear regressions"].add(found.low / scale, found.high / scale, value / scale)
-    for group, column in ((g, c) for g in mine.columns if pa.types.is_string(truth.table[g].type) for c in numbers):
-        mean = lambda rows: rows.groupby(rows.columns[0]).apply(lambda part: part.iloc[:, 1].astype(float).mean())  # noqa: E731
+    for group, column in (
+        (g, c)
+        for g in mine.columns
+        if pa.types.is_string(truth.table[g].type)
+        for c in numbers
+        if not unmeasured(mine, (g, c))
+    ):
+        mean = lambda rows: rows.iloc[:, 1].astype(float).groupby(rows.iloc[:, 0].astype(str)).mean()  # noqa: E731
         found = any_function(mine, mean, [group, column], LEVEL, lambda done, total: None)
         real = mean(truth.table.select([group, column]).to_pandas())
         scale = float(np.nanstd(_numbers(truth, column))) or 1.0

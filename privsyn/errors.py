@@ -143,6 +143,7 @@ API = Vocabulary(
         "query.formula": "formula",
         "query.probabilities": "probabilities",
         "query.level": "level",
+        "query.population": "population",
         "query.other": "earlier",
         "query.plot": "plot",
         "add_formats.release": "release",

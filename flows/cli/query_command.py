@@ -31,6 +31,9 @@ def query_command(
         str | None, typer.Option(metavar="RELEASE", help="Differences to this release: counts, shares or means.")
     ] = None,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    population: Annotated[
+        bool, typer.Option("--population", help="Intervals about the population that the table is a sample of.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV on standard output.")] = False,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Bars with error bars, .png or .svg.")] = None,
@@ -47,7 +50,7 @@ def query_command(
             raise RequestError("--json and --csv are two formats", "Choose one of them")
         if folder is not None:
             os.environ["PRIVSYN_OUT"] = str(folder.absolute())
-        answers = _answers(release, earlier, question, level)
+        answers = _answers(release, earlier, question, level, population=population)
         if picture is not None:
             from privsyn.answers.answer_plot import write_plot
 
@@ -55,13 +58,15 @@ def query_command(
         _print(answers, as_json=as_json, as_csv=as_csv)
 
 
-def _answers(release: str, earlier: str | None, question: str, level: float) -> pd.DataFrame:
+def _answers(release: str, earlier: str | None, question: str, level: float, *, population: bool) -> pd.DataFrame:
     from privsyn.answers.question_text import answer, difference
     from privsyn.released import open_release
 
     opened = open_release(release)
     if earlier is None:
-        return answer(opened, question, level)
+        return answer(opened, question, level, population=population)
+    if population:
+        raise RequestError("--population is not for differences", "Leave --earlier or --population out")
     return difference(opened, open_release(earlier), question, level)
 
 

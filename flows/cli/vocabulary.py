@@ -39,6 +39,7 @@ COMMAND_LINE = Vocabulary(
         "query.formula": "QUESTION",
         "query.probabilities": "QUESTION",
         "query.level": "--level",
+        "query.population": "--population",
         "query.other": "--earlier",
         "query.plot": "--plot",
         "add_formats.release": "RELEASE",

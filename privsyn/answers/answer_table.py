@@ -32,6 +32,10 @@ NOT_A_SAMPLE = (
     "The intervals are about the private table that was released, not about the population that it was drawn from."
 )
 
+SAMPLED = (
+    "The intervals are about the population, as if the private table were a random sample of it: wider by that error."
+)
+
 
 def answer_table(
     columns: Mapping[str, Sequence[Any]],

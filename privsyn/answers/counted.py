@@ -52,15 +52,26 @@ def counts(asked: Question, level: float) -> Figures:
     if linear is not None:
         estimate, answers = linear.estimate(weights), answers[shown]
         doubt = _cut(answers, part, linear) + beyond / 2
-        error = np.sqrt(np.maximum(linear.covariance(weights, weights), 0.0) + doubt**2)
+        noise = np.maximum(linear.covariance(weights, weights), 0.0) + doubt**2
+        error = np.sqrt(noise + _sampling(asked, estimate, noise, asked.total()))
         possible = np.maximum(estimate, 0.0)  # no count is below 0: an interval around this one holds as often
         low, high = np.maximum(possible - z * error, 0.0), possible + z * error
         return Figures(labels, estimate, error, low, high, "implied" if doubt.any() else "measured")
+    _about_the_table(asked)
     found = bounds(asked.released, asked.columns, asked.by, asked.where, z)
     low, high = found.low[shown], found.high[shown] + beyond
     rows = row_sums(asked.released, asked.columns, asked.by, asked.where)[shown]
     estimate = rows * asked.total() / max(asked.released.table.num_rows, 1)
     return Figures(labels, np.clip(estimate, low, high), np.full(len(shown), np.nan), low, high, "model")
+
+
+def _about_the_table(asked: Question) -> None:
+    if asked.population:
+        raise RequestError(
+            f"the columns {', '.join(asked.columns)} were not counted together: nothing is known about the population",
+            "Leave `population` out for what is known of the table, or ask for fewer columns",
+            "query.population",
+        )
 
 
 def shares(asked: Question, event: Condition, level: float) -> Figures:
@@ -72,9 +83,13 @@ def shares(asked: Question, event: Condition, level: float) -> Figures:
     bottom, shown = shown_answers(answers, part, beyond)
     labels, answers, linear = [labels[i] for i in shown], answers[shown], asked.linear()
     if linear is None:
+        _about_the_table(asked)
         return _model_shares(asked, event, labels, shown, level)
     top = sp.csr_matrix(answers.multiply(both))
     doubt = _cut(answers, both, linear) + _cut(answers, part, linear) + beyond / 2
+    whole = np.maximum(linear.estimate(bottom), 1.0)
+    noise = np.maximum(linear.covariance(top, top), 0.0) + doubt**2
+    doubt = np.sqrt(doubt**2 + _sampling(asked, linear.estimate(top), noise, whole))
     found = _ratio(linear, top, bottom, doubt, z, part=True)
     low, high = np.clip(found[2], 0.0, 1.0), np.clip(found[3], 0.0, 1.0)
     return Figures(labels, found[0], found[1], low, high, _source(doubt, found[0]))
@@ -94,10 +109,13 @@ def means(asked: Question, column: str, level: float) -> Figures:
     _, shown = shown_answers(answers, part)
     labels, answers, linear = [labels[i] for i in shown], answers[shown], asked.linear()
     if linear is None:
+        _about_the_table(asked)
         return _model_means(asked, column, labels, shown, limits, level)
     bottom = sp.csr_matrix(answers.multiply(part * present))
     top = sp.csr_matrix(bottom.multiply(np.nan_to_num(middle)))
     doubt = placement(linear.cells, bottom, half) + _cut(answers, part, linear) * (limits[1] - limits[0]) / 2
+    if asked.population:
+        doubt = np.sqrt(doubt**2 + _squares(linear, top, bottom, middle, half))
     found = _ratio(linear, top, bottom, doubt, z)
     return Figures(
         labels, found[0], found[1], np.clip(found[2], *limits), np.clip(found[3], *limits), _source(doubt, found[0])
@@ -149,6 +167,22 @@ def placement(cells: Floats, weights: sp.csr_matrix, half: Floats) -> Floats:
     most = np.asarray(inside.sum(axis=1)).ravel()
     apart = np.asarray(inside.multiply(inside).sum(axis=1)).ravel() / 3
     return np.minimum(np.sqrt(apart + (COMMON * most) ** 2), most / 2)
+
+
+def _sampling(asked: Question, counted: Floats, noise: Floats, whole: Floats | float) -> Floats:
+    """n p (1 - p): the sampling variance of how many of ``whole`` rows drawn from a population are of a part p; 0 about
+    the table itself.  p is one standard deviation of the noise above what was counted: no count is surely 0.
+    """
+    p = np.clip((np.maximum(counted, 0.0) + np.sqrt(noise)) / whole, 0.0, 1.0)
+    found: Floats = whole * p * (1 - p) if asked.population else np.zeros_like(p)
+    return found
+
+
+def _squares(linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix, middle: Floats, half: Floats) -> Floats:
+    """The sum of squared differences of values to the mean of their group: n times the variance of a value."""
+    inside = sp.csr_matrix(bottom.multiply(np.nan_to_num(middle) ** 2 + half**2 / 3))
+    n, total = np.maximum(linear.estimate(bottom), 1.0), linear.estimate(top)
+    return np.maximum(linear.estimate(inside) - total**2 / n, 0.0)
 
 
 def _ratio(

@@ -27,7 +27,8 @@ MOST_CELLS = 1_000_000
 class Question:
     """Rows by ``by`` where ``where`` holds, of a release; ``others``: further columns of the question.
 
-    ``coarse``: levels are coarse codes, as where several columns are asked for.
+    ``coarse``: levels are coarse codes, as where several columns are asked for.  ``population``: intervals are about
+    the population that the private rows are a simple random sample of, so sampling error is added.
     """
 
     released: ReleasedCounts
@@ -35,6 +36,7 @@ class Question:
     where: Condition | None
     others: tuple[str, ...] = ()
     coarse: bool = False
+    population: bool = False
 
     @classmethod
     def of(
@@ -43,6 +45,8 @@ class Question:
         by: Sequence[str],
         where: str | Condition | None,
         others: Sequence[str] = (),
+        *,
+        population: bool = False,
     ) -> Question:
         """From a caller's names.  Raises RequestError for an unknown column, a repeated one, or a wrong condition.
 
@@ -59,7 +63,7 @@ class Question:
             raise RequestError("names one column twice", "Name each column once", "query.columns")
         behind = released.language.behind(tuple(c if c in released.codecs else checked(released, c) for c in others))
         given = condition(where, released.language) if isinstance(where, str) and where else where or None
-        asked = cls(released, tuple(by), given, behind)
+        asked = cls(released, tuple(by), given, behind, population=population)
         if np.prod([float(n) for n in asked.cells.shape]) > MOST_CELLS:
             raise RequestError(
                 f"asks for more than {MOST_CELLS:,} cells at once", "Name fewer columns", "query.columns"

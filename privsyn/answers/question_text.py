@@ -55,14 +55,20 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip("`") for name in found if name)
 
 
-def answer(release: Questions, text: str, level: float = 0.95) -> pd.DataFrame:
+def answer(release: Questions, text: str, level: float = 0.95, *, population: bool = False) -> pd.DataFrame:
     """The release's answer to a question.  Raises RequestError for what is no question to it."""
     asked = parse(text)
+    if population and asked.what not in ("count", "share", "mean"):
+        raise RequestError(
+            f"{asked.what}() has no interval about the population",
+            "Ask for a count, a share or a mean",
+            "query.population",
+        )
     if asked.what == "count":
-        return release.count(*asked.by, *names(asked.of), where=asked.where, level=level)
+        return release.count(*asked.by, *names(asked.of), where=asked.where, level=level, population=population)
     if asked.what == "share":
         what = asked.of.strip("`") if re.fullmatch(r"`[^`]*`", asked.of) else asked.of
-        return release.share(what, by=asked.by, where=asked.where, level=level)
+        return release.share(what, by=asked.by, where=asked.where, level=level, population=population)
     if asked.what in ("correlation", "regress"):
         if asked.by or asked.where:
             raise RequestError(f"{asked.what}() takes neither `by` nor `where`", "Leave them out", "query.columns")
@@ -73,7 +79,7 @@ def answer(release: Questions, text: str, level: float = 0.95) -> pd.DataFrame:
     if not parts:
         raise RequestError(f"{asked.what}() names no column", "Name one in the brackets", "query.columns")
     if asked.what == "mean":
-        return release.mean(parts[0], by=asked.by, where=asked.where, level=level)
+        return release.mean(parts[0], by=asked.by, where=asked.where, level=level, population=population)
     wanted = [0.5] if asked.what == "median" or len(parts) == 1 else [_number(part) for part in parts[1:]]
     return release.quantile(parts[0], wanted, by=asked.by, where=asked.where, level=level)
 

@@ -34,7 +34,8 @@ class Questions:
 
     Every answer is a pandas table with one row an answer: its labels, ``estimate``, ``std_error``, ``low`` and ``high``
     (the interval at ``level``), and ``source``, whose meaning is in ``attrs["words"]``.  A condition (``where``) is a
-    text such as ``'age >= 65 and region in ["north", "east"]'``.
+    text such as ``'age >= 65 and region in ["north", "east"]'``.  With ``population`` the interval is about the
+    population that the private rows are a simple random sample of.
 
     Privacy: reads nothing but the released folder; post-processing of what was released costs nothing.
     """
@@ -51,7 +52,7 @@ class Questions:
 
         return ReleasedCounts.of(self.folder)
 
-    def count(self, *by: str, where: str | None = None, level: float = LEVEL) -> pd.DataFrame:
+    def count(self, *by: str, where: str | None = None, level: float = LEVEL, population: bool = False) -> pd.DataFrame:
         """How many rows the private table has, by the levels of columns, where a condition holds.
 
         An estimate may be below 0: it has no bias, so that sums of estimates are estimates of sums.
@@ -62,13 +63,18 @@ class Questions:
         about, level = f"rows{_by(by)}{_where(where)}", _level(level)
 
         def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
-            asked = Question.of(self._counts, by, where)
+            asked = Question.of(self._counts, by, where, population=population)
             return _table(asked, counts(asked, level), about)
 
         return self._in_groups(by, where, about, ask)
 
     def share(
-        self, what: str, by: str | Sequence[str] = (), where: str | None = None, level: float = LEVEL
+        self,
+        what: str,
+        by: str | Sequence[str] = (),
+        where: str | None = None,
+        level: float = LEVEL,
+        population: bool = False,
     ) -> pd.DataFrame:
         """The share of rows that a condition holds for, or of each value of a column, among the rows of each group.
 
@@ -81,12 +87,17 @@ class Questions:
         level = _level(level)
         column = what in released.language.types
         if column and released.language.types[what] != "truth":
-            return self._shares_of_values(what, groups, where, level, about)
+            return self._shares_of_values(what, groups, where, level, about, population)
         event = condition(f"`{what}`" if column else what, released.language)
-        return self._in_groups(groups, where, about, self._shares(event, level, about))
+        return self._in_groups(groups, where, about, self._shares(event, level, about, population))
 
     def mean(
-        self, column: str, by: str | Sequence[str] = (), where: str | None = None, level: float = LEVEL
+        self,
+        column: str,
+        by: str | Sequence[str] = (),
+        where: str | None = None,
+        level: float = LEVEL,
+        population: bool = False,
     ) -> pd.DataFrame:
         """The mean of a column of numbers (moments: seconds since 1970), nulls left out, in each group."""
         from privsyn.answers.counted import means
@@ -96,7 +107,7 @@ class Questions:
         about = f"mean of {column}{_by(groups)}{_where(where)}"
 
         def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
-            asked = Question.of(self._counts, by, where, (column,))
+            asked = Question.of(self._counts, by, where, (column,), population=population)
             return _table(asked, means(asked, column, level), about)
 
         return self._in_groups(groups, where, about, ask)
@@ -175,13 +186,19 @@ class Questions:
         return Comparison(self, earlier)
 
     def _shares_of_values(
-        self, column: str, groups: tuple[str, ...], where: str | None, level: float, about: str
+        self,
+        column: str,
+        groups: tuple[str, ...],
+        where: str | None,
+        level: float,
+        about: str,
+        population: bool,
     ) -> pd.DataFrame:
         import pandas as pd
 
         parts, words = [], []
         for label, event in self._levels_of(column, groups, where):
-            table = self._in_groups(groups, where, about, self._shares(event, level, about))
+            table = self._in_groups(groups, where, about, self._shares(event, level, about, population))
             table.insert(len(groups), column, label)
             parts.append(table)
             words += table.attrs["words"]
@@ -205,12 +222,12 @@ class Questions:
         codec, labels = released.codecs[column], cells.levels(column).labels
         return [(label, AtLevel(codec, fine_codes(cells, column, i))) for i, label in enumerate(labels)]
 
-    def _shares(self, event: Condition, level: float, about: str) -> Ask:
+    def _shares(self, event: Condition, level: float, about: str, population: bool) -> Ask:
         from privsyn.answers.counted import shares
         from privsyn.answers.question import Question
 
         def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
-            asked = Question.of(self._counts, by, where, event.columns)
+            asked = Question.of(self._counts, by, where, event.columns, population=population)
             return _table(asked, shares(asked, event, level), about)
 
         return ask
@@ -227,16 +244,20 @@ class Questions:
 
 
 def _table(asked: Question, found: Figures, about: str) -> pd.DataFrame:
-    from privsyn.answers.answer_table import answer_table
+    from privsyn.answers.answer_table import NOT_A_SAMPLE, SAMPLED, answer_table
 
     sources = np.where(np.isnan(found.low), "not known", found.source)
-    return answer_table(_labels(asked.by, found.labels), *found[1:5], sources.tolist(), about)
+    table = answer_table(_labels(asked.by, found.labels), *found[1:5], sources.tolist(), about)
+    if asked.population:
+        table.attrs["words"] = [SAMPLED if word == NOT_A_SAMPLE else word for word in table.attrs["words"]]
+    return table
 
 
 def _simulated_table(found: Simulated, what: str, about: str) -> pd.DataFrame:
     from privsyn.answers.answer_table import answer_table
 
-    table = answer_table({what: found.names}, *found[1:5], found.source, about)
+    sources = np.where(np.isnan(found.low), "not known", found.source).tolist()
+    table = answer_table({what: found.names}, *found[1:5], sources, about)
     if found.missing:
         pairs = ", ".join(f"{a} and {b}" for a, b in found.missing[:5])
         more = f" and {len(found.missing) - 5} more pairs" if len(found.missing) > 5 else ""

@@ -63,11 +63,17 @@ def simulated(
         return Simulated(names, estimate, nothing, nothing, nothing, "not known", missing)
     differences = []
     for table in replicates(released, progress):
-        differences.append(figures(table.select(list(columns)))[1] - estimate)
-    elsewhere = [figures(placed(released, columns, end))[1] - estimate for end in (0, 1)]
+        differences.append(_aligned(names, *figures(table.select(list(columns)))) - estimate)
+    elsewhere = [_aligned(names, *figures(placed(released, columns, end))) - estimate for end in (0, 1)]
     error = np.sqrt(np.mean(np.square(differences), axis=0) + np.max(np.abs(elsewhere), axis=0) ** 2 / 4)
     factor = float(stdtrit(len(differences), 0.5 + level / 2))
     return Simulated(names, estimate, error, estimate - factor * error, estimate + factor * error, "simulated", [])
+
+
+def _aligned(names: Sequence[str], others: Sequence[str], figures: Floats) -> Floats:
+    """Figures in the order of ``names``, NaN for one that is not there, such as of a group without rows."""
+    found = dict(zip(others, figures, strict=True))
+    return np.array([found.get(name, np.nan) for name in names], dtype=np.float64)
 
 
 def placed(released: ReleasedCounts, columns: Sequence[str], end: int) -> pa.Table:

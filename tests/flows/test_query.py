@@ -93,6 +93,17 @@ def test_a_wrong_question_gets_one_sentence_and_exit_2(alone: Path, question: st
     assert words in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+def test_intervals_about_the_population_are_wider(alone: Path) -> None:
+    r = privsyn.open_release(alone)
+    for ask in (lambda **p: r.count("region", **p), lambda **p: r.share("region", **p), lambda **p: r.mean("age", **p)):
+        one, other = ask(), ask(population=True)
+        assert (other.high - other.low > one.high - one.low).all() and (one.estimate == other.estimate).all()
+        assert "random sample" in other.attrs["words"][-1]
+    assert "random sample" in command("query", alone, "region", "--population").stderr
+    assert command("query", alone, "median(age)", "--population").exit_code == 2
+    assert command("query", alone, "region", "--population", "--earlier", alone).exit_code == 2
+
+
 def test_two_formats_and_a_wrong_picture_are_refused(alone: Path, tmp_path: Path) -> None:
     assert command("query", alone, "region", "--json", "--csv").exit_code == 2
     assert "neither .png nor .svg" in command("query", alone, "region", "--plot", tmp_path / "p.gif").stderr

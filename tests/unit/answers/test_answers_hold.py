@@ -51,6 +51,21 @@ def test_every_cell_of_measured_columns_is_held_as_often_as_said() -> None:
     assert 0.92 <= share <= 0.985
 
 
+def test_intervals_about_the_population_hold_it_where_those_about_the_table_do_not() -> None:
+    everybody, held, of_table = table(200_000, seed=1), [], []
+    real = pc.mean(everybody["happy"]).as_py(), pc.mean(everybody["income"]).as_py()
+    for seed in range(25):
+        one = released(table(1_000, seed=seed + 2), spec(20.0), seed)
+        event = condition("happy", one.language)
+        for asked_of, held_by in ((True, held), (False, of_table)):
+            share = shares(Question.of(one, (), None, ("happy",), population=asked_of), event, 0.95)
+            mean = means(Question.of(one, (), None, ("income",), population=asked_of), "income", 0.95)
+            held_by += [share.low[0] <= real[0] <= share.high[0], mean.low[0] <= real[1] <= mean.high[0]]
+            total = counts(Question.of(one, ("happy",), None, population=asked_of), 0.95)
+            held_by += [total.low[1] <= 1_000 * real[0] <= total.high[1]]
+    assert np.mean(held) > 0.88 and np.mean(of_table) < 0.8
+
+
 def test_the_combination_is_the_generalized_least_squares_solution() -> None:
     """Solved densely, from every measurement as a row of sums of the joint cells, for two columns."""
     one = release(0)
