@@ -14,11 +14,11 @@ nbclient = pytest.importorskip("nbclient", reason="no notebook client: install p
 nbformat = pytest.importorskip("nbformat", reason="no notebook format: install privsyn-flows[dev]")
 pytest.importorskip("ipykernel", reason="no notebook kernel: install privsyn-flows[dev]")
 
-NOTEBOOK = ROOT / "examples" / "release.ipynb"
+NOTEBOOKS = ("release", "receiver")
 
 
-def notebook() -> Any:
-    return nbformat.read(NOTEBOOK, as_version=4)
+def notebook(name: str) -> Any:
+    return nbformat.read(ROOT / "examples" / f"{name}.ipynb", as_version=4)
 
 
 def shown(cell: Any) -> str:
@@ -27,22 +27,42 @@ def shown(cell: Any) -> str:
     return "\n".join(texts)
 
 
-def test_the_committed_notebook_has_no_outputs() -> None:
-    cells = [cell for cell in notebook().cells if cell.cell_type == "code"]
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_the_committed_notebook_has_no_outputs(name: str) -> None:
+    cells = [cell for cell in notebook(name).cells if cell.cell_type == "code"]
     assert len(cells) > 10
     assert [cell.source for cell in cells if cell.outputs or cell.execution_count is not None] == []
 
 
-def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("IPYTHONDIR", "ipython"), ("JUPYTER_RUNTIME_DIR", "runtime"), ("TMPDIR", "temporary")):
+def run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What each cell of the notebook shows, by its source; it leaves nothing in its working folder."""
+    for variable, value in (("IPYTHONDIR", "ipython"), ("JUPYTER_RUNTIME_DIR", "runtime"), ("TMPDIR", "temporary")):
         (tmp_path / value).mkdir()
-        monkeypatch.setenv(name, str(tmp_path / value))
+        monkeypatch.setenv(variable, str(tmp_path / value))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     (working := tmp_path / "working").mkdir()
-    book = notebook()
+    book = notebook(name)
     where = {"metadata": {"path": working}}
     nbclient.NotebookClient(book, timeout=300, kernel_name="python3", resources=where).execute()
-    outputs = {cell.source: shown(cell) for cell in book.cells if cell.cell_type == "code"}
+    assert list(working.iterdir()) == []
+    return {cell.source: shown(cell) for cell in book.cells if cell.cell_type == "code"}
+
+
+def test_the_receivers_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = run("receiver", tmp_path, monkeypatch)
+
+    def of(beginning: str) -> str:
+        return next(text for source, text in outputs.items() if beginning in source)
+
+    assert "std_error" in of("counted = release.count") and "vega" in of("mark_bar")
+    assert "not about the population" in of("asked.attrs")
+    assert "(Intercept)" in of("release.regress") and "simulated" in of("release.regress")
+    assert "north" in of('release.share("retired"') and "std_error" in of("population=asked")
+    assert "no column 'height'" in of("height")
+
+
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = run("release", tmp_path, monkeypatch)
 
     def of(beginning: str) -> str:
         return next(text for source, text in outputs.items() if beginning in source)
@@ -56,4 +76,3 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "of the data set" not in of("privsyn.ledger()") and "<td>people</td>" in of("privsyn.ledger()")
     assert "nothing was spent" in of("epsilon=8.0")
     assert "agrees" in of("privsyn.rerun")
-    assert list(working.iterdir()) == []
