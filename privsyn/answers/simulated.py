@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, stdtrit
 
 from privsyn.answers.cell_weights import as_released
-from privsyn.answers.computed import checked, values_of
+from privsyn.answers.computed import checked, row_numbers, values_of
 from privsyn.answers.conditions import unknown_column
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.simulation import Progress, replicates, unmeasured
@@ -53,8 +53,9 @@ def simulated(
     """``figures`` of the rows' ``columns``, with the error that noise and post-processing bring.
 
     The standard error is the root mean square difference to the rows' own figures over the releases of the model, so
-    that a bias counts, too, with half of what the figures change by when all values lie at one end of their cells:
-    nothing is known of their places.  Where a pair of the columns was not measured, nothing is known of the error.
+    that a bias counts, too, with half of what the figures change by when all values lie at one end of their cells, and
+    half of what they change by when values rise or fall together inside their cells: nothing is known of either.
+    Where a pair of the columns was not measured, nothing is known of the error.
     """
     names, estimate = figures(released.table.select(list(columns)))
     missing = unmeasured(released, released.language.behind(tuple(columns)))
@@ -65,9 +66,29 @@ def simulated(
     for table in replicates(released, progress):
         differences.append(_aligned(names, *figures(table.select(list(columns)))) - estimate)
     elsewhere = [_aligned(names, *figures(placed(released, columns, end))) - estimate for end in (0, 1)]
-    error = np.sqrt(np.mean(np.square(differences), axis=0) + np.max(np.abs(elsewhere), axis=0) ** 2 / 4)
+    together = [_aligned(names, *figures(arranged(released, columns, way))) - estimate for way in (-1, 1)]
+    unknown = (np.max(np.abs(elsewhere), axis=0) ** 2 + np.max(np.abs(together), axis=0) ** 2) / 4
+    error = np.sqrt(np.mean(np.square(differences), axis=0) + unknown)
     factor = float(stdtrit(len(differences), 0.5 + level / 2))
     return Simulated(names, estimate, error, estimate - factor * error, estimate + factor * error, "simulated", [])
+
+
+def arranged(released: ReleasedCounts, columns: Sequence[str], way: int) -> pa.Table:
+    """The rows' columns, numbers exchanged inside their cells so that they rise (1) or fall (-1) with another column.
+
+    Numbers of the first column are put in the order of the second, all others in that of the first; counts of cells
+    stay as they are.
+    """
+    needed = released.language.book.needed(tuple(columns))
+    moved = {name: released.table[name] for name in released.table.column_names}
+    for name in needed if len(needed) > 1 else ():
+        if name in released.reach and released.codecs[name].in_order:
+            other = released.language.attributes.get(needed[1] if name == needed[0] else needed[0], needed[0])
+            cell = released.recode[name].coarse[row_codes(released, name)]
+            own = row_numbers(released, name)
+            target, source = np.lexsort((way * row_codes(released, other), cell)), np.lexsort((own, cell))
+            moved[name] = released.table[name].combine_chunks().take(pa.array(source[np.argsort(target)]))
+    return pa.table({c: values_of(c, released.every_codec[c], released.language, moved) for c in columns})
 
 
 def _aligned(names: Sequence[str], others: Sequence[str], figures: Floats) -> Floats:

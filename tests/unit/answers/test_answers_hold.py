@@ -52,7 +52,9 @@ def test_every_cell_of_measured_columns_is_held_as_often_as_said() -> None:
 
 
 def test_intervals_about_the_population_hold_it_where_those_about_the_table_do_not() -> None:
-    everybody, held, of_table = table(200_000, seed=1), [], []
+    everybody = table(200_000, seed=1)
+    held: list[bool] = []
+    of_table: list[bool] = []
     real = pc.mean(everybody["happy"]).as_py(), pc.mean(everybody["income"]).as_py()
     for seed in range(25):
         one = released(table(1_000, seed=seed + 2), spec(20.0), seed)
