@@ -248,10 +248,10 @@ def measure_simulated(name: str, epsilon: float, seed: int) -> dict[str, Any]:
     ):
         mean = lambda rows: rows.iloc[:, 1].astype(float).groupby(rows.iloc[:, 0].astype(str)).mean()  # noqa: E731
         found = any_function(mine, mean, [group, column], LEVEL, lambda done, total: None)
-        real = mean(truth.table.select([group, column]).to_pandas())
-        scale = float(np.nanstd(_numbers(truth, column))) or 1.0
-        value = np.array([real.get(name, np.nan) for name in found.names]) / scale
-        tallies["means in groups by estimate()"].add(found.low / scale, found.high / scale, value)
+        own = mean(truth.table.select([group, column]).to_pandas())
+        wide = float(np.nanstd(_numbers(truth, column))) or 1.0
+        true = np.array([own.get(name, np.nan) for name in found.names]) / wide
+        tallies["means in groups by estimate()"].add(found.low / wide, found.high / wide, true)
     for column in numbers:
         median = lambda rows: rows.iloc[:, 0].astype(float).median()  # noqa: E731
         found = any_function(mine, median, [column], LEVEL, lambda done, total: None)
