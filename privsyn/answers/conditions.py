@@ -145,11 +145,11 @@ def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 def condition(text: str, language: Language) -> Parsed:
     """Parse a condition.  Raises RequestError if it is none, or names a column that is not there or none at all."""
     try:
-        node = parse_condition(text.strip(), language.types)
+        node = parse_condition(" ".join(text.splitlines()).strip(), language.types)
         if not node.columns:
             raise FieldError(f"`{text}` names no column", "Compare a column, as in `age < 15`")
     except FieldError as error:
-        raise RequestError(" ".join(error.problem.split()), error.cure, FIELD) from None
+        raise RequestError(error.problem, error.cure, FIELD) from None
     return Parsed(node, language)
 
 
