@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
+from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.compress_domain import AttributeRecode, Recode, coarse_domain
 from privsyn.tasks.rules.book import MAX_GRID
 
@@ -56,6 +57,11 @@ def known_zeros(plan: EncodingPlan, recode: Recode) -> KnownZeros:
         return KnownZeros()
     found: dict[Clique, Bools] = {}
     domain = coarse_domain(recode)
+    for clique, surely in _contradictions(plan):
+        for axis, attribute in enumerate(clique):
+            surely = _coarse(surely, axis, recode[attribute])
+        if surely.any():
+            found[clique] = surely
     cells = {name: c for codec in plan.codecs for name, c in codec.value_bounds().items()}
     for condition in plan.rules.conditions:
         codecs = [c for c in plan.codecs if set(c.ranges()) & set(condition.needs)]
@@ -69,6 +75,15 @@ def known_zeros(plan: EncodingPlan, recode: Recode) -> KnownZeros:
         if surely.any():
             found[clique] = surely | found.get(clique, False)
     return KnownZeros(tuple((c, mask) for c, mask in found.items() if mask.shape == domain.shape(c)))
+
+
+def _contradictions(plan: EncodingPlan) -> Iterator[tuple[Clique, Bools]]:
+    """Of each codec that is split by a computed column: the joint codes whose computed value lies in another bin."""
+    for codec in plan.codecs:
+        if isinstance(codec, SplitCodec):
+            names = [codec.attribute, *(other.attribute for other in codec.others)]
+            clique = plan.domain.ordered(names)
+            yield clique, codec.forbidden().transpose([names.index(a) for a in clique])
 
 
 def _coarse(surely: Bools, axis: int, recode: AttributeRecode) -> Bools:
