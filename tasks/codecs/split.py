@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import product
 from math import prod
 
 import numpy as np
@@ -29,8 +28,8 @@ Bins = NDArray[np.int32]
 class SplitCodec(Codec):
     """One code for each code of ``codec`` and each bin of the computed column that it goes with.
 
-    codec: of one bin a code, without helpers; others: of the other columns behind the computed one; bins: its bin by the
-    codes of ``codec`` and of ``others``, of their shape, -1 where no row can be; names: of its bins.
+    codec: of one bin a code, without helpers; others: of the other columns behind the computed one; bins: its bin by
+    the codes of ``codec`` and of ``others``, of their shape, -1 where no row can be; names: of its bins.
     A row's bin is the one that the rules compute, also where a private row has another value there.
     """
 
@@ -130,7 +129,7 @@ def _is_plain(codec: Codec) -> bool:
 
 
 def _computed_bins(column: Codec, parents: Sequence[Codec], rules: RuleBook) -> Bins | None:
-    """The computed column's bin for every joint code of the parents, -1 where it may not be; None: not one value each."""
+    """The computed column's bin by the parents' codes, -1 where it may not be; None: a code has several values."""
     cells = {name: c for codec in parents for name, c in codec.value_bounds().items()}
     if any(isinstance(c, tuple) and not np.array_equal(*c, equal_nan=True) for c in cells.values()):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -13,7 +14,7 @@ from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.compress_domain import AttributeRecode, Recode, coarse_domain
-from privsyn.tasks.rules.book import MAX_GRID
+from privsyn.tasks.rules.book import MAX_GRID, RuleBook
 
 Bools = NDArray[np.bool_]
 
@@ -47,14 +48,26 @@ class KnownZeros:
         return found if found.any() and not found.all() else None
 
 
+_last: tuple[weakref.ref[EncodingPlan], dict[str, tuple[bytes, bytes]], KnownZeros] | None = None
+"""The plan, the coarse codes and the answer of the last question; a plan that is gone is no plan that is asked for."""
+
+
 def known_zeros(plan: EncodingPlan, recode: Recode) -> KnownZeros:
     """The codes of ``recode`` that the plan's rules forbid together.
 
     A coarse cell is forbidden where every row of every fine cell in it meets a condition.  Conditions over more than
-    MAX_GRID cells are left to the repair of rows.
+    MAX_GRID cells are left to the repair of rows.  The last answer is kept: three steps of a run ask for it.
     """
+    global _last
     if plan.rules is None:
         return KnownZeros()
+    codes = {a: (r.coarse.tobytes(), r.kept.tobytes()) for a, r in recode.items()}
+    if _last is None or _last[0]() is not plan or _last[1] != codes:
+        _last = weakref.ref(plan), codes, _known_zeros(plan, plan.rules, recode)
+    return _last[2]
+
+
+def _known_zeros(plan: EncodingPlan, rules: RuleBook, recode: Recode) -> KnownZeros:
     found: dict[Clique, Bools] = {}
     domain = coarse_domain(recode)
     for clique, surely in _contradictions(plan):
@@ -63,11 +76,11 @@ def known_zeros(plan: EncodingPlan, recode: Recode) -> KnownZeros:
         if surely.any():
             found[clique] = surely
     cells = {name: c for codec in plan.codecs for name, c in codec.value_bounds().items()}
-    for condition in plan.rules.conditions:
+    for condition in rules.conditions:
         codecs = [c for c in plan.codecs if set(c.ranges()) & set(condition.needs)]
         if not codecs or prod(c.size for c in codecs) > MAX_GRID:
             continue
-        surely = plan.rules.surely_broken(condition, cells, [tuple(c.ranges()) for c in codecs])
+        surely = rules.surely_broken(condition, cells, [tuple(c.ranges()) for c in codecs])
         surely = np.broadcast_to(surely, [c.size for c in codecs])
         for axis, codec in enumerate(codecs):
             surely = _coarse(surely, axis, recode[codec.attribute])
