@@ -53,11 +53,12 @@ def check_command(
 ) -> None:
     """Check a spec; with --data also how well the private table fits it. Spends nothing."""
     with errors_for_people(debug=debug):
+        from privsyn.flows.cli.check_tables import defaults_table, render
         from privsyn.source.open_source import open_source
         from privsyn.spec.defaults import with_defaults
         from privsyn.spec.spec_file import load_spec, override
         from privsyn.spec.yaml_file import read_yaml
-        from privsyn.spec_check import check, defaults_table, render
+        from privsyn.spec_check import check
 
         table = named_path(data, "--data")
         filled = with_defaults(read_yaml(spec))[1]

@@ -70,8 +70,10 @@ def draft(
     """
     options = _csv_options(csv or {})
     try:
-        is_path = isinstance(data, str | os.PathLike)
-        table = _table_in_files(Path(data), folder, options) if is_path else _table_in_memory(data)
+        if isinstance(data, str | os.PathLike):
+            table = _table_in_files(Path(data), folder, options)
+        else:
+            table = _table_in_memory(data)
     except RequestError as error:
         raise error.about("draft_spec.data", {"release.data": "draft_spec.data"}) from None
     known = None if dictionary is None else read_dictionary(Path(dictionary), table.stem)

@@ -28,14 +28,15 @@ Bins = NDArray[np.int32]
 class SplitCodec(Codec):
     """One code for each code of ``codec`` and each bin of the computed column that it goes with.
 
-    codec: of one bin a code, without helpers; others: of the other columns behind the computed one; bins: its bin by
-    the codes of ``codec`` and of ``others``, of their shape, -1 where no row can be; names: of its bins.
+    codec: of one bin a code, without helpers; others: of the other columns behind the computed one; column: of that;
+    bins: its bin by the codes of ``codec`` and of ``others``, of their shape, -1 where no row can be.
     A row's bin is the one that the rules compute, also where a private row has another value there.
     """
 
-    def __init__(self, codec: Codec, others: Sequence[Codec], bins: Bins, names: Sequence[str]) -> None:
+    def __init__(self, codec: Codec, others: Sequence[Codec], column: Codec, bins: Bins) -> None:
         self.codec, self.others, self.bins = codec, tuple(others), bins
-        self.attribute, self._names = codec.attribute, tuple(names)
+        self.attribute, self.column, names = codec.attribute, column.attribute, column.bin_labels()
+        self._names = tuple(names)
         self.sources = (*codec.sources, *(name for other in others for name in other.sources))
         pairs = possible_pairs(bins)
         self._code, self._bin = pairs[:, 0], pairs[:, 1]
@@ -117,7 +118,7 @@ def split_by_computed(codecs: Mapping[str, Codec], computed: Sequence[Codec], ru
         best = int(np.argmin(sizes))
         if 0 < more[best] <= many and min(more) > 0:
             others = [c for i, c in enumerate(parents) if i != best]
-            split = SplitCodec(parents[best], others, np.moveaxis(bins, best, 0), column.bin_labels())
+            split = SplitCodec(parents[best], others, column, np.moveaxis(bins, best, 0))
             found[split.attribute] = split
     return found
 
@@ -131,7 +132,7 @@ def _is_plain(codec: Codec) -> bool:
 def _computed_bins(column: Codec, parents: Sequence[Codec], rules: RuleBook) -> Bins | None:
     """The computed column's bin by the parents' codes, -1 where it may not be; None: a code has several values."""
     cells = {name: c for codec in parents for name, c in codec.value_bounds().items()}
-    if any(isinstance(c, tuple) and not np.array_equal(*c, equal_nan=True) for c in cells.values()):
+    if any(isinstance(c, tuple) and not np.array_equal(c[0], c[1], equal_nan=True) for c in cells.values()):
         return None
     grid = np.meshgrid(*(np.arange(c.size) for c in parents), indexing="ij")
     drawn = np.random.default_rng(0)
