@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import privsyn
 from privsyn.mechanisms.common_steps import ENCODE
 from privsyn.run.request import Request
 from privsyn.tasks.codecs import EncodingPlan, plan
@@ -114,3 +116,15 @@ def test_known_zeros_are_computed_once_for_the_same_codes() -> None:
     assert known_zeros(encoding, merged) is not first
     again = split_of(PARTS, DERIVED)[0]
     assert known_zeros(again, recoded()) is not first and known_zeros(again, recoded()).tables[0][1].shape == (40, 60)
+
+
+def test_a_release_with_a_split_column_is_evaluated(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    hours, minutes = rng.integers(0, 24, 400), rng.choice([0, 15, 30, 45], 400)
+    table = pa.table({"hour": hours, "minute": minutes, "time": hours * 100 + minutes})
+    spec = make_spec(PARTS, rules=DERIVED)
+    release = privsyn.release(table, spec, out=tmp_path, progress=False)
+    made = release.table.to_pydict()
+    assert made["time"] == [100 * h + m for h, m in zip(made["hour"], made["minute"], strict=True)]
+    report = privsyn.evaluate(release, table, out=tmp_path)
+    assert "PRIVATE" in repr(report)
