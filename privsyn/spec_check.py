@@ -5,40 +5,26 @@ Nothing is drawn, spent or written.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from typing import Any
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from rich.console import Console
-from rich.panel import Panel
-from rich.table import Table
-from rich.text import Text
 
 from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.mechanisms.release_job import plan_of
 from privsyn.notebook import html_table
 from privsyn.run.plan import Plan, accounted
-from privsyn.source.private_table import LEFT_OUT, Source
-from privsyn.spec.likely_cures import likely_cures
-from privsyn.spec.misread import Misread, misread_columns, odd_texts
+from privsyn.source.private_table import Source
+from privsyn.spec.table_fit import Fit, fit_of
 from privsyn.tasks.codecs import Codec
-from privsyn.tasks.codecs.parsing import to_keys
-from privsyn.tasks.encode import Repairs
+from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.privacy.accountant import cap_accountant
 
 MANY_CODES = 10_000
 LARGE_EPSILON = 10.0
 LARGE_DELTA = 1e-5
-EXAMPLES = 5
 ASSUMED = (10, 50, 200)
 """Numbers of chosen marginals for which noise is predicted."""
-_TRIED = 500
-"""Most different odd values of a column that are kept, in search of examples and cures."""
 
 
 @dataclass(frozen=True)
@@ -62,40 +48,6 @@ class ColumnPlan:
     kind: str
     codes: int
     bins: int
-
-
-@dataclass
-class ColumnFit:
-    """PRIVATE: how one column of the table fits.
-
-    ``repairs`` counts values by what would be done to them; ``cures`` are likely ones, as sentences.
-    """
-
-    column: str
-    stored: str
-    released: str
-    nulls: int = field(default=0, repr=False)
-    repairs: Counter[str] = field(default_factory=Counter, repr=False)
-    examples: list[str] = field(default_factory=list, repr=False)
-    cures: list[str] = field(default_factory=list, repr=False)
-
-
-@dataclass
-class Fit:
-    """PRIVATE: the whole table.
-
-    ``cut`` are rows left out by unit.person_id and unit.max_records; ``unread`` records that cannot be read, which are
-    not among ``rows``; ``misread`` are columns of which so much would be repaired that the spec is likely wrong.
-    """
-
-    rows: int
-    columns: list[ColumnFit]
-    cut: int | None = None
-    unread: int = 0
-    misread: tuple[Misread, ...] = field(default=(), repr=False)
-
-    def __repr__(self) -> str:
-        return "<Fit: PRIVATE>"
 
 
 @dataclass(frozen=True)
@@ -146,7 +98,7 @@ def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
     encoding = public.request.encoding
     columns = tuple(ColumnPlan(c.attribute, _kind(spec, c), c.size, int(c.groups.max()) + 1) for c in encoding.codecs)
     columns += tuple(ColumnPlan(c.attribute, f"{_kind(spec, c)}, computed", 0, 0) for c in encoding.computed)
-    fit = None if source is None else _fit(spec, source, encoding.codecs)
+    fit = None if source is None else fit_of(spec, source, encoding.codecs)
     return CheckReport(tuple(_warnings(public, columns)), _noise(public), columns, fit)
 
 
@@ -180,7 +132,8 @@ def _warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
 def _kind(spec: ReleaseSpec, codec: Codec) -> str:
     """The kind of the codec's column; what values are rounded to is a column of its own here."""
     if codec.attribute in spec.columns:
-        return str(spec.columns[codec.attribute].kind)
+        split = f", split by {codec.column}" if isinstance(codec, SplitCodec) else ""
+        return f"{spec.columns[codec.attribute].kind}{split}"
     return "heaps" if len(codec.sources) == 1 else "one of"
 
 
@@ -213,147 +166,5 @@ def _noise(plan: Plan) -> tuple[NoiseLine, ...]:
     return tuple(lines)
 
 
-def _fit(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Fit:
-    ranges = {name: str(r.type) for codec in codecs for name, r in codec.ranges().items()}
-    fits = {
-        name: ColumnFit(name, str(source.types[name] or "text")[:60], ranges.get(name, ""))
-        for codec in codecs
-        for name in codec.sources
-    }
-    people: Counter[Any] = Counter()
-    odd: dict[str, Counter[str]] = {name: Counter() for name in fits}
-    rows, reading = 0, Repairs()
-    for batch in source.batches(reading):
-        rows += batch.num_rows
-        data = dict(zip(batch.schema.names, batch.columns, strict=True))
-        if spec.unit.person_id is not None:
-            people.update(_counts(data[spec.unit.person_id]))
-        for codec in codecs:
-            if codec.ranges():
-                name = codec.sources[0]
-                odd[name] = _most_common(odd[name] + _add(fits[name], codec, data))
-    for (column, repair), many in reading.counts.items():
-        if column in fits:
-            fits[column].repairs[repair] += many
-    for name, fit in fits.items():
-        fit.examples = list(dict.fromkeys(map(_printable, odd[name])))[:EXAMPLES]
-    unread = reading.counts["", LEFT_OUT]
-    counts = {(name, repair): many for name, fit in fits.items() for repair, many in fit.repairs.items()}
-    misread = misread_columns({**counts, ("", LEFT_OUT): unread}, rows)
-    shares = {m.column: m.repairs for m in misread}
-    for name, fit in fits.items():
-        fit.cures = list(likely_cures(spec.columns[name], odd[name], shares.get(name, {})))
-    return Fit(rows, list(fits.values()), _cut(people, spec), unread, misread)
-
-
-def _add(fit: ColumnFit, codec: Codec, data: Mapping[str, pa.Array]) -> Counter[str]:
-    """Add one batch to the fit of its column; returns its odd values as text, with their numbers."""
-    arrays = {name: data[name] for name in codec.sources}
-    array: Any = arrays[codec.sources[0]]
-    fit.nulls += int(np.count_nonzero(pc.is_null(array, nan_is_null=True)))
-    repairs = codec.inspect(arrays)
-    fit.repairs.update(repairs)
-    odd = len(arrays) == 1 and {"unlisted", "unparseable"} & set(repairs)
-    return odd_texts(codec, arrays, _TRIED) if odd else Counter()
-
-
-def _most_common(texts: Counter[str]) -> Counter[str]:
-    return Counter(dict(texts.most_common(_TRIED)))
-
-
-def _counts(array: pa.Array) -> dict[str | None, int]:
-    """Rows of each person, by the key that privsyn.tasks.encode bounds them by."""
-    counted: Any = pc.value_counts(to_keys(array, pa.string()))
-    return dict(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
-
-
-def _cut(people: Counter[Any], spec: ReleaseSpec) -> int | None:
-    if spec.unit.person_id is None:
-        return None
-    without = people.pop(None, 0)
-    return without + sum(max(0, n - spec.unit.records) for n in people.values())
-
-
-def _printable(value: Any) -> str:
-    text = "".join(c if c.isprintable() else "\ufffd" for c in str(value))
-    return text if len(text) <= 40 else text[:37] + "..."
-
-
-def render(report: CheckReport, console: Console) -> None:
-    """Print the report: a table a section, and a banner over what is private."""
-    console.print(
-        _table(
-            "Columns",
-            ["column", "kind", "codes", "bins"],
-            report.columns_rows(),
-        )
-    )
-    console.print(
-        _table(
-            "Predicted noise (standard deviation of each count)",
-            ["what", "how many", "sd"],
-            report.noise_rows(),
-        )
-    )
-    if report.warnings:
-        console.print(_table("Worth a thought", ["warning"], [[w] for w in report.warnings]))
-    if report.fit is not None:
-        _render_fit(report.fit, console)
-
-
-def _render_fit(fit: Fit, console: Console) -> None:
-    cut = "" if fit.cut is None else f" {fit.cut:,} of them are left out by the unit of protection."
-    if fit.unread:
-        cut += f" {fit.unread:,} more records cannot be read and are left out (fields, quotation marks, length)."
-    console.print(
-        Panel(
-            Text(f"The table below is computed from the private rows ({fit.rows:,} rows).{cut}"),
-            title="PRIVATE - do not share",
-            border_style="bold red",
-        )
-    )
-    for misread in fit.misread:
-        console.print(Text(f"PRIVATE: {_clean(misread.sentence())}.", style="bold red"))
-    rows = [
-        [
-            c.column,
-            c.stored,
-            c.released,
-            _share(c.nulls, fit.rows),
-            ", ".join(f"{what}: {_share(n, fit.rows)}" for what, n in c.repairs.items()) or "none",
-            ", ".join(c.examples),
-        ]
-        for c in fit.columns
-    ]
-    headers = ["column", "stored", "released", "null", "repairs", "e.g."]
-    console.print(_table("PRIVATE - how the table fits", headers, rows))
-    cures = [[c.column, f"{cure}."] for c in fit.columns for cure in c.cures]
-    if cures:
-        console.print(_table("PRIVATE - likely cures", ["column", "cure"], cures))
-
-
-def defaults_table(filled: Mapping[str, Mapping[str, Any]]) -> Table:
-    """What each column has from ``defaults`` of the spec's file; public."""
-    rows = [[name, ", ".join(f"{f}: {_printable(v)}" for f, v in fields.items())] for name, fields in filled.items()]
-    return _table("Columns with fields from `defaults`", ["column", "fields"], rows)
-
-
 def _span(low: float, high: float) -> str:
     return " to ".join(dict.fromkeys((f"{low:,.1f}", f"{high:,.1f}")))
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{part:,} ({part / whole:.1%})" if part and whole else str(part)
-
-
-def _table(title: str, headers: list[str], rows: list[list[str]]) -> Table:
-    table = Table(title=Text(title), title_justify="left")
-    for header in headers:
-        table.add_column(header, justify="right" if header in ("codes", "bins", "how many", "sd") else "left")
-    for row in rows:
-        table.add_row(*(Text(_clean(cell)) for cell in row))
-    return table
-
-
-def _clean(text: str) -> str:
-    return "".join(c if c.isprintable() else "\ufffd" for c in text)

@@ -75,7 +75,11 @@ class SpecDraft(dict[str, Any]):
 
 
 def draft_spec(
-    data: str | Path | SupportsArrowStream, *, dictionary: str | Path | None = None, dataset: str | None = None
+    data: str | Path | SupportsArrowStream,
+    *,
+    dictionary: str | Path | None = None,
+    dataset: str | None = None,
+    csv: Mapping[str, Any] | None = None,
 ) -> SpecDraft:
     """Draft a spec for a private table from its column names and types, and from a public dictionary.
 
@@ -84,16 +88,17 @@ def draft_spec(
         dictionary: A file of public facts on the columns: JSON (Frictionless, Croissant, SDV, or a data set's own), a
             DDI codebook, a Stata, SPSS or SAS file, an SQL schema, or a table of columns (CSV, Excel).
         dataset: The ledger's name for the data set; default: made from the file's name.
+        csv: How a CSV file is written, as the spec's ``csv`` says it: ``{"delimiter": ";", "encoding": "cp1252"}``.
 
     Returns:
         The draft.  What neither the names and types nor the dictionary say is ``TODO``.
 
     Raises:
-        RequestError: The table or the dictionary cannot be read, or ``dataset`` is not a valid name.
+        RequestError: The table or the dictionary cannot be read, or ``dataset`` or ``csv`` is not valid.
 
     Privacy: column names and types are read, no value is; bounds and categories must come from a public source.
     """
-    text = draft(data, None if dictionary is None else Path(dictionary), dataset)
+    text = draft(data, None if dictionary is None else Path(dictionary), dataset, csv=csv)
     return SpecDraft(parse_yaml(text, "the draft").content)
 
 

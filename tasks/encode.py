@@ -86,7 +86,7 @@ def encode_batch(batch: pa.RecordBatch, plan: EncodingPlan, repairs: Repairs) ->
     schema = code_schema(plan.domain)
     for codec in plan.codecs:
         codes, counts = codec.encode({name: batch.column(name) for name in codec.sources})
-        repairs.add(", ".join(codec.sources), counts)
+        repairs.add(", ".join(codec.ranges() or codec.sources), counts)
         arrays.append(pa.array(codes, type=schema.field(codec.attribute).type))
     if plan.rules is not None:
         _count_broken(batch, plan, plan.rules, repairs)

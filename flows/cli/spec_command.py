@@ -24,13 +24,20 @@ def draft_command(
         ),
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="The ledger's name for the data set.")] = None,
+    delimiter: Annotated[str | None, typer.Option(metavar="MARK", help="CSV: between fields, such as ';'.")] = None,
+    decimal: Annotated[str | None, typer.Option(metavar="MARK", help="CSV: the decimal mark, '.' or ','.")] = None,
+    thousands: Annotated[str | None, typer.Option(metavar="MARK", help="CSV: between groups of digits.")] = None,
+    encoding: Annotated[str | None, typer.Option(metavar="NAME", help="CSV: utf-8, latin-1, cp1252 ...")] = None,
+    quote: Annotated[str | None, typer.Option(metavar="MARK", help="CSV: the quotation mark; '': none.")] = None,
     debug: Debug = False,
 ) -> None:
     """Draft a spec from the data's column names and a public dictionary; unknowns become TODOs."""
     with errors_for_people(debug=debug):
         from privsyn.spec.draft import draft, open_todos
 
-        text = write_new(out, lambda: draft(data, dictionary, dataset, folder=out.parent), "--out")
+        marks = {"delimiter": delimiter, "decimal": decimal, "thousands": thousands, "quote": quote}
+        csv = {name: given for name, given in {**marks, "encoding": encoding}.items() if given is not None}
+        text = write_new(out, lambda: draft(data, dictionary, dataset, folder=out.parent, csv=csv), "--out")
         people.print(f"Wrote {out}: {open_todos(text)} TODOs left.", soft_wrap=True)
         people.print(f"Fill them from public sources, then: privsyn spec check {out}", soft_wrap=True)
 
@@ -46,11 +53,12 @@ def check_command(
 ) -> None:
     """Check a spec; with --data also how well the private table fits it. Spends nothing."""
     with errors_for_people(debug=debug):
+        from privsyn.flows.cli.check_tables import defaults_table, render
         from privsyn.source.open_source import open_source
         from privsyn.spec.defaults import with_defaults
         from privsyn.spec.spec_file import load_spec, override
         from privsyn.spec.yaml_file import read_yaml
-        from privsyn.spec_check import check, defaults_table, render
+        from privsyn.spec_check import check
 
         table = named_path(data, "--data")
         filled = with_defaults(read_yaml(spec))[1]

@@ -21,6 +21,7 @@ from privsyn.mechanisms.release_job import plan_of
 from privsyn.run.step import release_steps, step_of
 from privsyn.tasks import marginals, noisy
 from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.compress_domain import AttributeRecode, Recode, coarse_domain, recode_from_table, refined
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.make_consistent import measured_marginals
@@ -44,6 +45,7 @@ SIZE_CLASSES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 class ReleasedTables:
     """What a release published of its noisy marginals, read from its folder; nothing private.
 
+    Only of columns that were measured by their own codes: not of computed ones, nor of those that these split.
     ``recode`` has all noisy one-ways pooled, ``measured`` the larger marginals.
     """
 
@@ -64,7 +66,8 @@ class ReleasedTables:
             sizes = {attribute: len(r.coarse) for attribute, r in found.recode.items()}
             if sizes != {codec.attribute: codec.size for codec in release.measured.codecs}:
                 raise ValueError("these are not the codes of the release's spec")
-            return found._of({codec.attribute for codec in release.encoding.codecs})
+            split = {codec.attribute for codec in release.measured.codecs if isinstance(codec, SplitCodec)}
+            return found._of({codec.attribute for codec in release.encoding.codecs} - split)
         except (OSError, KeyError, ValueError, pa.ArrowException) as error:
             raise RequestError(
                 f"the tables in {where} are missing, damaged or of another version of this program",

@@ -24,6 +24,8 @@ from privsyn.run.inputs import Inputs
 from privsyn.run.request import Request
 from privsyn.run.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, Step, Wide
 from privsyn.tasks import compress_domain, encode, one_way_marginals
+from privsyn.tasks.codecs.one_of import OneOfCodec
+from privsyn.tasks.codecs.split import SplitCodec
 
 RELEASED = {"noisy": tables.NOISY, "receipts": tables.RECEIPTS}
 """The outputs of every release step."""
@@ -82,8 +84,10 @@ def _rules_of_codes(request: Request) -> dict[str, Any]:
     plan = request.encoding
     if plan.rules is None:
         return {}
-    groups = [[*c.sources, len(c.groups)] for c in plan.codecs if len(c.sources) > 1]
-    return {"thresholds": plan.rules.thresholds, "computed": list(plan.rules.order), "one_of": groups}
+    groups = [[*c.sources, len(c.groups)] for c in plan.codecs if isinstance(c, OneOfCodec)]
+    splits = {c.attribute: c.digest for c in plan.codecs if isinstance(c, SplitCodec)}
+    found = {"thresholds": plan.rules.thresholds, "computed": list(plan.rules.order), "one_of": groups}
+    return {**found, **({"split": splits} if splits else {})}
 
 
 def _null_values_key(spec: ReleaseSpec) -> tuple[str, ...]:

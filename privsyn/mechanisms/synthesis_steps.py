@@ -79,11 +79,14 @@ def tied(zeros: known_zeros.KnownZeros | None) -> frozenset[str]:
     return frozenset() if zeros is None else zeros.tied
 
 
+KEEPING_RULES = 2
+"""The version of how rows come to keep rules; a part of keys where there are rules."""
+
+
 def rules_key(request: Request) -> dict[str, Any]:
     """The rules by the name that they have in keys; nothing without rules, as in keys of before there were any."""
-    return (
-        {"rules": [r.model_dump(mode="json", by_alias=True) for r in request.spec.rules]} if request.spec.rules else {}
-    )
+    rules = [r.model_dump(mode="json", by_alias=True) for r in request.spec.rules]
+    return {"rules": rules, "keeping_rules": KEEPING_RULES} if rules else {}
 
 
 def consistent_step(stages: Sequence[str]) -> Step:

@@ -17,14 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pydantic import ValidationError
 
 from privsyn.data_contracts.columns import INTEGER_TYPES
+from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import DATASET
 from privsyn.errors import RequestError
 from privsyn.source.private_table import SupportsArrowStream, readable
 from privsyn.spec.dictionaries import read_dictionary
 from privsyn.spec.facts import Dictionary, Facts, Scalar
-from privsyn.spec.messages import DATASET_RULE
+from privsyn.spec.messages import DATASET_RULE, from_validation
 from privsyn.spec.proposed_rules import proposed_rules
 from privsyn.spec.spec_file import todos
 from privsyn.spec.yaml_file import parse_yaml
@@ -56,20 +58,26 @@ def draft(
     dictionary: Path | None = None,
     dataset: str | None = None,
     folder: Path | None = None,
+    csv: Mapping[str, Any] | None = None,
 ) -> str:
     """YAML text of a draft for the table ``data``: a file, a folder, or a table in memory.
 
     ``dictionary``: a file of public facts (privsyn/spec/dictionaries.py has its forms); ``dataset``: the ledger's name,
     by default made from the file name, or for a table in memory left as a TODO; ``folder``: where the spec will be
-    saved, so that ``data`` can be written relative to it.  Raises RequestError if the table's structure or the
-    dictionary cannot be read, or ``dataset`` is not a valid name.
+    saved, so that ``data`` can be written relative to it; ``csv``: how a CSV file is written, as the spec's ``csv``
+    says it, which the draft then has.  Raises RequestError if the table's structure or the dictionary cannot be read,
+    or ``dataset`` or ``csv`` is not valid.
     """
+    options = _csv_options(csv or {})
     try:
-        table = _table_in_files(Path(data), folder) if isinstance(data, str | os.PathLike) else _table_in_memory(data)
+        if isinstance(data, str | os.PathLike):
+            table = _table_in_files(Path(data), folder, options)
+        else:
+            table = _table_in_memory(data)
     except RequestError as error:
         raise error.about("draft_spec.data", {"release.data": "draft_spec.data"}) from None
     known = None if dictionary is None else read_dictionary(Path(dictionary), table.stem)
-    lines = [*_head(table, dataset, known), "columns:"]
+    lines = [*_head(table, dataset, known, options), "columns:"]
     for column, stored in table.types.items():
         described = known is not None and column in known.columns
         lines.extend(_column(column, _facts(column, stored, known), stored or pa.null(), described=described))
@@ -98,8 +106,18 @@ def _flow(value: Any) -> str:
     return f"[{', '.join(map(_flow, value))}]" if isinstance(value, list | tuple) else scalar(value)
 
 
-def _table_in_files(data: Path, folder: Path | None) -> _Table:
-    layout = read_layout(data, _Everything())
+def _csv_options(given: Mapping[str, Any]) -> CsvOptions:
+    """The options of a CSV file.  Raises RequestError."""
+    try:
+        return CsvOptions.model_validate(dict(given))
+    except ValidationError as error:
+        found = from_validation(error)[0]
+        text = f"`{found.field}` {found.text}" if found.field else found.text
+        raise RequestError(text, found.cure, "draft_spec.csv") from None
+
+
+def _table_in_files(data: Path, folder: Path | None, csv: CsvOptions) -> _Table:
+    layout = read_layout(data, _Everything(), csv)
     path = data.absolute()
     inside = folder is not None and path.is_relative_to(folder.absolute())
     place = str(path.relative_to(folder.absolute()) if folder is not None and inside else path)
@@ -142,7 +160,7 @@ class _Everything:
         return 0
 
 
-def _head(table: _Table, dataset: str | None, known: Dictionary | None) -> list[str]:
+def _head(table: _Table, dataset: str | None, known: Dictionary | None, csv: CsvOptions) -> list[str]:
     name = re.sub(r"[^a-z0-9_-]+", "_", table.stem.lower()).strip("_-")[:48] if dataset is None else _checked(dataset)
     facts = f"the dictionary {known.name}" if known else "nowhere: no dictionary was given"
     lines = [
@@ -161,6 +179,9 @@ def _head(table: _Table, dataset: str | None, known: Dictionary | None) -> list[
         "# The data set's lifetime cap, such as {epsilon: 10.0, delta: 1.0e-8}; set once, kept by the ledger.",
         f"budget: {TODO}",
     ]
+    if csv.model_fields_set:
+        lines.append("# How the CSV file is written.")
+        lines.append(f"csv: {_flow(csv.model_dump(exclude_unset=True))}")
     if known is not None and known.null_values is not None:
         lines.append("# Texts that mean null in a CSV file, as the dictionary says.")
         lines.append(f"null_values: {_list(known.null_values, '  ')}")

@@ -78,11 +78,13 @@ def misread_columns(counts: Mapping[tuple[str, str], int], rows: int) -> tuple[M
 
 
 def meant(spec: ReleaseSpec, column: str) -> frozenset[str]:
-    """Repairs of a column that keep what its values mean, because the spec says where these go."""
+    """Repairs of a column that keep what its values mean, because the spec says so: what it does not list is another
+    value, or null.  Where that becomes a listed value, it means something else than before.
+    """
     described = spec.columns.get(column)
     if not isinstance(described, CategoricalColumn):
         return frozenset()
-    found = {"unlisted"} if described.unlisted != "auto" else set()
+    found = {"unlisted"} if described.unlisted in ("other", "null") else set()
     return frozenset(found | ({"null"} if described.has_null else set()))
 
 

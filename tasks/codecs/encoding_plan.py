@@ -29,6 +29,7 @@ from privsyn.tasks.codecs.moments import DateCodec, DatetimeCodec, TimeCodec
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
 from privsyn.tasks.codecs.one_of import OneOfCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.codecs.split import split_by_computed
 from privsyn.tasks.rules.book import RuleBook
 
 
@@ -95,7 +96,8 @@ def plan(spec: ReleaseSpec, order: Sequence[str] = ()) -> EncodingPlan:
     """The codecs of a release's attributes, in ``order`` of the released columns (all of them, or none: the spec's).
 
     Columns that rules compute have no attribute; those of one ``one_of`` have one together, in the first one's place.
-    A column that people round has two: its own, and what it is rounded to.
+    A column that people round has two: its own, and what it is rounded to.  One behind a computed column may have codes
+    that are split by that column's bins (:mod:`privsyn.tasks.codecs.split`).
     """
     names = tuple(order or spec.released_columns)
     rules = RuleBook.of(spec) if spec.rules else None
@@ -109,9 +111,10 @@ def plan(spec: ReleaseSpec, order: Sequence[str] = ()) -> EncodingPlan:
             codecs.setdefault(codec.attribute, codec)
         elif name not in computed:
             codecs |= {codec.attribute: codec for codec in _codecs(name, spec, rules)}
-    return EncodingPlan(
-        tuple(codecs.values()), tuple(_codecs(n, spec, rules)[0] for n in names if n in computed), rules
-    )
+    follow = tuple(_codecs(n, spec, rules)[0] for n in names if n in computed)
+    if rules is not None:
+        codecs = split_by_computed(codecs, follow, rules)
+    return EncodingPlan(tuple(codecs.values()), follow, rules)
 
 
 def plan_of_columns(spec: ReleaseSpec, order: Sequence[str] = ()) -> EncodingPlan:

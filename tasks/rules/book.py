@@ -161,6 +161,13 @@ class RuleBook:
         texts = pa.array(list(self.vocabulary), pa.string())
         return {name: to_array(env(name), types[name], texts, rows) for name in self.order}
 
+    def computed(self, name: str, table: Table, kind: pa.DataType) -> tuple[pa.Array, NDArray[np.bool_]]:
+        """One computed column, of type ``kind``, for the rows of ``table``, and where it lies outside its domain."""
+        env, rows = self.spans(table), len(next(iter(table.values())))
+        texts = pa.array(list(self.vocabulary), pa.string())
+        beyond = evaluate.truth(outside(name, self.columns[name]), env, self.vocabulary).true
+        return to_array(env(name), kind, texts, rows), np.broadcast_to(beyond, rows)
+
     def surely_broken(
         self, condition: Condition, cells: Cells, attributes: Sequence[Sequence[str]]
     ) -> NDArray[np.bool_]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
+from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.compress_domain import AttributeRecode, Recode, coarse_domain
-from privsyn.tasks.rules.book import MAX_GRID
+from privsyn.tasks.rules.book import MAX_GRID, RuleBook
 
 Bools = NDArray[np.bool_]
 
@@ -46,22 +48,39 @@ class KnownZeros:
         return found if found.any() and not found.all() else None
 
 
+_last: tuple[weakref.ref[EncodingPlan], dict[str, tuple[bytes, bytes]], KnownZeros] | None = None
+"""The plan, the coarse codes and the answer of the last question; a plan that is gone is no plan that is asked for."""
+
+
 def known_zeros(plan: EncodingPlan, recode: Recode) -> KnownZeros:
     """The codes of ``recode`` that the plan's rules forbid together.
 
     A coarse cell is forbidden where every row of every fine cell in it meets a condition.  Conditions over more than
-    MAX_GRID cells are left to the repair of rows.
+    MAX_GRID cells are left to the repair of rows.  The last answer is kept: three steps of a run ask for it.
     """
+    global _last
     if plan.rules is None:
         return KnownZeros()
+    codes = {a: (r.coarse.tobytes(), r.kept.tobytes()) for a, r in recode.items()}
+    if _last is None or _last[0]() is not plan or _last[1] != codes:
+        _last = weakref.ref(plan), codes, _known_zeros(plan, plan.rules, recode)
+    return _last[2]
+
+
+def _known_zeros(plan: EncodingPlan, rules: RuleBook, recode: Recode) -> KnownZeros:
     found: dict[Clique, Bools] = {}
     domain = coarse_domain(recode)
+    for clique, surely in _contradictions(plan):
+        for axis, attribute in enumerate(clique):
+            surely = _coarse(surely, axis, recode[attribute])
+        if surely.any():
+            found[clique] = surely
     cells = {name: c for codec in plan.codecs for name, c in codec.value_bounds().items()}
-    for condition in plan.rules.conditions:
+    for condition in rules.conditions:
         codecs = [c for c in plan.codecs if set(c.ranges()) & set(condition.needs)]
         if not codecs or prod(c.size for c in codecs) > MAX_GRID:
             continue
-        surely = plan.rules.surely_broken(condition, cells, [tuple(c.ranges()) for c in codecs])
+        surely = rules.surely_broken(condition, cells, [tuple(c.ranges()) for c in codecs])
         surely = np.broadcast_to(surely, [c.size for c in codecs])
         for axis, codec in enumerate(codecs):
             surely = _coarse(surely, axis, recode[codec.attribute])
@@ -69,6 +88,15 @@ def known_zeros(plan: EncodingPlan, recode: Recode) -> KnownZeros:
         if surely.any():
             found[clique] = surely | found.get(clique, False)
     return KnownZeros(tuple((c, mask) for c, mask in found.items() if mask.shape == domain.shape(c)))
+
+
+def _contradictions(plan: EncodingPlan) -> Iterator[tuple[Clique, Bools]]:
+    """Of each codec that is split by a computed column: the joint codes whose computed value lies in another bin."""
+    for codec in plan.codecs:
+        if isinstance(codec, SplitCodec):
+            names = [codec.attribute, *(other.attribute for other in codec.others)]
+            clique = plan.domain.ordered(names)
+            yield clique, codec.forbidden().transpose([names.index(a) for a in clique])
 
 
 def _coarse(surely: Bools, axis: int, recode: AttributeRecode) -> Bools:

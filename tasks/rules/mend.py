@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.rules.book import RuleBook
 
-REDRAWS = 16
-"""How often a row is drawn anew inside its codes: where a code is partly forbidden, values beside it are not."""
+REDRAWS = 48
+"""How often a row is drawn anew inside its codes: where a code is partly forbidden, values beside it are not.
+
+A draw that is not needed costs nothing, and a row that is mended by one has no value of another row."""
 
 ATTEMPTS = 12
 """How often so many attributes of a row are taken from other rows."""

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from privsyn import spec_check
 from privsyn.api import release_in_process
-from privsyn.flows.cli import common, release_command
+from privsyn.flows.cli import check_tables, common, release_command
 from privsyn.flows.run_page.certificate_page import certificate_page
 from privsyn.mechanisms.privsyn import STEPS
 from privsyn.publish import markdown, release_note
@@ -132,7 +132,7 @@ def test_27_names_and_descriptions_are_words_on_every_surface(
     assert_words_only(certificate_page(certificate, looks_of(STEPS)), repr(EVERYTHING))
     release_command._print_summary(spec, summary, 1.0)
     assert repr(EVERYTHING) in terminal.getvalue()
-    spec_check.render(spec_check.check(spec), common.people)
+    check_tables.render(spec_check.check(spec), common.people)
     for name in ("image", "link", "terminal"):
         assert f"{name} {HOSTILE[name]}" in terminal.getvalue()
 

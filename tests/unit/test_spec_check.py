@@ -17,11 +17,12 @@ from rich.console import Console
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
+from privsyn.flows.cli.check_tables import render
 from privsyn.mechanisms.registry import MECHANISMS, steps_of
 from privsyn.run.request import Request
 from privsyn.run.step import release_steps
 from privsyn.source.open_source import open_source
-from privsyn.spec_check import CheckReport, check, render
+from privsyn.spec_check import CheckReport, check
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.encode import Repairs, encode
 from privsyn.tasks.privacy.accountant import rho_for

@@ -93,6 +93,37 @@ def test_spss_and_sas(tmp_path: Path, ending: str) -> None:
         assert found["age"].values is None and "99 = 99 or older" in found["age"].remarks[-1]
 
 
+def test_spss_portable_files_have_names_and_labels_of_variables(tmp_path: Path) -> None:
+    import pyreadstat
+
+    path = tmp_path / "a.por"
+    frame = pd.DataFrame({"AGE": [30.0, 40.0], "TOWN": ["a", "b"]})
+    pyreadstat.write_por(frame, str(path), column_labels={"AGE": "Age (0-99)", "TOWN": "Town"})
+    found = read_dictionary(path, "a").columns
+    assert (found["AGE"].kind, found["AGE"].min, found["AGE"].max) == ("integer", 0, 99)
+    assert found["TOWN"].kind == "categorical" and found["TOWN"].description == "Town"
+
+
+def test_a_sas_catalogue_beside_the_table_is_read_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here writes SAS files: what pyreadstat is asked is looked at, and its answer is that of another form."""
+    import pyreadstat
+
+    sav = tmp_path / "a.sav"
+    pyreadstat.write_sav(pd.DataFrame({"sex": [1.0, 2.0]}), str(sav), variable_value_labels={"sex": {1: "m", 2: "f"}})
+    asked: list[dict[str, object]] = []
+
+    def reader(path: str, **options: object) -> object:
+        asked.append(options)
+        return pyreadstat.read_sav(str(sav), metadataonly=True)
+
+    monkeypatch.setattr(pyreadstat, "read_sas7bdat", reader)
+    (tmp_path / "a.sas7bdat").write_bytes(b"SAS")
+    assert read_dictionary(tmp_path / "a.sas7bdat", "a").columns["sex"].labels == ["m", "f"]
+    (tmp_path / "a.sas7bcat").write_bytes(b"SAS")
+    read_dictionary(tmp_path / "a.sas7bdat", "a")
+    assert asked == [{"metadataonly": True}, {"metadataonly": True, "catalog_file": str(tmp_path / "a.sas7bcat")}]
+
+
 def test_ddi_takes_nothing_that_was_counted_in_the_rows(tmp_path: Path) -> None:
     content = drafted(tmp_path, *codebook(tmp_path, "ddi"))[1]
     assert (content["AGE"]["min"], content["AGE"]["max"], content["AGE"]["unit"]) == (0, 110, "years")

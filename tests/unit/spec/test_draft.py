@@ -278,3 +278,28 @@ def test_a_pandas_table_is_drafted_without_a_look_at_its_cells(tmp_path: Path) -
     assert len(objects) == 1 and "kind: TODO" in objects.pop()
     with pytest.raises(RequestError, match="data: the table in memory has 2 columns called 'a'"):
         draft(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+
+
+def test_a_draft_reads_a_header_as_its_csv_options_say_and_has_them(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_bytes("größe;'a;b'\n1,5;2\n".encode("cp1252"))
+    csv = {"delimiter": ";", "decimal": ",", "quote": "'", "encoding": "cp1252"}
+    content = parse_yaml(draft(path, csv=csv), "draft").content
+    assert list(content["columns"]) == ["größe", "a;b"]
+    assert content["csv"] == csv
+    assert "csv" not in parse_yaml(draft(pa.table({"a": [1]})), "draft").content
+
+
+@pytest.mark.parametrize(
+    ("csv", "words"),
+    [
+        ({"delimiter": "ab"}, "one character of ASCII"),
+        ({"encoding": "utf-16"}, "utf-16"),
+        ({"decimal": ",", "thousands": ","}, "the same mark"),
+        ({"decimal": "x"}, "decimal"),
+    ],
+)
+def test_a_wrong_csv_option_of_a_draft_is_said_with_its_name(tmp_path: Path, csv: dict[str, str], words: str) -> None:
+    with pytest.raises(RequestError, match=words) as caught:
+        draft(tmp_path / "people.csv", csv=csv)
+    assert caught.value.field == "draft_spec.csv"

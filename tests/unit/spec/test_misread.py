@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from decimal import Decimal
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privsyn.evaluation.misread_columns import MISREAD, Reading, with_misread
 from privsyn.source.private_table import LEFT_OUT
 from privsyn.spec.likely_cures import likely_cures
 from privsyn.spec.misread import meant, misread_columns, odd_texts, repaired_rows
 from privsyn.tasks.codecs import plan
+from privsyn.tasks.encode import Repairs
 from tests.support.specs import make_spec
 
 COLUMNS: dict[str, Any] = {
@@ -24,6 +27,7 @@ COLUMNS: dict[str, Any] = {
     "state": {"kind": "categorical", "values": ["ny", "ma", "07"]},
     "other": {"kind": "categorical", "values": ["a"], "unlisted": "other"},
     "maybe": {"kind": "categorical", "values": [1, 2], "unlisted": "null"},
+    "closed": {"kind": "categorical", "values": ["a", "b"], "unlisted": "b"},
     "ok": {"kind": "boolean"},
 }
 SPEC = make_spec(COLUMNS)
@@ -46,6 +50,16 @@ def test_what_the_spec_says_is_meant() -> None:
     found = {name: sorted(meant(SPEC, name)) for name in COLUMNS}
     assert found["other"] == ["unlisted"] and found["maybe"] == ["null", "unlisted"]
     assert found["age"] == found["state"] == []
+    assert found["closed"] == [], "what becomes a listed value means something else than before"
+
+
+def test_values_that_become_a_listed_one_are_compared_as_unrepaired() -> None:
+    reading = Reading(Repairs(Counter({("closed", "unlisted"): 10, ("other", "unlisted"): 10})), 100)
+    columns = reading.not_meant(SPEC, COLUMNS)
+    assert columns == ("closed",)
+    (codec,) = (c for c in with_misread(plan(SPEC), SPEC, columns).codecs if c.attribute == "closed")
+    codes, _ = codec.encode({"closed": pa.array(["a", "b", "x"])})
+    assert [codec.labels()[c] for c in codes] == ["a", "b", MISREAD]
 
 
 VALUES = st.one_of(
