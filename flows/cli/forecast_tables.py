@@ -33,18 +33,25 @@ def render_forecast(forecast: Forecast, console: Console) -> None:
 
 def render_risks(risks: Sequence[Risk], console: Console) -> None:
     """Print what an attacker can learn at each epsilon."""
-    headings = ["epsilon", "guess right: 50 %", "typical belief: 10 %", "belief at most: 10 %", "1 %", "found at 1 %"]
+    headings = [
+        "epsilon",
+        "guess right",
+        "belief from 10 %, typical",
+        "belief from 10 %, at most",
+        "belief from 1 %, at most",
+        "found at 1 % false alarms",
+    ]
     rows = []
     for r in risks:
         half, tenth, hundredth = r.guesses
         rows.append(
             [
                 f"{r.epsilon:g}",
-                f"{half.after:.1%} ({half.any_promise:.1%})",
-                f"{tenth.typical:.1%}",
-                f"{tenth.most:.1%}",
-                f"{hundredth.most:.1%}",
-                f"{r.found:.1%}",
+                f"{_percent(half.after)} ({_percent(half.any_promise)})",
+                _percent(tenth.typical),
+                _percent(tenth.most),
+                _percent(hundredth.most),
+                _percent(r.found),
             ]
         )
     console.print(_table(f"What an attacker can learn of one person, at delta {risks[0].delta:g}", headings, rows))
@@ -53,13 +60,17 @@ def render_risks(risks: Sequence[Risk], console: Console) -> None:
 
 
 RISK_WORDS = (
-    "The attacker knows every other row. Guess right: at most, where the person is in the table with 50 %, so that "
-    "blind guessing is right in 50 %; in brackets: under any promise of the same epsilon and delta, the noise here "
-    "tells less.",
-    "Belief: a person is in the table with 10 % (1 %) beforehand, and is in it; what the attacker then believes in a "
-    "typical release, and at most but for a small probability near delta.",
-    "Found at 1 %: of those in the table, the share that a test recognises which is wrong for 1 % of the others.",
+    "The attacker knows every row but one person's. Guess right: how often at most, where blind guessing is right in "
+    "50 %; in brackets what any mechanism of the same epsilon and delta may tell: the noise here tells less.",
+    "Belief: what an attacker who believed 10 % (1 %) thinks of a person who is in the table: in half of all releases "
+    "at most the typical figure; at most the other one, but for a probability near delta.",
+    "Found: the share of those in the table whom a test recognises that is wrong for 1 % of the others.",
 )
+
+
+def _percent(share: float) -> str:
+    """A share that is not all never reads as all."""
+    return "over 99.9%" if 0.9995 <= share < 1 else f"{share:.1%}"
 
 
 def render_published(console: Console) -> None:

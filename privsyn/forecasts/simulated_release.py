@@ -61,14 +61,19 @@ def strengths(bins: CodeTable, cliques: list[Clique]) -> Floats:
 
 
 def threshold(strength: Floats, measured: NDArray[np.bool_]) -> float | None:
-    """The strength that parts measured pairs from the others with the fewest errors; None where none was measured."""
+    """The strength that parts measured pairs from the others best; None where none was measured.
+
+    Best: the share of measured pairs below it and the share of others above it have the least sum (Youden's index).
+    """
     if not measured.any():
         return None
     order = np.argsort(strength, kind="stable")
-    ranked = measured[order]
-    wrong = np.concatenate([[0], np.cumsum(ranked)]) + np.concatenate([np.cumsum(~ranked[::-1])[::-1], [0]])
-    at = int(np.argmin(wrong))
-    ends = strength[order]
+    ends, ranked = strength[order], measured[order]
+    below = np.concatenate([[0], np.cumsum(ranked)]) / max(int(ranked.sum()), 1)
+    above = 1 - np.concatenate([[0], np.cumsum(~ranked)]) / max(int((~ranked).sum()), 1)
+    if ranked.all():
+        return float(ends[0])
+    at = int(np.argmin(below + above))
     if 0 < at < len(ends):
         return float(np.sqrt(max(ends[at - 1], 1e-4) * ends[at]))
     return float(ends[min(at, len(ends) - 1)])
