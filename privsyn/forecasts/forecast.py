@@ -127,7 +127,7 @@ class Forecast:
             [
                 f"{a.epsilon:g}",
                 *(str(a.of(word)) for word in ("sure", "rough", "lost")),
-                f"{a.pairs:,.0f} of {a.all_pairs:,}",
+                f"{a.pairs:,.1f}".removesuffix(".0") + f" of {a.all_pairs:,}",
                 "none" if a.seen is None else percent(a.seen),
                 "-" if a.sample is None else _sampled(a.sample),
             ]

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from privsyn.data_contracts.domain import code_dtype
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -59,13 +60,12 @@ def rows_of_public(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpec)
 
     Raises RequestError where it does not fit the spec, and for the spec's own table, which is private.
     """
-    field = "forecast.public"
-    path = expanded(table, field)
+    path = expanded(table, "forecast.public")
     if spec.data and path.exists() and Path(spec.data).exists() and path.samefile(spec.data):
         raise RequestError(
-            "is the spec's own table, which is private", "Name a public table of the same columns", field
+            "is the spec's own table, which is private", "Name a public table of the same columns", "forecast.public"
         )
-    return _some(open_table(str(path), encoding, spec, field).read().fine, field)
+    return _some(open_table(str(path), encoding, spec, "forecast.public").read().fine, "forecast.public")
 
 
 def _some(table: CodeTable, field: str) -> CodeTable:
@@ -85,10 +85,10 @@ def assumed_rows(encoding: EncodingPlan, rows: int, strength: float, seed: int) 
     rng = np.random.default_rng([seed, 2])
     codecs = encoding.codecs
     pull = np.sqrt(strength) * np.linspace(0, 1, len(codecs) + 1)[1:][rng.permutation(len(codecs))] ** 2
-    hidden = rng.standard_normal(rows)
+    hidden = ndtri(rng.random(rows))
     columns = []
     for codec, weight in zip(codecs, pull, strict=True):
-        moved = weight * hidden + np.sqrt(1 - weight**2) * rng.standard_normal(rows)
+        moved = weight * hidden + np.sqrt(1 - weight**2) * ndtri(rng.random(rows))
         place = np.empty(rows)
         place[np.argsort(moved, kind="stable")] = (np.arange(rows) + 0.5) / rows
         columns.append(_codes(codec, place, rng))
