@@ -27,13 +27,13 @@ from benchmarks.tables import FOLDER, table_spec
 from privsyn.answers.conditions import condition
 from privsyn.answers.correlations import correlations, number_columns
 from privsyn.answers.counted import counts, means, shares
+from privsyn.answers.memory_counts import MemoryCounts
 from privsyn.answers.quantiles import quantiles
 from privsyn.answers.question import Question
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.simulated import any_function, regression
 from privsyn.answers.simulation import unmeasured
 from privsyn.answers.synthetic_rows import row_codes, row_sums
-from privsyn.data_contracts.certificate import Manifest, ManifestFile
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.mechanisms.registry import steps_of
 from privsyn.run.inputs import PrivateAccess
@@ -56,31 +56,6 @@ SMALL_ROWS = 4_000
 EXAMPLES = {"adult": "adult.yaml", "gss_happiness": "gss.yaml"}
 EPSILONS = (0.2, 1.0, 5.0)
 PAIRS, TRIPLES, REGRESSIONS, LEVEL = 6, 3, 3, 0.95
-
-
-class MemoryCounts(ReleasedCounts):
-    """What a run in memory left, as if it lay in a folder."""
-
-    @classmethod
-    def of_run(cls, request: Request, tables: Mapping[str, pa.Table]) -> MemoryCounts:
-        """From tables by the names of their released files, the rows as synthetic.parquet."""
-        manifest = Manifest(
-            run=f"{request.spec.dataset}-00000000",
-            differentially_private=True,
-            rows=tables["synthetic.parquet"].num_rows,
-            spec=request.spec.public(),
-            column_order=list(request.column_order),
-            seeds={},
-            versions={},
-            steps=[],
-            files={name: ManifestFile(sha256="", bytes=0) for name in tables},
-        )
-        return cls(Path(), manifest, {"tables": tables})
-
-    def read(self, name: str) -> pa.Table:
-        """One of the tables."""
-        found: pa.Table = self.cache["tables"][name]
-        return found
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,12 @@ No path, no time, no exact count: everything in them is public.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+
+NO_RELATION_MEASURED: Final = "no relation was measured: columns are independent of each other"
+"""What a release says of itself where no two columns were counted together."""
 
 
 class _Model(BaseModel):
@@ -70,6 +73,7 @@ class Certificate(_Model):
 
     ``ledger`` and ``by_published_theorems``: None in certificates of earlier versions, which leave them out.
     ``targets``: the fields ``focus`` and ``workload`` of the public request, None where it has none.
+    ``relations``: NO_RELATION_MEASURED where that is so, else left out, as by earlier versions.
     """
 
     schema_version: Literal[1] = 1
@@ -92,6 +96,7 @@ class Certificate(_Model):
     ledger: LedgerHead | None = None
     by_published_theorems: PublishedTheorems | None = None
     targets: dict[str, Any] | None = None
+    relations: Literal["no relation was measured: columns are independent of each other"] | None = None
 
     @model_serializer(mode="wrap")
     def _without_what_earlier_versions_lack(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """PrivSyn: differentially private synthetic tables.
 
-``release`` makes one, ``evaluate`` says (privately) how good it is, ``ledger`` what was spent.  Each name is loaded
-when it is first used; docs/api.md describes them.
+``forecast`` says what one would be worth, ``release`` makes one, ``evaluate`` says (privately) how good it is,
+``ledger`` what was spent.  Each name is loaded when it is first used; docs/api.md describes them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from privsyn.api import check_spec as check_spec
     from privsyn.api import compare as compare
     from privsyn.api import evaluate as evaluate
+    from privsyn.api import forecast as forecast
     from privsyn.api import ledger as ledger
     from privsyn.api import release as release
     from privsyn.api import rerun as rerun
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from privsyn.errors import PrivsynError as PrivsynError
     from privsyn.errors import RequestError as RequestError
     from privsyn.evaluation.private_evaluation import Report as Report
+    from privsyn.forecasts.forecast import Forecast as Forecast
     from privsyn.ledger_view import LedgerView as LedgerView
     from privsyn.released import Release as Release
     from privsyn.released import open_release as open_release
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from privsyn.spec_draft import draft_spec as draft_spec
 
 _MODULES = {
-    "api": ("check_spec", "compare", "evaluate", "ledger", "release", "rerun"),
+    "api": ("check_spec", "compare", "evaluate", "forecast", "ledger", "release", "rerun"),
     "spec_draft": ("draft_spec", "SpecDraft"),
     "released": ("open_release", "Release"),
     "data_contracts.release_spec": ("ReleaseSpec",),
@@ -41,6 +43,7 @@ _MODULES = {
     "comparison.compare_methods": ("Compared",),
     "reproduction": ("Rerun",),
     "spec_check": ("CheckReport",),
+    "forecasts.forecast": ("Forecast",),
     "ledger_view": ("LedgerView",),
     "errors": ("PrivsynError", "RequestError", "BudgetRefusedError", "LedgerError", "ContractError"),
 }

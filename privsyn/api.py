@@ -1,4 +1,4 @@
-"""The public functions: release, evaluate, compare, rerun, and looking at specs and at the ledger.
+"""The public functions: forecast, release, evaluate, compare, rerun, and looking at specs and at the ledger.
 
 The command line and the Prefect flows do the same by the same parts.  What a function needs is imported when it is
 called, so that ``import privsyn`` is quick.  Errors are those of ``privsyn.errors``: each says
@@ -26,6 +26,7 @@ from privsyn.spec_draft import spec_of
 if TYPE_CHECKING:
     from privsyn.comparison.compare_methods import Compared
     from privsyn.evaluation.private_evaluation import Report
+    from privsyn.forecasts.forecast import Forecast
     from privsyn.ledger_view import LedgerView
     from privsyn.publish.folder import ReleaseSummary
     from privsyn.reproduction import Rerun
@@ -258,6 +259,57 @@ def check_spec(spec: AnySpec, data: Table | None = None) -> CheckReport:
     return check(asked, None if data is None else open_source(data, asked))
 
 
+def forecast(
+    spec: AnySpec,
+    rows: int,
+    *,
+    epsilons: Sequence[float] | None = None,
+    earlier: str | Path | None = None,
+    public: str | Path | None = None,
+    strength: float | None = None,
+    seeds: int = 2,
+    progress: bool | None = None,
+) -> Forecast:
+    """What a release would be worth, before anything is spent: releases in memory of a table from public things.
+
+    Args:
+        spec: The spec; the table that it names is not opened.
+        rows: About how many rows the table has, from public knowledge: 1 to 1,000,000.
+        epsilons: At most 11, each > 0; None: 0.2, 0.5, 1, 2 and 5.  The spec's own is added.
+        earlier: A released folder (or a run's name) of the same columns, whose rows stand in for the private ones.
+        public: The path of a public table of the same columns that does so.
+        strength: Without both, columns of a usual shape are made up; pairs of them are correlated by 0 to
+            ``strength``, which is 0 to 1, most of them weakly; None: 0.9.
+        seeds: Simulated releases at each epsilon, 1 to 20.
+        progress: Show a bar; None: in a notebook only.
+
+    Returns:
+        For each epsilon: how sure each column will be, the error of each mean, how many pairs of columns will be
+        measured and how strongly they must be related, and as how large a random sample the rows will be as good.
+        ``words`` says what was assumed and where that enters; ``plot(path)`` draws it.
+
+    Raises:
+        RequestError: An argument or the spec is wrong, or a table does not fit it.
+
+    Privacy: no argument may be private.  Nothing is drawn for a release, spent or written; the noise has a seed.
+    """
+    from privsyn.forecasts.forecast import forecast as simulated
+    from privsyn.progress import one_bar
+
+    shown = in_notebook() if progress is None else progress
+    with one_bar("simulating") if shown else nullcontext(_unseen) as report:
+        return simulated(
+            spec_of(spec),
+            rows,
+            epsilons=epsilons,
+            earlier=earlier,
+            public=public,
+            strength=strength,
+            seeds=seeds,
+            progress=report,
+        )
+
+
 def ledger(*, out: str | Path | None = None) -> LedgerView:
     """The privacy ledger, to look at: ``show()``, ``entries(dataset)``, ``verify()``.
 
@@ -289,4 +341,8 @@ def _name_of(release: Release | str | Path) -> str:
 
 
 def _silent(step: str, done: int, total: int) -> None:
+    """No progress."""
+
+
+def _unseen(done: int, total: int) -> None:
     """No progress."""

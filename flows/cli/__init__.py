@@ -1,4 +1,4 @@
-"""The command line: ``privsyn release | query | evaluate | rerun | compare | formats | spec | ledger | server ...``.
+"""The command line: ``privsyn release | query | evaluate | rerun | compare | formats | epsilon | spec | ledger ...``.
 
 Belongs here: one module a command: arguments, exit codes, progress and summaries on standard error, JSON and tables
 on standard output.  Does not belong here: any logic of a release.  Heavy packages are imported inside the commands,
@@ -15,6 +15,7 @@ import sys
 import typer
 
 from privsyn.flows.cli import compare_command as compare
+from privsyn.flows.cli import epsilon_command as epsilon
 from privsyn.flows.cli import evaluate_command as evaluate
 from privsyn.flows.cli import formats_command as formats
 from privsyn.flows.cli import ledger_command as ledger
@@ -34,6 +35,7 @@ app.command("evaluate")(evaluate.evaluate_command)
 app.command("rerun")(rerun.rerun_command)
 app.command("compare")(compare.compare_command)
 app.command("formats")(formats.formats_command)
+app.command("epsilon")(epsilon.epsilon_command)
 app.command("prune")(prune.prune_command)
 app.command("server")(operations.server_command)
 app.command("worker")(operations.worker_command)

@@ -9,6 +9,16 @@ from typing import Annotated
 import typer
 
 from privsyn.flows.cli.common import Debug, SpecPath, errors_for_people, named_path, people, print_answer, write_new
+from privsyn.flows.cli.forecast_options import (
+    EarlierRelease,
+    Epsilons,
+    Plot,
+    PublicTable,
+    RowsAbout,
+    Strength,
+    asked_forecast,
+    numbers,
+)
 
 app = typer.Typer(no_args_is_help=True, help="Write and check release specs.")
 
@@ -48,12 +58,23 @@ def check_command(
     data: Annotated[
         str | None, typer.Option(metavar="PATH", help="Private table: also show, privately, how well it fits.")
     ] = None,
+    rows_about: RowsAbout = None,
+    epsilons: Epsilons = None,
+    earlier: EarlierRelease = None,
+    public: PublicTable = None,
+    strength: Strength = None,
+    plot: Plot = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Check a spec; with --data also how well the private table fits it. Spends nothing."""
+    """Check a spec; with --data also how well the private table fits it. Spends nothing.
+
+    With --rows-about also what a release would be worth, by simulation on a table from public things; --data plays no
+    part in that.
+    """
     with errors_for_people(debug=debug):
         from privsyn.flows.cli.check_tables import defaults_table, render
+        from privsyn.flows.cli.forecast_tables import render_forecast
         from privsyn.source.open_source import open_source
         from privsyn.spec.defaults import with_defaults
         from privsyn.spec.spec_file import load_spec, override
@@ -62,14 +83,22 @@ def check_command(
 
         table = named_path(data, "--data")
         filled = with_defaults(read_yaml(spec))[1]
-        request = override(load_spec(spec), data=table)
+        loaded = load_spec(spec)
+        request = override(loaded, data=table)
         source = open_source(request.data, request) if table is not None else None
         report = check(request, source)
+        wanted = None if epsilons is None else numbers(epsilons)
+        made = asked_forecast(loaded, rows_about, wanted, earlier, public, strength, plot)
         if as_json:
-            print_answer(json.dumps({**report.as_json(), **({"defaults": filled} if filled else {})}, default=str))
+            more = {
+                name: value for name, value in (("defaults", filled), ("forecast", made and made.as_json())) if value
+            }
+            print_answer(json.dumps({**report.as_json(), **more}, default=str))
         render(report, people)
         if filled:
             people.print(defaults_table(filled))
+        if made is not None:
+            render_forecast(made, people)
 
 
 @app.command("json")

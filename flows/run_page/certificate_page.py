@@ -18,7 +18,7 @@ def certificate_page(c: Certificate, looks: Looks) -> str:
     reasons = "\n".join(_reason(stage, looks[stage.step]) for stage in c.stages)
     budget, spent = (float(Fraction(rho)) for rho in (c.rho_budget, c.rho_spent))
     return (
-        f"# Certificate of `{c.run}`\n\n{promise(c)}\n\n{cost(c, looks)}\n\n"
+        f"# Certificate of `{c.run}`\n\n{_relations(c)}{promise(c)}\n\n{cost(c, looks)}\n\n"
         "## Why it holds\n\n"
         f"- The prices above sum to {spent:.6g}, at most this release's budget of {budget:.6g}, which is what "
         f"({c.epsilon:g}, {c.delta:g}) allows under the accountant `{c.accountant}`.\n"
@@ -28,6 +28,11 @@ def certificate_page(c: Certificate, looks: Looks) -> str:
         f"- One person has at most k = {c.records_per_person} of the records.\n"
         f"{reasons}\n"
     )
+
+
+def _relations(c: Certificate) -> str:
+    """What the certificate says where no relation was measured."""
+    return "" if c.relations is None else f"**{c.relations[0].upper()}{c.relations[1:]}.**\n\n"
 
 
 def _published_theorems(c: Certificate) -> str:

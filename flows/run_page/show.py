@@ -28,6 +28,7 @@ from privsyn.flows.states import tell_of_low_budget
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.certificate_of_run import certificate_of
 from privsyn.publish.folder import Published
+from privsyn.publish.relations_picture import NAME, data_uri, picture
 from privsyn.publish.release_note import looks_of
 from privsyn.run.execute import Shell
 from privsyn.run.open_run import OpenRun
@@ -80,10 +81,17 @@ def show_release(run: OpenRun, refs: Mapping[str, StepRefs], published: Publishe
     with or_left_out("overview"):
         words = _show_overview(run, refs, what)
     with or_left_out("note"):
-        note = published.note + words
+        note = _with_picture(published) + words
         create_markdown_artifact(
             note, key=artifact_key("release-note", shell.dataset), description=f"The release in plain words: {what}"
         )
+
+
+def _with_picture(published: Published) -> str:
+    """The note with its picture inside, since a page of the server cannot read the folder."""
+    if not published.pairs:
+        return published.note
+    return published.note.replace(f"]({NAME})", f"]({data_uri(picture(published.pairs))})")
 
 
 def show_refusal(dataset: str, error: BudgetRefusedError) -> None:

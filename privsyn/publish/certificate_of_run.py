@@ -8,6 +8,7 @@ from pathlib import Path
 
 from privsyn.data_contracts.certificate import Certificate, LedgerHead, PublishedTheorems, QueryGroup, StageCost, Total
 from privsyn.data_contracts.receipts import SMOOTHING, Pricing, Query, rho_text, total_rho
+from privsyn.publish.relations_note import NO_RELATION, measured_relations
 from privsyn.run.execute import Shell
 from privsyn.run.step import ReleaseStep
 from privsyn.run.step_tables import StepRefs
@@ -86,8 +87,16 @@ def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
         ledger=LedgerHead(entries=entries[-1].id, hash=entries[-1].hash),
         targets=spec.targets() or None,
     )
+    if _is_without_relations(shell, certificate):
+        certificate = certificate.model_copy(update={"relations": NO_RELATION})
     shell.records.save(record, certificate.model_dump(mode="json"))
     return certificate
+
+
+def _is_without_relations(shell: Shell, certificate: Certificate) -> bool:
+    """Whether the run makes a synthetic table and counted no two columns together."""
+    makes_rows = any(step.name == "decode" for step in shell.steps)
+    return makes_rows and measured_relations(shell.plan, certificate) == []
 
 
 def was_certified(private_root: Path, dataset: str, run: str) -> bool:

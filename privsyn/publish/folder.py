@@ -20,7 +20,8 @@ from privsyn.data_contracts.publication import Format, checked_formats
 from privsyn.errors import RequestError
 from privsyn.publish.certificate_of_run import certificate_of
 from privsyn.publish.formats.described import files_in
-from privsyn.publish.formats.writing import write_descriptions, write_tables
+from privsyn.publish.formats.writing import write_descriptions, write_note, write_tables
+from privsyn.publish.related_pairs import RelatedPair, related_pairs
 from privsyn.publish.release_note import release_note
 from privsyn.publish.versions import versions_of_files
 from privsyn.run.execute import Shell
@@ -68,6 +69,7 @@ class Published:
     folder: Path
     rows: int
     note: str
+    pairs: Sequence[RelatedPair] = ()
 
 
 def publish(run: OpenRun, refs: Mapping[str, StepRefs]) -> Published:
@@ -80,7 +82,7 @@ def publish(run: OpenRun, refs: Mapping[str, StepRefs]) -> Published:
     certificate = certificate_of(shell, refs)
     table = refs["decode"].tables["synthetic"]
     rows = shell.store.stored(table).num_rows
-    note = release_note(shell.plan, certificate, rows, private=shell.noise.private)
+    note = release_note(shell.plan, certificate, rows, _pairs(shell, refs), private=shell.noise.private)
     _publish_private(run, refs)
 
     def build(folder: Path) -> None:
@@ -88,7 +90,12 @@ def publish(run: OpenRun, refs: Mapping[str, StepRefs]) -> Published:
             folder, shell, refs, certificate, lambda: versions_of_files(shell.records, folder, run.released / shell.run)
         )
 
-    return Published(place(run, build), rows, note)
+    return Published(place(run, build), rows, note, _pairs(shell, refs))
+
+
+def _pairs(shell: Shell, refs: Mapping[str, StepRefs]) -> list[RelatedPair]:
+    """The measured pairs of columns, from the run's consistent counts, which are released."""
+    return related_pairs(shell.store.read_table(refs["make_consistent"].tables["marginals"]))
 
 
 def _with_added_formats(run: OpenRun) -> OpenRun:
@@ -127,7 +134,8 @@ def fill(
     packages = versions()
     write_tables(folder, request.spec, request.column_order)
     (folder / "certificate.json").write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(release_note(shell.plan, certificate, rows, private=private), encoding="utf-8")
+    pairs = _pairs(shell, refs)
+    write_note(folder, release_note(shell.plan, certificate, rows, pairs, private=private), pairs)
     if private:
         write_descriptions(folder, shell.plan, certificate, rows, packages)
     write_manifest(shell, folder, rows, packages)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from collections.abc import Sequence
 from math import comb
 from typing import NamedTuple
 
-from privsyn.data_contracts.certificate import Certificate
+from privsyn.data_contracts.certificate import NO_RELATION_MEASURED, Certificate
 from privsyn.data_contracts.domain import Clique
 from privsyn.publish.markdown import plain
+from privsyn.publish.related_pairs import RelatedPair
+from privsyn.publish.relations_picture import NAME
 from privsyn.run.plan import Plan
 from privsyn.run.step import release_steps
 
 LISTED = 30
-"""Measured sets of columns that are listed one by one, those with the least noise first."""
+"""Measured pairs of columns that are listed one by one, the strongest first."""
 
-NO_RELATION = "no relation was measured: columns are independent of each other"
-"""What note, console and report say where no two columns were counted together."""
+NO_RELATION = NO_RELATION_MEASURED
+"""What note, console, certificate and report say where no two columns were counted together."""
 
 
 class Relation(NamedTuple):
@@ -43,27 +45,36 @@ def measured_relations(plan: Plan, certificate: Certificate) -> list[Relation] |
     return sorted((Relation(columns, sigma) for columns, sigma in best.items()), key=lambda r: (r.sigma, r.columns))
 
 
-def relations_section(plan: Plan, certificate: Certificate) -> str:
-    """Markdown: which columns were counted together, or that none were."""
+def relations_section(plan: Plan, certificate: Certificate, pairs: Sequence[RelatedPair]) -> str:
+    """Markdown: which columns were counted together, how strongly they are related, and the picture; or that none were.
+
+    ``pairs``: by their strength, the strongest first.
+    """
     found, columns = measured_relations(plan, certificate), len(plan.domain.attributes)
-    if found is None:
-        return ""
     head = "## Relations\n\n"
-    if not found:
+    if found == []:
         return f"{head}**{NO_RELATION[0].upper()}{NO_RELATION[1:]}.** Only single columns can be read from this table."
-    pairs = {pair for relation in found for pair in combinations(relation.columns, 2)}
+    if not pairs:
+        return ""
     lines = [
         f"{len(pairs):,} of {comb(columns, 2):,} pairs of columns were counted together. Other pairs follow from these "
-        "or are independent in the rows. How strongly each pair is related stands in `marginals/`, where the release "
-        "asked for it.",
+        "or are independent in the rows. Strength is the share of rows that would have to change for two columns to be "
+        "independent, from `marginals/consistent.parquet`: 0 % for independent columns; noise adds a little to it.",
         "",
-        "| counted together | noise of a count: standard deviation |",
-        "|---|---|",
-        *(f"| {plain(' × '.join(r.columns))} | {r.sigma:,.1f} |" for r in found[:LISTED]),
+        f"![The measured relations: a line for each pair, broader where stronger]({NAME})",
+        "",
+        "| counted together | strength | noise of a count: standard deviation |",
+        "|---|---|---|",
+        *(f"| {plain(' × '.join(p.columns))} | {100 * p.strength:.1f} % | {p.sigma:,.1f} |" for p in pairs[:LISTED]),
     ]
-    if len(found) > LISTED:
-        lines.append(f"| ... and {len(found) - LISTED:,} more | up to {found[-1].sigma:,.1f} |")
+    if len(pairs) > LISTED:
+        weakest = f"{100 * pairs[-1].strength:.1f} % and more"
+        lines.append(f"| ... and {len(pairs) - LISTED:,} more | {weakest} | up to {_most_noise(pairs):,.1f} |")
     return head + "\n".join(lines)
+
+
+def _most_noise(pairs: Sequence[RelatedPair]) -> float:
+    return max(pair.sigma for pair in pairs[LISTED:])
 
 
 def loading_section(table: str, *, joint: bool) -> str:

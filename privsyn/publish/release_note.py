@@ -22,7 +22,9 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.publish.formats.csv_file import csv_name, formula_like
 from privsyn.publish.formats.described import null_text, ranges_of
 from privsyn.publish.markdown import code, paragraph, plain
+from privsyn.publish.related_pairs import RelatedPair
 from privsyn.publish.relations_note import loading_section, measured_relations, relations_section
+from privsyn.publish.relations_picture import NAME
 from privsyn.publish.rules_note import rules_note
 from privsyn.publish.targets_note import targets_note
 from privsyn.run.plan import Plan
@@ -34,8 +36,13 @@ SHOWN_VALUES = 12
 """Categories named one by one in the schema table; longer lists are cut and counted."""
 
 
-def release_note(plan: Plan, certificate: Certificate, rows: int, *, private: bool) -> str:
-    """Markdown: what the table is, what is promised, its columns, its cost, how to use it and how not."""
+def release_note(
+    plan: Plan, certificate: Certificate, rows: int, pairs: Sequence[RelatedPair], *, private: bool
+) -> str:
+    """Markdown: what the table is, what is promised, its columns, its cost, how to use it and how not.
+
+    ``pairs``: the measured pairs of columns, the strongest first.
+    """
     request = plan.request
     parts = [
         _heading(request, certificate, rows, private=private),
@@ -44,8 +51,8 @@ def release_note(plan: Plan, certificate: Certificate, rows: int, *, private: bo
         rules_note(request.spec),
         targets_note(request.spec),
         cost(certificate, looks_of(plan.steps)),
-        relations_section(plan, certificate),
-        _files(plan, rows, private=private),
+        relations_section(plan, certificate, pairs),
+        _files(plan, rows, private=private, picture=bool(pairs)),
         loading_section(table_name(request.spec, rows), joint=bool(measured_relations(plan, certificate))),
         _limits(plan),
     ]
@@ -188,7 +195,7 @@ def table_name(spec: ReleaseSpec, rows: int) -> str:
     return "synthetic.parquet" if len(shards(rows, spec.mechanism.synthesis)) == 1 else "synthetic/part-*.parquet"
 
 
-def _files(plan: Plan, rows: int, *, private: bool) -> str:
+def _files(plan: Plan, rows: int, *, private: bool, picture: bool) -> str:
     request = plan.request
     described = (
         "- `datapackage.json`, `croissant.json`: the table, its columns and files for programs (Frictionless Data "
@@ -200,6 +207,7 @@ def _files(plan: Plan, rows: int, *, private: bool) -> str:
         f"- `{table_name(request.spec, rows)}`: the table.\n"
         f"{_csv(request, rows) if 'csv' in request.spec.formats else ''}"
         f"{_marginals(plan.steps)}"
+        f"{f'- `{NAME}`: a picture of the measured relations.{chr(10)}' if picture else ''}"
         "- `certificate.json`: budget, noise, neighbours, composition.\n"
         f"{described if private else ''}"
         "- `manifest.json`: the public request, versions, seeds, and the SHA-256 of every file here."

@@ -18,6 +18,7 @@ import jinja2
 import vl_convert
 from markupsafe import Markup, escape
 
+from privsyn.data_contracts.certificate import NO_RELATION_MEASURED
 from privsyn.data_contracts.evaluation_results import Evaluation, Metric, OneWay, Pair, SizeError
 from privsyn.report import charts, statistics_words
 from privsyn.report import explanations as words
@@ -66,6 +67,7 @@ def render(evaluation: Evaluation) -> str:
         words=words,
         statistics_words=statistics_words,
         verdict=words.verdict(evaluation),
+        no_relation=_no_relation(evaluation),
         headlines=[(m, meter(m)) for m in words.headlines(evaluation)],
         columns=words.worst_columns(evaluation),
         pairs=words.worst_pairs(evaluation),
@@ -80,6 +82,12 @@ def render(evaluation: Evaluation) -> str:
         script=Markup(script),  # noqa: S704  (our own file)
         policy=_policy(library, script),
     )
+
+
+def _no_relation(evaluation: Evaluation) -> str:
+    """What is to be said where no two columns were counted together; nothing otherwise, or where no pair is known."""
+    pairs = evaluation.pairs
+    return NO_RELATION_MEASURED if pairs and not any(pair.measured for pair in pairs) else ""
 
 
 def meter(metric: Metric) -> dict[str, Any]:

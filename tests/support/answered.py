@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.coverage import MemoryCounts
+from privsyn.answers.memory_counts import MemoryCounts
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.mechanisms.registry import steps_of
 from privsyn.run.inputs import PrivateAccess

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.publication import Format, checked_formats
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -14,7 +16,8 @@ from privsyn.errors import RequestError, mention
 from privsyn.mechanisms.release_job import plan_of
 from privsyn.publish.folder import added_formats, is_whole
 from privsyn.publish.formats.described import files_in
-from privsyn.publish.formats.writing import write_descriptions, write_tables
+from privsyn.publish.formats.writing import write_descriptions, write_note, write_tables
+from privsyn.publish.related_pairs import related_pairs
 from privsyn.publish.release_note import release_note
 from privsyn.run.policy_checks import check_formats
 from privsyn.settings import Settings
@@ -91,8 +94,8 @@ def _build(new: Path, old: Path, manifest: Manifest, certificate: Certificate, s
     order = tuple(manifest.column_order)
     write_tables(new, spec, order)
     plan = plan_of(spec, order)
-    note = release_note(plan, certificate, manifest.rows, private=True)
-    (new / "README.md").write_text(note, encoding="utf-8")
+    pairs = related_pairs(pq.read_table(new / "marginals" / "consistent.parquet"))
+    write_note(new, release_note(plan, certificate, manifest.rows, pairs, private=True), pairs)
     write_descriptions(new, plan, certificate, manifest.rows, manifest.versions)
     asked = spec.public()
     made = manifest.model_copy(update={"spec": asked, "files": files_in(new)})

@@ -10,9 +10,11 @@ from typing import Any
 
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.publish import relations_picture
 from privsyn.publish.formats import croissant, data_package, deployments_registry
 from privsyn.publish.formats.csv_file import csv_name, write_csv
 from privsyn.publish.formats.described import Described, files_in, ranges_of
+from privsyn.publish.related_pairs import RelatedPair
 from privsyn.run.plan import Plan
 
 
@@ -29,6 +31,13 @@ def write_tables(folder: Path, spec: ReleaseSpec, column_order: Sequence[str]) -
 def synthetic_files(folder: Path) -> list[Path]:
     """The Parquet files of the synthetic table: one, or the parts of a folder, in order."""
     return sorted(p for p in (folder / "synthetic.parquet", *folder.glob("synthetic/part-*.parquet")) if p.is_file())
+
+
+def write_note(folder: Path, note: str, pairs: Sequence[RelatedPair]) -> None:
+    """``README.md``, and the picture that it shows where pairs of columns were measured."""
+    (folder / "README.md").write_text(note, encoding="utf-8")
+    if pairs:
+        (folder / relations_picture.NAME).write_text(relations_picture.picture(pairs), encoding="utf-8")
 
 
 def write_descriptions(

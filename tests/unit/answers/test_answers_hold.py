@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from benchmarks.coverage import MemoryCounts
 from privsyn.answers.best_linear import best_linear
 from privsyn.answers.cell_weights import Cells
 from privsyn.answers.conditions import condition
 from privsyn.answers.correlations import correlations
 from privsyn.answers.counted import counts, means, shares
+from privsyn.answers.memory_counts import MemoryCounts
 from privsyn.answers.model_bounds import bounds
 from privsyn.answers.quantiles import quantiles
 from privsyn.answers.question import Question

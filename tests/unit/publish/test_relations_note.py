@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import defusedxml.ElementTree as defused
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import privsyn
+from privsyn.flows.run_page.certificate_page import certificate_page
+from privsyn.publish.related_pairs import RelatedPair, related_pairs
+from privsyn.publish.relations_note import NO_RELATION
+from privsyn.publish.relations_picture import MOST_LINES, picture
+from privsyn.run.step import Look
+from privsyn.storage.released_files import read_certificate
 from tests.support.answered import spec, table
 
 Save = Callable[..., str]
@@ -62,16 +72,50 @@ def test_the_stata_example_writes_a_file_that_holds_the_rows(
     assert len(pd.read_stata(tmp_path / "rows.dta")) == pq.read_metadata(folder / "synthetic.parquet").num_rows
 
 
-def test_measured_pairs_are_listed_with_their_noise(places: Path, save: Save) -> None:
+def test_measured_pairs_are_listed_with_their_strength_and_noise(places: Path, save: Save) -> None:
     folder = released(save)
     note = (folder / "README.md").read_text(encoding="utf-8")
     receipts = pq.read_table(folder / "marginals" / "measured_receipts.parquet").to_pylist()
     pairs = [r for r in receipts if len(r["attributes"]) == 2]
     assert pairs and f"{len(pairs)} of 6 pairs of columns were counted together" in note
-    assert all(f"| {' × '.join(r['attributes'])} | {r['sigma']:,.1f} |" in note for r in pairs)
+    for r in pairs:
+        assert re.search(rf"\| {' × '.join(r['attributes'])} \| [0-9.]+ % \| {r['sigma']:,.1f} \|", note)
+    assert "](relations.svg)" in note and (folder / "relations.svg").read_text().count("<path") == len(pairs)
+
+
+def test_a_pair_inside_a_larger_marginal_has_the_noise_of_its_sums() -> None:
+    counts = np.zeros((2, 2, 3))
+    counts[0, 0], counts[1, 1] = 10, 30  # the first two are one column twice, the third is independent of them
+    rows = [(["a"], [30, 90], 1.0), (["b"], [30, 90], 1.0), (["c"], [40, 40, 40], 1.0), (["a", "b", "c"], counts, 2.0)]
+    table = pa.table(
+        {
+            "attributes": [names for names, _, _ in rows],
+            "counts": [list(np.ravel(c).astype(float)) for _, c, _ in rows],
+            "sigma": [sigma for _, _, sigma in rows],
+        }
+    )
+    first, *others = related_pairs(table)
+    assert first.columns == ("a", "b") and first.sigma == pytest.approx(2 * 3**0.5)
+    assert first.strength == pytest.approx(0.5 * 4 * 0.25 * 0.75)  # four cells, each off by p (1 - p)
+    assert [p.strength for p in others] == pytest.approx([0, 0]) and others[0].sigma == pytest.approx(2 * 2**0.5)
+
+
+def test_the_picture_escapes_names_and_leaves_out_the_weakest() -> None:
+    names = [f"<c{i}&>" for i in range(20)]
+    pairs = [RelatedPair((a, b), 0.3, 1.0) for a, b in combinations(names, 2)]
+    drawn = picture(pairs)
+    root = defused.fromstring(drawn)  # well-formed, and names are text
+    assert drawn.count("<path") == MOST_LINES < len(pairs) and f"{MOST_LINES} strongest of {len(pairs)}" in drawn
+    assert "<c0&>" in {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert drawn == picture(list(pairs))
 
 
 def test_a_release_without_relations_says_so(places: Path, save: Save) -> None:
-    note = (released(save, mechanism={"name": "independent"}, synthesis={}) / "README.md").read_text(encoding="utf-8")
+    folder = released(save, mechanism={"name": "independent"}, synthesis={})
+    note = (folder / "README.md").read_text(encoding="utf-8")
+    certificate = read_certificate(folder)
+    assert certificate.relations == NO_RELATION
+    assert f"**N{NO_RELATION[1:]}.**" in certificate_page(certificate, defaultdict(lambda: Look("", lambda r: "")))
+    assert not (folder / "relations.svg").exists()
     assert "No relation was measured: columns are independent of each other." in note
     assert "measured_receipts" not in note and "counted together" not in note

@@ -1,0 +1,192 @@
+"""How near forecasts come: ``python -m benchmarks.forecast [--tables ..] [--write]``.
+
+Each public table is cut into two halves at random.  Releases of the first half, in memory and with seeded noise, are
+what a forecast should have said.  Forecasts know about how many rows it has, and one of three things: the second half
+as a public table, a release of the second half at epsilon 1 as an earlier release, or nothing.  Runs are kept in
+forecast.jsonl, so that an interrupted measurement goes on; take lines out to run them again.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.compare_store import Run, Store
+from benchmarks.tables import FOLDER, table_spec
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.evaluation.coded_tables import coded, open_table
+from privsyn.forecasts.made_up_rows import DEFAULT_STRENGTH, assumed_rows, resampled
+from privsyn.forecasts.simulated_release import Figures, figures
+from privsyn.mechanisms.registry import steps_of
+from privsyn.run.memory import MemoryRun
+from privsyn.run.request import Request
+from privsyn.tasks import noisy
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.features import take
+from privsyn.tasks.privacy.noise import SeededNoise
+
+HERE = Path(__file__).parent
+STORE = HERE / "forecast.jsonl"
+PAGE = HERE.parent / "docs" / "epsilon.md"
+BEGIN, END = "<!-- forecasts: begin -->", "<!-- forecasts: end -->"
+TABLES = ("gss_happiness", "adult", "support2", "national2019", "social_diagnosis2011", "stroke_ist")
+EPSILONS = (0.2, 1.0, 5.0)
+SEEDS = 1
+RELEASE = "release"
+NEAR = 1.5
+WORDS = {
+    "noise": "noise of a count",
+    "mean": "error of a mean",
+    "columns": "rows in a wrong bin, mean of columns",
+    "seen": "relations seen from",
+    "pairs": "pairs measured",
+    "sample": "random sample of",
+}
+"""Figure -> its words."""
+PER_COLUMN = ("noise", "mean")
+
+
+def _request(name: str, epsilon: float) -> Request:
+    spec: ReleaseSpec = table_spec(name, epsilon)
+    return Request(spec, tuple(spec.released_columns), threads=1)
+
+
+@cache
+def halves(name: str) -> tuple[CodeTable, CodeTable]:
+    """The table's two halves in fine codes."""
+    request = _request(name, 1.0)
+    whole = open_table(request.spec.data, request.encoding, request.spec, "benchmark").read().fine
+    order = np.random.default_rng(0).permutation(whole.rows)
+    middle = whole.rows // 2
+    return take(whole, np.sort(order[:middle])), take(whole, np.sort(order[middle:]))
+
+
+@cache
+def released_rows(name: str) -> CodeTable:
+    """The rows of a release of the second half at epsilon 1, in fine codes."""
+    request, source = _request(name, 1.0), SeededNoise(1_000)
+
+    def draw(step: Any, queries: Any) -> noisy.Answers:
+        return noisy.draws_for(queries, lambda asked: [source.draw(s, c) for s, c in asked])
+
+    given = {"encode": {"encoded_rows": halves(name)[1].to_arrow()}}
+    made = MemoryRun(request, steps_of(request), draw, given=given).run()
+    return coded(made["decode"]["synthetic"].to_batches(), request.encoding).fine
+
+
+def about(rows: int) -> int:
+    """A number of rows as somebody outside may know it: two digits of it."""
+    return int(float(f"{rows:.1e}"))
+
+
+ASSUMPTIONS: dict[str, Callable[[str, int, int], CodeTable]] = {
+    "a public table": lambda name, rows, seed: resampled(halves(name)[1], rows, seed),
+    "an earlier release": lambda name, rows, seed: resampled(released_rows(name), rows, seed),
+    "made up": lambda name, rows, seed: assumed_rows(_request(name, 1.0).encoding, rows, DEFAULT_STRENGTH, seed),
+}
+"""What stands in for the private table -> its rows, by table, number and seed."""
+
+
+def measure(name: str, method: str, epsilon: float, seed: int) -> Run:
+    """One release of the first half, or one simulated release of a forecast."""
+    real = halves(name)[0]
+    rows = real if method == RELEASE else ASSUMPTIONS[method](name, about(real.rows), seed)
+    found = figures(_request(name, epsilon), rows, seed + (100 if method == RELEASE else 0))
+    return Run(method, "1", name, epsilon, seed, "done", _flat(found))
+
+
+def _flat(found: Figures) -> dict[str, float]:
+    flat = {f"noise:{column}": value for column, value in found.noise.items()}
+    flat |= {f"misplaced:{column}": value for column, value in found.misplaced.items()}
+    flat |= {f"mean:{column}": value for column, value in found.mean_errors.items() if np.isfinite(value)}
+    flat |= {name: float(v) for name, v in (("seen", found.seen), ("sample", found.sample)) if v is not None}
+    return {**flat, "pairs": float(found.pairs), "columns": float(np.mean(list(found.misplaced.values())))}
+
+
+def average(store: Store, name: str, method: str, epsilon: float) -> dict[str, float]:
+    """The mean of every figure over the seeds."""
+    runs = [store.runs[method, name, epsilon, seed].figures for seed in range(SEEDS)]
+    return {k: float(np.mean([r[k] for r in runs if k in r])) for k in dict.fromkeys(k for r in runs for k in r)}
+
+
+def ratios(store: Store, name: str, method: str, epsilon: float, figure: str) -> Iterator[float]:
+    """Forecast by release, of one figure: one ratio, or one a column; infinite where only one of the two has it."""
+    said, had = (average(store, name, m, epsilon) for m in (method, RELEASE))
+    for key in [k for k in dict.fromkeys((*said, *had)) if k == figure or k.startswith(f"{figure}:")]:
+        a, b = said.get(key, 0.0), had.get(key, 0.0)
+        yield 1.0 if a == b else a / b if a and b else np.inf
+
+
+def markdown(store: Store, names: list[str]) -> list[str]:
+    """A line for each table, epsilon and assumption that was measured: what the forecast said and the release had."""
+    lines = [
+        "| table | epsilon | assumed | " + " | ".join(f"{w}: within {NEAR:g}" for w in list(WORDS.values())[:2])
+        + " | rows in a wrong bin: forecast, release | relations seen from | pairs measured | random sample of |",
+        "|---" * 9 + "|",
+    ]  # fmt: skip
+    near: dict[tuple[str, str], list[bool]] = {}
+    for name in names:
+        for epsilon in EPSILONS:
+            for method in ASSUMPTIONS if _is_measured(store, name, epsilon) else ():
+                cells = []
+                for figure in WORDS:
+                    found = list(ratios(store, name, method, epsilon, figure))
+                    good = [1 / NEAR <= r <= NEAR for r in found]
+                    near.setdefault((method, figure), []).extend(good)
+                    if figure in PER_COLUMN:
+                        cells.append(f"{sum(good)} of {len(good)}" if good else "-")
+                    else:
+                        cells.append(_both(store, name, method, epsilon, figure) + ("" if all(good) else " *"))
+                lines.append(f"| {name} | {epsilon:g} | {method} | " + " | ".join(cells) + " |")
+    lines += ["", f"Within a factor of {NEAR:g}, of all tables and epsilons:", ""]
+    lines += ["| assumed | " + " | ".join(WORDS.values()) + " |", "|---" * 7 + "|"]
+    for method in ASSUMPTIONS:
+        shares = (near[method, figure] for figure in WORDS)
+        lines.append(f"| {method} | " + " | ".join(f"{sum(s)} of {len(s)}" for s in shares) + " |")
+    return lines
+
+
+def _is_measured(store: Store, name: str, epsilon: float) -> bool:
+    jobs = product((RELEASE, *ASSUMPTIONS), range(SEEDS))
+    return all(store.has(method, "1", name, epsilon, seed) for method, seed in jobs)
+
+
+def _both(store: Store, name: str, method: str, epsilon: float, figure: str) -> str:
+    values = [average(store, name, m, epsilon).get(figure) for m in (method, RELEASE)]
+    if figure == "pairs":
+        return ", ".join(f"{v:,.0f}" for v in values if v is not None)
+    return ", ".join("none" if v is None else f"{v:.2%}" for v in values)
+
+
+def main() -> None:
+    """Measure what is not in the store yet, and print the markdown; --write puts it into docs/epsilon.md."""
+    parser = argparse.ArgumentParser(description="How near forecasts come on public tables.")
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
+    parser.add_argument("--store", type=Path, default=STORE, help="JSON lines of the runs")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/epsilon.md")
+    arguments = parser.parse_args()
+    store, names = Store(arguments.store), [n for n in arguments.tables if (FOLDER / f"{n}.parquet").is_file()]
+    for name in names:
+        for epsilon in EPSILONS:
+            for method in (RELEASE, *ASSUMPTIONS):
+                for seed in range(SEEDS):
+                    if not store.has(method, "1", name, epsilon, seed):
+                        store.add(measure(name, method, epsilon, seed))
+                        print(name, epsilon, method, seed, flush=True)
+        halves.cache_clear()
+        released_rows.cache_clear()
+    lines = markdown(store, names)
+    print("\n".join(lines))
+    if arguments.write:
+        before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+        PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{rest.split(END)[1]}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

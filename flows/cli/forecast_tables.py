@@ -1,0 +1,93 @@
+"""What a forecast and the risk of an epsilon look like in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from privsyn.forecasts.attacker import Risk
+    from privsyn.forecasts.forecast import Forecast
+
+
+def render_forecast(forecast: Forecast, console: Console) -> None:
+    """Print the forecast: a table over epsilons, one over columns, and what was assumed."""
+    from privsyn.forecasts.forecast import HEADINGS
+
+    title = f"Forecast for about {forecast.rows:,} rows"
+    console.print(_table(title, HEADINGS, forecast.epsilon_rows()))
+    console.print(
+        _table(
+            "Columns: share of rows in a wrong bin, standard error of the mean",
+            forecast.column_headings(),
+            forecast.column_rows(),
+        )
+    )
+    for words in forecast.words:
+        console.print(words, soft_wrap=True, style="dim")
+
+
+def render_risks(risks: Sequence[Risk], console: Console) -> None:
+    """Print what an attacker can learn at each epsilon."""
+    headings = [
+        "epsilon",
+        "guess right",
+        "belief from 10 %, typical",
+        "belief from 10 %, at most",
+        "belief from 1 %, at most",
+        "found at 1 % false alarms",
+    ]
+    rows = []
+    for r in risks:
+        half, tenth, hundredth = r.guesses
+        rows.append(
+            [
+                f"{r.epsilon:g}",
+                f"{_percent(half.after)} ({_percent(half.any_promise)})",
+                _percent(tenth.typical),
+                _percent(tenth.most),
+                _percent(hundredth.most),
+                _percent(r.found),
+            ]
+        )
+    console.print(_table(f"What an attacker can learn of one person, at delta {risks[0].delta:g}", headings, rows))
+    for words in RISK_WORDS:
+        console.print(words, soft_wrap=True, style="dim")
+
+
+RISK_WORDS = (
+    "The attacker knows every row but one person's. Guess right: how often at most, where blind guessing is right in "
+    "50 %; in brackets what any mechanism of the same epsilon and delta may tell: the noise here tells less.",
+    "Belief: what an attacker who believed 10 % (1 %) thinks of a person who is in the table: in half of all releases "
+    "at most the typical figure; at most the other one, but for a probability near delta.",
+    "Found: the share of those in the table whom a test recognises that is wrong for 1 % of the others.",
+)
+
+
+def _percent(share: float) -> str:
+    """A share that is not all never reads as all."""
+    return "over 99.9%" if 0.9995 <= share < 1 else f"{share:.1%}"
+
+
+def render_published(console: Console) -> None:
+    """Print what others published with."""
+    from privsyn.forecasts.published_epsilons import PUBLISHED, SOURCE
+
+    rows = [[p.parameters, p.name, p.curator, str(p.year), p.unit] for p in PUBLISHED]
+    console.print(_table("What others published with", ["parameters", "what", "by", "year", "unit"], rows))
+    console.print(
+        f"From {SOURCE}; pending review there. Compare the unit before the number.", soft_wrap=True, style="dim"
+    )
+
+
+def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(title=Text(title), title_justify="left")
+    for heading in headings:
+        table.add_column(heading)
+    for row in rows:
+        table.add_row(*(Text("".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in cell)) for cell in row))
+    return table

@@ -1,0 +1,105 @@
+"""What an attacker can learn at an epsilon: who knows everything but whether one person is in the table.
+
+With the accountant ``gaussian`` the whole release is, to such an attacker, at most one draw of a normal distribution
+whose mean is mu = sqrt(2 rho) higher if the person is in (Dong, Roth and Su 2022, Definition 2.6 and Theorem 2.7).
+Everything else follows from the test of Neyman and Pearson.  An (epsilon, delta) promise alone, of any mechanism,
+allows more (Kairouz, Oh and Viswanath 2015, Theorem 2.1).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from scipy.stats import norm
+
+from privsyn.tasks.privacy.accountant import rho_for
+
+PRIORS = (0.5, 0.1, 0.01)
+"""What the attacker believes beforehand: the probability that the person is in the table."""
+
+FALSE_ALARM = 0.01
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A guess whether a person is in the table, who is with the probability ``prior``.
+
+    ``before``: the probability that the best guess is right without the release; ``after``: at most with it;
+    ``any_promise``: at most with any mechanism of the same (epsilon, delta).
+    ``typical``: the attacker's belief, where the person is in, that is passed in half of all releases only;
+    ``most``: the belief by odds that grow by exp(epsilon), which is passed with a probability of ``beyond``.
+    """
+
+    prior: float
+    before: float
+    after: float
+    any_promise: float
+    typical: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Risk:
+    """What an attacker can learn at one (epsilon, delta).
+
+    ``mu``: of Gaussian differential privacy; ``found``: the most of those in the table who are told, where one in a
+    hundred of the others is taken for one of them; ``odds``: factor exp(epsilon) of the odds; ``beyond``: the
+    probability, at most, that they grow by more.
+    """
+
+    epsilon: float
+    delta: float
+    mu: float
+    found: float
+    odds: float
+    beyond: float
+    guesses: tuple[Guess, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The same, JSON-ready."""
+        return {**vars(self), "guesses": [vars(guess) for guess in self.guesses]}
+
+
+def risk(epsilon: float, delta: float) -> Risk:
+    """What an attacker can learn of one person.  Raises ValueError for what the accountant refuses."""
+    mu = math.sqrt(2 * float(rho_for(epsilon, delta, "gaussian")))
+    return Risk(
+        epsilon,
+        delta,
+        mu,
+        float(norm.sf(norm.isf(FALSE_ALARM) - mu)),
+        math.exp(min(epsilon, 700.0)),
+        float(norm.sf(epsilon / mu - mu / 2)),
+        tuple(_guess(prior, mu, epsilon, delta) for prior in PRIORS),
+    )
+
+
+def _guess(prior: float, mu: float, epsilon: float, delta: float) -> Guess:
+    odds = prior / (1 - prior)
+    border = mu / 2 - math.log(odds) / mu
+    after = prior * float(norm.sf(border - mu)) + (1 - prior) * float(norm.cdf(border))
+    before = max(prior, 1 - prior)
+    return Guess(
+        prior,
+        before,
+        max(after, before),
+        _any_promise(prior, epsilon, delta),
+        _belief(odds, mu**2 / 2),
+        _belief(odds, epsilon),
+    )
+
+
+def _any_promise(prior: float, epsilon: float, delta: float) -> float:
+    """The best guess under any (epsilon, delta) promise: the corners of its trade-off between the two errors."""
+    grown = math.exp(min(epsilon, 700.0))
+    corner = (1 - delta) / (1 + grown)  # both errors are the same
+    corners = ((0.0, 1 - delta), (corner, corner), (1 - delta, 0.0))  # (false alarm, missed)
+    least = min(prior * missed + (1 - prior) * alarm for alarm, missed in corners)
+    return max(1 - least, prior, 1 - prior)
+
+
+def _belief(odds: float, log_factor: float) -> float:
+    """The probability after odds that grew by exp(``log_factor``)."""
+    return 1 / (1 + math.exp(-min(log_factor, 700.0)) / odds)

@@ -1,0 +1,299 @@
+"""The forecast of a release: what each epsilon would buy, from public things only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from math import comb
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import RequestError
+from privsyn.forecasts.made_up_rows import (
+    DEFAULT_STRENGTH,
+    assumed_rows,
+    resampled,
+    rows_of_public,
+    rows_of_release,
+)
+from privsyn.forecasts.simulated_release import SHARES, Figures, figures
+from privsyn.mechanisms.registry import steps_of
+from privsyn.notebook import html_table, paragraph
+from privsyn.run.plan import Plan
+from privsyn.run.request import Request
+from privsyn.tasks.kernels.counting import CodeTable
+
+EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0)
+"""Epsilons of a forecast, beside the spec's own."""
+
+MOST_ROWS = 1_000_000
+MOST_EPSILONS, MOST_SEEDS = 12, 20
+SURE, ROUGH = 0.02, 0.1
+"""A column is sure where at most this share of its rows would be in a wrong bin, rough up to the second one."""
+
+READ = (
+    f"A column is sure where at most {SURE:.0%} of the rows would be in a wrong bin, rough up to {ROUGH:.0%}; ± is the "
+    "standard error of a mean. Relations seen from: the share of rows that would have to change for two columns to be "
+    "independent, 0 % for none, from which on pairs were measured."
+)
+"""How the tables are read."""
+
+ENTERS = (
+    "The noise of counts follows from the spec and holds whatever the table is; errors of means and columns depend "
+    "little on the assumed table. How many pairs are measured, from which strength on, and the random sample depend "
+    "on how the private columns are related: there the assumption enters."
+)
+"""Which figures the assumption enters."""
+
+Progress = Callable[[int, int], None]
+"""Called with (releases done, of how many)."""
+
+
+@dataclass(frozen=True)
+class ColumnForecast:
+    """A column at one epsilon.
+
+    ``noise``: standard deviation of the noise of a bin's count, in records; ``misplaced``: share of rows in a wrong
+    bin, 0 to 1; ``mean_error``: standard error of its mean, in its unit, None where it has none.
+    """
+
+    column: str
+    noise: float
+    misplaced: float
+    mean_error: float | None
+
+    @property
+    def words(self) -> str:
+        """``sure``, ``rough`` or ``lost``."""
+        return "sure" if self.misplaced <= SURE else "rough" if self.misplaced <= ROUGH else "lost"
+
+
+@dataclass(frozen=True)
+class AtEpsilon:
+    """What one epsilon would buy.
+
+    ``pairs``: measured pairs of columns, a mean over the simulated releases, of ``all_pairs``; ``seen``: the share of
+    rows by which a pair must depart from independence to be measured, None where none was; ``sample``: as good as a
+    random sample of this share of the rows, None for fewer than two columns.
+    """
+
+    epsilon: float
+    delta: float
+    columns: tuple[ColumnForecast, ...]
+    pairs: float
+    all_pairs: int
+    seen: float | None
+    sample: float | None
+
+    def of(self, words: str) -> int:
+        """How many columns are ``sure``, ``rough`` or ``lost``."""
+        return sum(column.words == words for column in self.columns)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a release would be worth at several epsilons.
+
+    ``rows``: the public number that it was asked for; ``assumption``: what stood in for the private table.  Privacy:
+    a function of the spec, that number and public tables; it has seen no private row.
+    """
+
+    rows: int
+    assumption: str
+    seeds: int
+    at: tuple[AtEpsilon, ...]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """How the tables are read, what was assumed, and which figures that enters."""
+        return (
+            READ,
+            f"Assumed: {self.assumption}. Means over {self.seeds} simulated releases of {self.rows:,} rows.",
+            ENTERS,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The same, JSON-ready."""
+        return {**asdict(self), "words": list(self.words)}
+
+    def epsilon_rows(self) -> list[list[str]]:
+        """A row of text an epsilon, under :data:`HEADINGS`."""
+        return [
+            [
+                f"{a.epsilon:g}",
+                *(str(a.of(word)) for word in ("sure", "rough", "lost")),
+                f"{a.pairs:,.1f}".removesuffix(".0") + f" of {a.all_pairs:,}",
+                "none" if a.seen is None else percent(a.seen),
+                "-" if a.sample is None else _sampled(a.sample),
+            ]
+            for a in self.at
+        ]
+
+    def column_rows(self) -> list[list[str]]:
+        """A row of text a column: at each epsilon its share of misplaced rows and, with numbers, its mean's error."""
+        rows = []
+        for columns in zip(*(a.columns for a in self.at), strict=True):
+            cells = [
+                f"{percent(c.misplaced)} {c.words}"
+                + ("" if c.mean_error is None else f"\n±{_two_digits(c.mean_error)}")
+                for c in columns
+            ]
+            rows.append([columns[0].column, *cells])
+        return rows
+
+    def column_headings(self) -> list[str]:
+        """The headings of :meth:`column_rows`."""
+        return ["column", *(f"epsilon {a.epsilon:g}" for a in self.at)]
+
+    def plot(self, path: str | Path) -> None:
+        """Draw it into a .png or .svg file.  RequestError for another ending or a place that cannot be written."""
+        from privsyn.forecasts.forecast_plot import write_plot
+
+        write_plot(self, Path(path))
+
+    def __repr__(self) -> str:
+        return f"<Forecast of {self.rows:,} rows at epsilon {', '.join(f'{a.epsilon:g}' for a in self.at)}>"
+
+    def _repr_html_(self) -> str:
+        """Both tables and the words, for notebooks."""
+        return (
+            html_table(HEADINGS, self.epsilon_rows())
+            + html_table(self.column_headings(), self.column_rows())
+            + paragraph(*self.words)
+        )
+
+
+HEADINGS = (
+    "epsilon",
+    "columns sure",
+    "rough",
+    "lost",
+    "pairs measured",
+    "relations seen from",
+    "as good as a random sample of",
+)
+
+
+def forecast(
+    spec: ReleaseSpec,
+    rows: int,
+    *,
+    epsilons: Sequence[float] | None = None,
+    earlier: str | Path | None = None,
+    public: str | Path | None = None,
+    strength: float | None = None,
+    seeds: int = 2,
+    progress: Progress = lambda done, total: None,
+) -> Forecast:
+    """What releases of a table of about ``rows`` rows would be worth; arguments and errors as privsyn.api.forecast."""
+    wanted = _checked(spec, rows, epsilons, seeds)
+    table, assumption = _made_up(spec, rows, earlier, public, strength)
+    jobs = list(product(wanted, range(seeds)))
+    found: dict[float, list[Figures]] = {epsilon: [] for epsilon in wanted}
+    drawn = [table(seed) for seed in range(seeds)]
+    for done, (epsilon, seed) in enumerate(jobs):
+        progress(done, len(jobs))
+        found[epsilon].append(figures(_request(spec, epsilon), drawn[seed], seed))
+    progress(len(jobs), len(jobs))
+    return Forecast(rows, assumption, seeds, tuple(_at(spec, e, several) for e, several in found.items()))
+
+
+def _request(spec: ReleaseSpec, epsilon: float) -> Request:
+    privacy = spec.privacy.model_copy(update={"epsilon": epsilon})
+    budget = spec.budget.model_copy(update={"epsilon": max(epsilon, spec.budget.epsilon)})
+    return Request(spec.model_copy(update={"privacy": privacy, "budget": budget}), threads=1)
+
+
+def _checked(spec: ReleaseSpec, rows: int, epsilons: Sequence[float] | None, seeds: int) -> tuple[float, ...]:
+    """The epsilons, ascending.  Raises RequestError for a wrong argument."""
+    if not 1 <= rows <= MOST_ROWS:
+        cure = f"Give about how many rows the table has, from public knowledge, 1 to {MOST_ROWS:,}"
+        raise RequestError(f"{rows:,} rows cannot be simulated", cure, "forecast.rows")
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise RequestError(f"{seeds} repetitions are not 1 to {MOST_SEEDS}", "Choose another number", "forecast.seeds")
+    wanted = sorted({*(EPSILONS if epsilons is None else map(float, epsilons))} | {spec.privacy.epsilon})
+    if len(wanted) > MOST_EPSILONS or not all(0 < e <= 1e6 for e in wanted):
+        cure = f"Give at most {MOST_EPSILONS - 1} numbers above 0 and at most 1,000,000"
+        raise RequestError("are not epsilons to simulate", cure, "forecast.epsilons")
+    for epsilon in wanted:
+        request = _request(spec, epsilon)
+        Plan.of(request, steps_of(request)).check_noise()
+    return tuple(wanted)
+
+
+def _made_up(
+    spec: ReleaseSpec, rows: int, earlier: str | Path | None, public: str | Path | None, strength: float | None
+) -> tuple[Callable[[int], CodeTable], str]:
+    """Seed -> a table in the place of the private one, and what it is in words."""
+    if sum(given is not None for given in (earlier, public, strength)) > 1:
+        raise RequestError(
+            "an earlier release, a public table and a strength are three assumptions", "Choose one of them",
+            "forecast.earlier",
+        )  # fmt: skip
+    encoding = _request(spec, spec.privacy.epsilon).encoding
+    if earlier is not None:
+        source = rows_of_release(earlier, encoding, spec)
+        return lambda seed: resampled(source, rows, seed), "rows like those of the earlier release"
+    if public is not None:
+        source = rows_of_public(public, encoding, spec)
+        return lambda seed: resampled(source, rows, seed), "rows like those of the public table"
+    most = DEFAULT_STRENGTH if strength is None else strength
+    if not 0 <= most <= 1:
+        raise RequestError(f"{most:g} is no strength", "Choose a correlation from 0 to 1", "forecast.strength")
+    return (
+        lambda seed: assumed_rows(encoding, rows, most, seed),
+        f"columns of a usual shape, pairs of them correlated by 0 to {most:g}, most of them weakly",
+    )
+
+
+def _at(spec: ReleaseSpec, epsilon: float, several: Sequence[Figures]) -> AtEpsilon:
+    first = several[0]
+    columns = tuple(
+        ColumnForecast(
+            name,
+            _mean(f.noise[name] for f in several),
+            _mean(f.misplaced[name] for f in several),
+            _known(f.mean_errors.get(name) for f in several),
+        )
+        for name in first.noise
+    )
+    return AtEpsilon(
+        epsilon,
+        spec.privacy.delta,
+        columns,
+        _mean(f.pairs for f in several),
+        comb(len(columns), 2),
+        _known(f.seen for f in several),
+        _known(f.sample for f in several),
+    )
+
+
+def _mean(values: Iterator[float]) -> float:
+    return float(np.mean(list(values)))
+
+
+def _known(values: Iterator[float | None]) -> float | None:
+    """The geometric mean of what is known; None where nothing is."""
+    there = [v for v in values if v is not None and math.isfinite(v) and v > 0]
+    return float(np.exp(np.mean(np.log(there)))) if there else None
+
+
+def percent(share: float) -> str:
+    """A share as per cent, two significant digits."""
+    return f"{100 * share:.2g} %" if share < 0.095 else f"{100 * share:.0f} %"
+
+
+def _two_digits(value: float) -> str:
+    """Two significant digits, without an exponent where the number is no fraction."""
+    return f"{value:.2g}" if value < 100 else f"{float(f'{value:.1e}'):,.0f}"
+
+
+def _sampled(share: float) -> str:
+    if share <= SHARES[0] * 1.001:
+        return f"at most {percent(SHARES[0])}"
+    return "all rows" if share >= 1 else percent(share)

@@ -1,0 +1,109 @@
+"""The table that a forecast releases: rows of an earlier release or a public table, or made-up ones.
+
+What is assumed of the private table enters here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from privsyn.data_contracts.domain import code_dtype
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import RequestError
+from privsyn.evaluation.coded_tables import open_table
+from privsyn.paths import expanded
+from privsyn.settings import settings_for
+from privsyn.storage.released_files import public_spec, read_manifest, release_folder, synthetic_names
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.codec import Codec
+from privsyn.tasks.kernels.counting import CodeTable
+
+DEFAULT_STRENGTH = 0.9
+"""Largest correlation of made-up columns."""
+
+SKEW = 2.0
+"""The i-th largest made-up category has a share as 1 / i^SKEW."""
+
+
+def resampled(table: CodeTable, rows: int, seed: int) -> CodeTable:
+    """``rows`` rows drawn from the table with replacement."""
+    drawn = np.random.default_rng([seed, 1]).integers(0, table.rows, rows)
+    return CodeTable(table.domain, tuple(np.ascontiguousarray(column[drawn]) for column in table.columns))
+
+
+def rows_of_release(release: str | Path, encoding: EncodingPlan, spec: ReleaseSpec) -> CodeTable:
+    """The synthetic rows of a released folder, in fine codes.
+
+    Raises RequestError where it is no release or its columns are others.
+    """
+    field = "forecast.earlier"
+    try:
+        folder = release_folder(str(release), settings_for(None), field)
+        manifest = read_manifest(folder)
+        public_spec(manifest, field)
+        found = pa.concat_tables(pq.read_table(folder / name) for name in synthetic_names(manifest))
+    except (RequestError, OSError, pa.ArrowException) as error:
+        if isinstance(error, RequestError):
+            raise error.about(field) from None
+        raise RequestError(f"{release} cannot be read", "Name a released folder", field) from None
+    return _some(open_table(found, encoding, spec, field).read().fine, field)
+
+
+def rows_of_public(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpec) -> CodeTable:
+    """The rows of a public table, in fine codes.
+
+    Raises RequestError where it does not fit the spec, and for the spec's own table, which is private.
+    """
+    path = expanded(table, "forecast.public")
+    if spec.data and path.exists() and Path(spec.data).exists() and path.samefile(spec.data):
+        raise RequestError(
+            "is the spec's own table, which is private", "Name a public table of the same columns", "forecast.public"
+        )
+    return _some(open_table(str(path), encoding, spec, "forecast.public").read().fine, "forecast.public")
+
+
+def _some(table: CodeTable, field: str) -> CodeTable:
+    if not table.rows:
+        raise RequestError("has no rows", "Name a table with rows", field)
+    return table
+
+
+def assumed_rows(encoding: EncodingPlan, rows: int, strength: float, seed: int) -> CodeTable:
+    """Made-up rows in fine codes: columns of a usual shape, which depend on one hidden quantity.
+
+    Bins of numbers and dates hold shares that rise to a hump at a seventh of their range and fall; the i-th largest
+    category has a share as 1 / i^SKEW.  Column c moves with the hidden quantity by a correlation sqrt(``strength``)
+    u_c^2, the u_c evenly spaced from 0 to 1 in random order: two columns have a correlation (of the normal quantities
+    behind their bins) of ``strength`` (u_a u_b)^2, from 0 to ``strength``, most of them weak.
+    """
+    rng = np.random.default_rng([seed, 2])
+    codecs = encoding.codecs
+    pull = np.sqrt(strength) * np.linspace(0, 1, len(codecs) + 1)[1:][rng.permutation(len(codecs))] ** 2
+    hidden = ndtri(rng.random(rows))
+    columns = []
+    for codec, weight in zip(codecs, pull, strict=True):
+        moved = weight * hidden + np.sqrt(1 - weight**2) * ndtri(rng.random(rows))
+        place = np.empty(rows)
+        place[np.argsort(moved, kind="stable")] = (np.arange(rows) + 0.5) / rows
+        columns.append(_codes(codec, place, rng))
+    return CodeTable(encoding.domain, tuple(columns))
+
+
+def _codes(codec: Codec, place: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.uint32]:
+    """A fine code for each place in the column's distribution, 0 to 1: first its bin, then evenly one of its codes."""
+    groups = codec.groups
+    bins, first, sizes = np.unique(groups, return_index=True, return_counts=True)
+    shares = 1.0 / (1.0 + rng.permutation(len(bins))) ** SKEW
+    for start, end in codec.in_order:
+        at = (np.arange(end - start) + 0.5) / max(end - start, 1)
+        shares[start:end] = at * (1 - at) ** 6
+    chosen = np.minimum(np.searchsorted(np.cumsum(shares / shares.sum()), place), len(bins) - 1)
+    inside = (rng.random(len(place)) * sizes[chosen]).astype(np.int64)
+    codes: NDArray[np.uint32] = (first[chosen] + inside).astype(code_dtype(codec.size))
+    return codes

@@ -1,0 +1,133 @@
+"""One release in memory of a table made from public things, and its figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.answers.counted import Question, means
+from privsyn.answers.memory_counts import MemoryCounts
+from privsyn.data_contracts.domain import Clique
+from privsyn.evaluation.coded_tables import coded, to_bins
+from privsyn.mechanisms.registry import steps_of
+from privsyn.run.memory import MemoryRun
+from privsyn.run.request import Request
+from privsyn.run.step import published_files
+from privsyn.tasks import noisy
+from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.metrics.marginal_distance import l1_distances, random_cliques
+from privsyn.tasks.metrics.subsample import equivalent_subsample
+from privsyn.tasks.privacy.noise import SeededNoise
+
+Floats = NDArray[np.float64]
+
+MOST_PAIRS = 300
+"""Pairs of columns that are compared; of more, so many at random."""
+
+_LEVEL = 0.95
+SHARES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
+"""Random samples of the table that a release is compared with, as shares of its rows."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one release of a known table is worth.
+
+    ``noise``: column -> standard deviation of the noise of a bin's count, in records; ``misplaced``: column -> share
+    of the rows that would have to change their bin; ``mean_errors``: column of numbers -> standard error of its mean;
+    ``seen``: the strength from which on pairs were measured, None where none was; ``pairs``: measured pairs;
+    ``sample``: as good as a random sample of this share of the rows.
+    """
+
+    noise: dict[str, float]
+    misplaced: dict[str, float]
+    mean_errors: dict[str, float]
+    seen: float | None
+    pairs: int
+    sample: float | None
+
+
+def strengths(bins: CodeTable, cliques: list[Clique]) -> Floats:
+    """How strongly each pair is related: the share of rows that would have to change for independence, 0 to below 1."""
+    found = []
+    for counts in count_all(bins, cliques, threads=1):
+        shares = counts / max(int(counts.sum()), 1)
+        found.append(0.5 * float(np.abs(shares - np.outer(shares.sum(axis=1), shares.sum(axis=0))).sum()))
+    return np.array(found)
+
+
+def threshold(strength: Floats, measured: NDArray[np.bool_]) -> float | None:
+    """The strength that parts measured pairs from the others best; None where none was measured.
+
+    Best: the share of measured pairs below it and the share of others above it have the least sum (Youden's index).
+    """
+    if not measured.any():
+        return None
+    order = np.argsort(strength, kind="stable")
+    ends, ranked = strength[order], measured[order]
+    below = np.concatenate([[0], np.cumsum(ranked)]) / max(int(ranked.sum()), 1)
+    above = 1 - np.concatenate([[0], np.cumsum(~ranked)]) / max(int((~ranked).sum()), 1)
+    if ranked.all():
+        return float(ends[0])
+    at = int(np.argmin(below + above))
+    if 0 < at < len(ends):
+        return float(np.sqrt(max(ends[at - 1], 1e-4) * ends[at]))
+    return float(ends[min(at, len(ends) - 1)])
+
+
+def figures(request: Request, fine: CodeTable, seed: int) -> Figures:
+    """The figures of one release of ``fine``, rows in the request's fine codes, with seeded noise."""
+    order = request.column_order or tuple(request.spec.released_columns)
+    asked = Request(request.spec.with_rows(seed=seed), order, request.threads)
+    steps, source = steps_of(asked), SeededNoise(seed)
+
+    def draw(step: Any, queries: Any) -> noisy.Answers:
+        return noisy.draws_for(queries, lambda wanted: [source.draw(s, c) for s, c in wanted])
+
+    made = MemoryRun(asked, steps, draw, given={"encode": {"encoded_rows": fine.to_arrow()}}).run()
+    tables = {name: made[at.split(".")[0]][at.split(".")[1]] for name, at in published_files(steps).items()}
+    released = MemoryCounts.of_run(asked, {**tables, "synthetic.parquet": made["decode"]["synthetic"]})
+    real, rows = to_bins(fine, asked.encoding.groups), made["decode"]["synthetic"]
+    synthetic = coded(rows.to_batches(), asked.encoding).bins
+    singles = [(name,) for name in real.domain.attributes]
+    pairs = random_cliques(real.domain, 2, MOST_PAIRS, 0)
+    inside = {pair for counts in released.joint for pair in combinations(counts.attributes, 2)}
+    distances = l1_distances(real, synthetic, [*singles, *pairs], threads=1)
+    return Figures(
+        noise=_noise(released),
+        misplaced={name: float(d) / 2 for (name,), d in zip(singles, distances, strict=False)},
+        mean_errors=_mean_errors(released),
+        seen=threshold(strengths(real, pairs), np.array([pair in inside for pair in pairs], dtype=bool)),
+        pairs=len(inside),
+        sample=_sample(real, pairs, float(distances[len(singles) :].mean())) if pairs else None,
+    )
+
+
+def _noise(released: MemoryCounts) -> dict[str, float]:
+    """The noise of a bin of public codes, in records: of all its fine codes, all measurements taken together."""
+    found = {}
+    for name, measured in released.single.items():
+        precision = sum(1 / counts.sigma**2 for counts in measured)
+        groups = released.codecs[name].groups
+        found[name] = float(np.sqrt(len(groups) / (int(groups.max()) + 1) / precision))
+    return found
+
+
+def _mean_errors(released: MemoryCounts) -> dict[str, float]:
+    """The standard error of every mean that the release's answers give."""
+    found = {}
+    for name in released.columns:
+        if released.reach[name] is not None and released.codecs[name].in_order:
+            answer = means(Question.of(released, (), None, (name,)), name, _LEVEL)
+            found[name] = float(answer.std_error[0]) if len(answer.std_error) else float("nan")
+    return found
+
+
+def _sample(real: CodeTable, pairs: list[Clique], distance: float) -> float | None:
+    """The share of the rows whose random sample is as far from them as the release, over pairs of columns."""
+    score = lambda table: float(l1_distances(real, table, pairs, threads=1).mean())  # noqa: E731
+    return equivalent_subsample(score, real, distance, "lower", SHARES)

@@ -1,0 +1,116 @@
+"""A forecast sees public things only, says what it assumed, and tells what a release of such a table then has."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import privsyn
+from privsyn.errors import RequestError
+from privsyn.forecasts.simulated_release import strengths, threshold
+from privsyn.run.request import Request
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.marginal_distance import all_cliques
+from tests.support.specs import make_spec
+
+COLUMNS = {
+    "age": {"kind": "integer", "min": 18, "max": 49, "bins": 8},
+    "grade": {"kind": "integer", "min": 0, "max": 7},
+    "happy": {"kind": "boolean"},
+    "region": {"kind": "categorical", "values": ["north", "south"]},
+    "caseid": {"kind": "drop"},
+}
+SPEC = make_spec(COLUMNS)
+
+
+def related(rows: int) -> pa.Table:
+    rng = np.random.default_rng(0)
+    grade = rng.integers(0, 8, rows)
+    regions = np.array(["north", "south"])[rng.integers(0, 2, rows)]
+    return pa.table({"age": 18 + 4 * grade, "grade": grade, "happy": grade > 3, "region": regions})
+
+
+def test_more_epsilon_or_rows_make_it_surer_and_the_noise_is_that_of_the_spec() -> None:
+    few, many = (privsyn.forecast(SPEC, rows, epsilons=[0.1, 10], seeds=1) for rows in (300, 30_000))
+    assert [a.epsilon for a in few.at] == [0.1, 1, 10]
+    for made in (few, many):
+        lost = [a.columns[0].misplaced for a in made.at]
+        assert lost[0] > lost[1] > lost[2] and made.at[0].pairs <= made.at[2].pairs
+        assert made.at[0].all_pairs == 6 and {c.column for c in made.at[0].columns} == {*COLUMNS} - {"caseid"}
+    assert few.at[1].columns[0].misplaced > 3 * many.at[1].columns[0].misplaced
+    assert few.at[0].sample is not None and few.at[0].sample < (many.at[2].sample or 0)
+    plan = {c.column: c.noise for c in many.at[1].columns}
+    assert all(noise > 0 for noise in plan.values()) and many.at[1].columns[0].mean_error
+    assert many.at[1].columns[2].mean_error is None
+
+
+def test_a_public_table_and_an_earlier_release_stand_in_for_the_private_one(tmp_path: Path, places: Path) -> None:
+    public = tmp_path / "public.parquet"
+    pq.write_table(related(2_000), public)
+    known = privsyn.forecast(SPEC, 2_000, public=public, epsilons=[], seeds=1)
+    assert known.at[0].pairs == 3 and known.at[0].seen is not None and "public table" in known.words[1]
+    released = privsyn.release(related(2_000).append_column("caseid", pa.array(range(2_000))), SPEC)
+    again = privsyn.forecast(SPEC, 2_000, earlier=released.folder, epsilons=[], seeds=1)
+    assert again.at[0].pairs == 3 and "earlier release" in again.words[1]
+    independent = privsyn.forecast(SPEC, 2_000, strength=0, epsilons=[], seeds=1)
+    assert independent.at[0].pairs == 0 and independent.at[0].seen is None
+
+
+def test_it_opens_no_private_table_and_takes_none(tmp_path: Path) -> None:
+    table = tmp_path / "people.parquet"
+    table.write_bytes(b"whoever reads this fails")
+    spec = SPEC.model_copy(update={"data": str(table)})
+    assert privsyn.forecast(spec, 50, epsilons=[], seeds=1).at[0].epsilon == 1
+    with pytest.raises(RequestError, match="the spec's own table, which is private"):
+        privsyn.forecast(spec, 50, public=table)
+    assert {*inspect.signature(privsyn.forecast).parameters} == {
+        "spec", "rows", "epsilons", "earlier", "public", "strength", "seeds", "progress"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        ({"rows": 0}, "rows"),
+        ({"rows": 10_000_000}, "rows"),
+        ({"rows": 9, "seeds": 0}, "seeds"),
+        ({"rows": 9, "epsilons": [0.0]}, "epsilons"),
+        ({"rows": 9, "epsilons": [1e-12]}, "privacy.epsilon"),
+        ({"rows": 9, "strength": 2.0}, "strength"),
+        ({"rows": 9, "strength": 0.5, "earlier": "x"}, "earlier"),
+        ({"rows": 9, "earlier": "no-such-release"}, "earlier"),
+        ({"rows": 9, "public": "no-such-table.csv"}, "public"),
+    ],
+)
+def test_a_wrong_argument_is_named(asked: dict[str, object], names: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        privsyn.forecast(SPEC, **asked)  # type: ignore[arg-type]
+    assert str(refused.value).startswith(f"{names}")
+
+
+def test_it_is_drawn_shown_and_json(tmp_path: Path) -> None:
+    made = privsyn.forecast(SPEC, 200, epsilons=[0.2], seeds=1)
+    made.plot(tmp_path / "f.svg")
+    assert "Forecast for about 200 rows" in (tmp_path / "f.svg").read_text()
+    with pytest.raises(RequestError, match=r"neither \.png nor \.svg"):
+        made.plot(tmp_path / "f.gif")
+    content = json.loads(json.dumps(made.as_json()))
+    assert content["rows"] == 200 and len(content["at"]) == 2 and content["at"][0]["columns"][0]["noise"] > 0
+    assert "random sample" in made._repr_html_() and "200" in repr(made)
+
+
+def test_strength_is_the_share_of_rows_out_of_place_and_the_threshold_parts_pairs() -> None:
+    request = Request(make_spec({"a": {"kind": "boolean"}, "b": {"kind": "boolean"}}))
+    codes = np.array([0, 1] * 50, dtype=np.uint8)
+    bins = CodeTable(request.encoding.domain, (codes, codes))
+    assert strengths(bins, all_cliques(bins.domain, 2)) == pytest.approx([0.5])
+    found = threshold(np.array([0.1, 0.4, 0.2, 0.3]), np.array([False, True, False, True]))
+    assert found == pytest.approx((0.2 * 0.3) ** 0.5)
+    assert threshold(np.array([0.1, 0.4]), np.array([False, False])) is None
+    assert threshold(np.array([0.1, 0.4]), np.array([True, True])) == pytest.approx(0.1)
