@@ -140,7 +140,7 @@ def synthesize_step(stages: Sequence[str]) -> Step:
         {"core_codes": tables.SYNTHETIC_CODES},
         lambda r: {**synthesis_key(r), **rules_key(r)},
         run,
-        version=8,
+        version=9,
         words=_words_of_rows,
     )
 

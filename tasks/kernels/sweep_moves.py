@@ -26,6 +26,10 @@ FORBIDDEN = -(1 << 44)
 """The residual of a forbidden cell, divided among blocks: below all that counts add up to, so no record moves there."""
 
 
+URGENT = FORBIDDEN // 64
+"""Sums below it are of records in a forbidden cell, however many blocks divide the penalty."""
+
+
 class Layout(NamedTuple):
     """Where the marginals of each attribute lie; a *view* is one marginal seen from one of its attributes.
 
@@ -63,13 +67,14 @@ def share_residuals(residuals, block, blocks, salt, share):  # type: ignore[no-u
 
 
 @njit(nogil=True, cache=True)
-def sweep_block(codes, order, layout, residuals, best, start, heat=0.0):  # type: ignore[no-untyped-def]
+def sweep_block(codes, order, layout, residuals, best, start, heat=0.0, urgent=URGENT):  # type: ignore[no-untyped-def]
     """One pass over every attribute of every row of a block; returns the number of moves.
 
     codes: unsigned (attributes, rows), changed in place; order: int64, the attributes as they are visited;
-    residuals: integers (cells), the block's quota, updated with every move.  A record in surplus
-    moves to the value with the largest S (``best``; ties at random), or to a value that lowers the sum of
-    squares, at random in proportion to by how much.  start: uint64, the stream.
+    residuals: integers (cells), the block's quota, updated with every move.  A record in surplus moves to the value
+    with the largest S (``best``, and always where its own S is below ``urgent``, as in forbidden cells; ties at
+    random), or to a value that lowers the sum of squares, at random in proportion to by how much.
+    start: uint64, the stream.
 
     heat: where it is above 0, every record, in surplus or not, draws a value, its own among them, with chances in
     proportion to exp(-change of the weighted squares / (heat k)), as in simulated annealing; ``best`` says nothing.
@@ -91,7 +96,8 @@ def sweep_block(codes, order, layout, residuals, best, start, heat=0.0):  # type
                 if unit > 0 or sums[i] < -(cost // 4):
                     word = mix(start + np.uint64(a * rows + begin + i) * GAMMA)
                     old = np.int64(codes[a, begin + i])
-                    new = _choose(layout, a, cost, old, keys, i, work, scores[: layout.sizes[a]], best, word, unit)
+                    line = scores[: layout.sizes[a]]
+                    new = _choose(layout, a, cost, old, keys, i, work, line, best, urgent, word, unit)
                     if new != old:
                         codes[a, begin + i] = new
                         _record(layout, a, old, new, keys, i, work)
@@ -166,11 +172,12 @@ def _sum_chunk(codes, layout, a, begin, n, work, keys, sums):  # type: ignore[no
 
 
 @njit(nogil=True, cache=True)
-def _choose(layout, a, cost, old, keys, i, work, scores, best, word, unit):  # type: ignore[no-untyped-def]
+def _choose(layout, a, cost, old, keys, i, work, scores, best, urgent, word, unit):  # type: ignore[no-untyped-def]
     """The value that row ``i`` of the chunk moves to from ``old``, by the residuals as they are now; ``old`` to stay.
 
     cost: k, int64; keys: as :func:`_sum_chunk` left them; scores: (codes of a), overwritten; word: random;
-    unit: the temperature in units of a score, 0 for none.
+    urgent: a score of its own below it makes any record take the best; unit: the temperature in units of a score, 0 for
+    none.
     """
     now, size = np.int64(0), scores.shape[0]
     for j in range(layout.first[a], layout.first[a + 1]):
@@ -187,7 +194,7 @@ def _choose(layout, a, cost, old, keys, i, work, scores, best, word, unit):  # t
     if unit > 0:
         scores[old] = least
         return _drawn(scores, unit, word)
-    if best or now < FORBIDDEN // 64:  # a record in a forbidden cell leaves it for the best value
+    if best or now < urgent:  # a record in a forbidden cell leaves it for the best value
         return _largest(scores, least, old, word)
     total = np.int64(0)
     for v in range(size):

@@ -15,7 +15,7 @@ from threading import Lock
 import numpy as np
 
 from privsyn.tasks.kernels.streams import stream
-from privsyn.tasks.kernels.sweep_moves import FORBIDDEN, Layout, share_residuals, sweep_block
+from privsyn.tasks.kernels.sweep_moves import FORBIDDEN, URGENT, Layout, share_residuals, sweep_block
 
 SMALLEST_BLOCK = 1 << 14
 """Rows of a block at least: on fewer rows a sweep has fewer blocks than it asks for."""
@@ -29,7 +29,9 @@ class Sweeper:
     columns: unsigned arrays of one length, codes below ``sizes``; cliques: positions of each marginal's
     attributes; weights: a positive integer per marginal; residuals: integers, rows wanted less rows there, all
     marginals' cells one after another in row-major order; forbidden: (positions, cells) of joint codes that no record
-    moves to, and that records leave where one move is enough.  Use as a context manager: it owns its threads.
+    moves to, and that records leave where one move is enough; empty: bool, cells of the marginals (None: none) that
+    records leave and keep away from likewise, as if twice the rows were in surplus there.  Use as a context manager: it
+    owns its threads.
     """
 
     def __init__(
@@ -41,11 +43,15 @@ class Sweeper:
         residuals: np.ndarray,
         threads: int,
         forbidden: Sequence[tuple[Sequence[int], np.ndarray]] = (),
+        empty: np.ndarray | None = None,
     ) -> None:
         self.columns = columns
         self._counts = residuals.size
         penalties = [np.where(cells.ravel(), FORBIDDEN, 0) for _, cells in forbidden]
-        self._residuals = np.concatenate([residuals, *penalties])
+        known = np.zeros(residuals.size, bool) if empty is None else empty
+        self._forbids_empty = bool(known.any())
+        self._penalty = np.where(known, 2 * columns[0].size, 0)
+        self._residuals = np.concatenate([residuals - self._penalty, *penalties])
         self._forbids = bool(forbidden)
         cliques = [*cliques, *(positions for positions, _ in forbidden)]
         self._layout = layout_of(sizes, cliques, [*weights, *([1] * len(forbidden))], len(weights))
@@ -62,13 +68,13 @@ class Sweeper:
     @property
     def residuals(self) -> np.ndarray:
         """Rows wanted less rows there, in all marginals' cells."""
-        return self._residuals[: self._counts]
+        return self._residuals[: self._counts] + self._penalty
 
     def _sum_type(self) -> np.dtype:
         """int32 where no sum of weighted residuals can leave it: moves change each by at most the rows, up and down."""
         if self._forbids:
             return np.dtype(np.int64)
-        first, most = self._layout.first, self.columns[0].size + int(np.abs(self.residuals).max(initial=0))
+        first, most = self._layout.first, self.columns[0].size + int(np.abs(self._residuals).max(initial=0))
         largest = max(int(self._layout.weight[a:b].sum()) for a, b in pairwise(first))
         return np.dtype(np.int32 if 2 * (most + 1) * largest < 1 << 31 else np.int64)
 
@@ -91,7 +97,8 @@ class Sweeper:
             share = np.empty(self._residuals.size, self._type)
             share_residuals(self._residuals, block, blocks, stream(seed, *address, _SHARE), share)
             start = stream(seed, *address, _MOVE, block)
-            moves = sweep_block(codes, order, self._layout, share, best, start, heat)
+            urgent = -codes.shape[1] if self._forbids_empty else URGENT
+            moves = sweep_block(codes, order, self._layout, share, best, start, heat, urgent)
             for a, column in enumerate(self.columns):
                 column[here] = codes[a]
             with lock:

@@ -19,7 +19,7 @@ from privsyn.tasks.marginals import Marginal, one_ways
 from privsyn.tasks.rules.known_zeros import KnownZeros
 from privsyn.tasks.shards import Shard
 from privsyn.tasks.synthesis.sweep import cool, residuals_of, weights
-from privsyn.tasks.synthesis.targets import target_of
+from privsyn.tasks.synthesis.targets import empty_cells, target_of
 from privsyn.tasks.synthesis.tree_start import tree_start
 
 MOST_SWEEPS = 6
@@ -56,7 +56,7 @@ def settled_start(
             targets = [target_of(m, group, rows) for m in (Marginal((attribute,), ones[attribute]), *own)]
             chosen, sizes, number = [columns[a] for a in group], domain.shape(group), domain.index(attribute)
             residuals = residuals_of(chosen, sizes, targets, number, threads, Shard(settings.seed), _SETTLE)
-            how = (weights(targets), residuals, threads, forbidden)
+            how = (weights(targets), residuals, threads, forbidden, empty_cells(targets))
             with Sweeper(chosen, sizes, [t.attributes for t in targets], *how) as sweeper:
                 alone = np.array([group.index(attribute)])
                 cool(sweeper, alone, min(MOST_SWEEPS, settings.sweeps), (settings.seed, _SETTLE, number))

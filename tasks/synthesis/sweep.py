@@ -23,6 +23,7 @@ from privsyn.tasks.kernels.streams import shuffle, stream, systematic, uniform
 from privsyn.tasks.kernels.sweeper import Sweeper
 from privsyn.tasks.kernels.updater import Target
 from privsyn.tasks.shards import Leftovers, Shard
+from privsyn.tasks.synthesis.targets import empty_cells
 
 BLOCKS = (8, 4, 2)
 """Row blocks of the first sweeps; all later ones have as many as the last.  Fewer blocks fit better: a block
@@ -31,7 +32,7 @@ rounds its quotas."""
 LEAST_GAIN = 0.05
 """Sweeps end when one of the smallest number of blocks lowers the sum of absolute residuals by less than this share."""
 
-HEATS = (0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1, 0.05)
+HEATS = (0.3, 0.2, 0.1, 0.05)
 """Temperatures of the sweeps that free stuck ones, in units of the cost of a move between settled cells."""
 
 STUCK = 0.002
@@ -69,7 +70,9 @@ def sweep(
     if leftovers is not None and component in leftovers:
         residuals += leftovers[component]
     address = (settings.seed, component)
-    with Sweeper(columns, sizes, cliques, weights(targets), residuals, threads, forbidden) as sweeper:
+    with Sweeper(
+        columns, sizes, cliques, weights(targets), residuals, threads, forbidden, empty_cells(targets)
+    ) as sweeper:
         cool(sweeper, np.arange(len(columns)), settings.sweeps, address, report)
         stuck = _stuck(sweeper.residuals, targets, len(columns)) if settings.sweeps > len(BLOCKS) else np.zeros(0, int)
         if stuck.size:

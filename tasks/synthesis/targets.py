@@ -1,12 +1,24 @@
-"""What a method is asked for: marginals in numbers of rows."""
+"""What a method is asked for: marginals in numbers of rows, and which of their cells are empty for sure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique
 from privsyn.tasks.kernels.updater import Target
 from privsyn.tasks.marginals import Marginal
+
+FOLLOWS = 0.95
+"""One attribute follows from a value of another if at least this share of the value's rows are wanted in one cell."""
+
+EXPECTED = 2.0
+"""A cell can be known as empty where independence would put at least so many standard deviations of its noise."""
+
+WANTED = 0.1
+"""It is, if at most so many standard deviations are wanted in it."""
 
 
 def target_of(marginal: Marginal, group: Clique, rows: int) -> Target:
@@ -17,3 +29,24 @@ def target_of(marginal: Marginal, group: Clique, rows: int) -> Target:
     wanted = wanted * scale if total > 0 else np.full(wanted.size, rows / wanted.size)
     attributes = tuple(group.index(a) for a in marginal.attributes)
     return Target(attributes, marginal.counts.shape, wanted, marginal.sigma * scale)
+
+
+def empty_cells(targets: Sequence[Target]) -> NDArray[np.bool_]:
+    """Which cells of all targets, one target after another in row-major order, are empty beyond what noise can hide.
+
+    Not in the paper.  Pairs with known noise say so: where one attribute follows from a value of the other (FOLLOWS),
+    a cell is empty in which independence would put many rows (EXPECTED) and next to none are wanted (WANTED).
+    """
+    return np.concatenate([_empty(target) for target in targets])
+
+
+def _empty(target: Target) -> NDArray[np.bool_]:
+    if len(target.shape) != 2 or target.sigma <= 0:
+        return np.zeros(target.wanted.size, bool)
+    wanted = target.wanted.reshape(target.shape)
+    first, second = wanted.sum(axis=1, keepdims=True), wanted.sum(axis=0, keepdims=True)
+    expected = first * second / max(float(wanted.sum()), 1.0)
+    follows = wanted.max(axis=1, keepdims=True) >= FOLLOWS * first
+    follows = follows | (wanted.max(axis=0, keepdims=True) >= FOLLOWS * second)
+    bare = (expected >= EXPECTED * target.sigma) & (wanted <= WANTED * target.sigma)
+    return (follows & bare).ravel()

@@ -283,6 +283,24 @@ def test_at_heat_too_no_record_moves_into_a_forbidden_cell_and_those_there_leave
             np.testing.assert_array_equal(sweeper.residuals, wanted - counted(np.stack(columns), [4, 5], [(0, 1)]))
 
 
+@pytest.mark.parametrize(("best", "heat"), [(False, 0.0), (True, 0.0), (False, 0.3)])
+def test_cells_known_as_empty_are_left_for_the_best_value_and_residuals_stay_those_of_counts(
+    best: bool, heat: float
+) -> None:
+    rng = np.random.default_rng(8)
+    columns = [rng.integers(0, s, 40_000).astype(np.uint8) for s in (4, 5)]
+    empty = np.zeros((4, 5), bool)
+    empty[1, 2:] = empty[0, 3] = True
+    wanted = np.full(20, 2_000)
+    residuals = wanted - counted(np.stack(columns), [4, 5], [(0, 1)])
+    with Sweeper(columns, [4, 5], [(0, 1)], [1], residuals, 1, (), empty.ravel()) as sweeper:
+        np.testing.assert_array_equal(sweeper.residuals, residuals)
+        sweeper.sweep(np.arange(2), 2, best, 1, 0, heat=heat)
+        assert sweeper._type == np.int32
+        assert not empty[columns[0], columns[1]].any()
+        np.testing.assert_array_equal(sweeper.residuals, wanted - counted(np.stack(columns), [4, 5], [(0, 1)]))
+
+
 def test_scores_of_both_widths_are_drawn_alike() -> None:
     rng = np.random.default_rng(9)
     codes = np.stack([rng.integers(0, s, 2_000) for s in (7, 9)]).astype(np.uint8)
