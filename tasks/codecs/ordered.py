@@ -144,7 +144,7 @@ class OrderedCodec(Codec):
     def decode(
         self, codes: Codes, rng: np.random.Generator, helpers: Mapping[str, Codes] | None = None
     ) -> dict[str, pa.Array]:
-        """A value of each code's cell, evenly drawn or by its slope, an exact one as it is; the null code gives null."""
+        """A value of each code's cell, evenly drawn or by its slope, an exact one as it is; null's code gives null."""
         is_null = codes == self._null
         cells = np.where(is_null, 0, codes).astype(np.int64)
         values = self._values(cells, rng, helpers or {})
