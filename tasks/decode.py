@@ -20,6 +20,7 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.released_types import as_released, released_schema
 from privsyn.tasks.rules.mend import mend
 from privsyn.tasks.rules.witness import find_row
+from privsyn.tasks.tails import with_tails
 
 BATCH_ROWS = 131_072
 """Rows decoded at a time: memory depends on the width of the table, not on its length."""
@@ -33,6 +34,7 @@ def decode(
     Post-processing of noisy tables only; the same ``seed`` gives the same rows.  No row breaks a rule of the plan.
     """
     rng = generator(seed)
+    recode, plan = with_tails(recode, plan)
     schema, ranges = decoded_schema(plan, column_order), plan.ranges()
     draws = {a: _Refiner(recode[a]) for a in codes.domain.attributes}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from privsyn.mechanisms.registry import steps_of
 from privsyn.run.request import Request
 from privsyn.run.step import Step, release_steps
 from privsyn.storage.released_files import public_spec, read_manifest, synthetic_names
-from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs import EncodingPlan, with_even_cells
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import plan_of_columns
 from privsyn.tasks.compress_domain import Recode, coarse_domain, recode_from_table
@@ -66,8 +66,10 @@ class ReleasedCounts:
 
     @cached_property
     def request(self) -> Request:
-        """The public request, its columns in the table's order."""
-        return Request(public_spec(self.manifest, FIELD), tuple(self.manifest.column_order))
+        """The public request, its columns in the table's order, with the cells that were counted."""
+        request = Request(public_spec(self.manifest, FIELD), tuple(self.manifest.column_order))
+        even = with_even_cells(request.encoding, {a: len(r.coarse) for a, r in self.recode.items()})
+        return replace(request, even=even) if even else request
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:

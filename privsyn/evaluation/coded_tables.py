@@ -10,11 +10,13 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.certificate import Manifest
@@ -28,7 +30,7 @@ from privsyn.source.private_table import Source, SupportsArrowStream
 from privsyn.storage.released_files import VersionError, read_manifest, request_of, synthetic_names
 from privsyn.storage.safe_names import safe_name
 from privsyn.storage.table_files import Place
-from privsyn.tasks.codecs import EncodingPlan, plan, plan_of_columns
+from privsyn.tasks.codecs import EncodingPlan, plan, plan_of_columns, with_even_cells
 from privsyn.tasks.encode import Repairs, encode_batch, kept_batches
 from privsyn.tasks.kernels.counting import CodeTable
 
@@ -53,12 +55,24 @@ class Release:
     @property
     def encoding(self) -> EncodingPlan:
         """A codec for every released column, in the released order: what is compared."""
-        return plan_of_columns(self.spec, tuple(self.manifest.column_order))
+        return plan_of_columns(self.spec, tuple(self.manifest.column_order), self._even)
 
     @property
     def measured(self) -> EncodingPlan:
         """The codecs of the release's attributes: without computed columns, dummies of one rule together."""
-        return plan(self.spec, tuple(self.manifest.column_order))
+        return plan(self.spec, tuple(self.manifest.column_order), self._even)
+
+    @cached_property
+    def _even(self) -> frozenset[str]:
+        """The columns whose wide bins have two cells in this release; none where its tables cannot be read."""
+        found = plan(self.spec, tuple(self.manifest.column_order))
+        if not found.wide:
+            return frozenset()
+        try:
+            attributes = pq.read_table(self.folder / "marginals" / "recode.parquet")["attribute"].to_pylist()
+        except (OSError, KeyError, pa.ArrowException):
+            return frozenset()  # said where the tables are used
+        return with_even_cells(found, Counter(attributes))
 
     @property
     def synthetic(self) -> tuple[Path, ...]:

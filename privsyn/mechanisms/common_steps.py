@@ -90,6 +90,12 @@ def _rules_of_codes(request: Request) -> dict[str, Any]:
     return {**found, **({"split": splits} if splits else {})}
 
 
+def _wide_key(request: Request) -> dict[str, Any]:
+    """The cells of columns with wide bins; nothing where no bin is wide: their codes are those of before."""
+    wide = request.encoding.wide
+    return {"wide": {name: request.encoding.domain.size(name) for name in wide}} if wide else {}
+
+
 def _null_values_key(spec: ReleaseSpec) -> tuple[str, ...]:
     """The texts that mean null, as far as any code depends on them.
 
@@ -131,6 +137,7 @@ ENCODE = Step(
         "null_values": _null_values_key(r.spec),
         "order": r.column_order,
         **_rules_of_codes(r),
+        **_wide_key(r),
         **({"csv": r.spec.csv.model_dump()} if r.spec.csv != CsvOptions() else {}),  # keys of before know no such field
     },
     _encode,

@@ -227,8 +227,13 @@ def decode_step(stages: Sequence[str]) -> Step:
         },
         run,
         version=6,
-        words=lambda r: "codes become values; inside a bin values are drawn evenly; rows come in random order",
+        words=lambda r: f"codes become values; {_inside_bins(r)}; rows come in random order",
     )
+
+
+def _inside_bins(request: Request) -> str:
+    falling = ", in wide bins as the noisy counts of their cells fall" if request.encoding.wide else ""
+    return f"inside a bin values are drawn evenly{falling}"
 
 
 def rows_from(stages: Sequence[str]) -> tuple[Step, ...]:

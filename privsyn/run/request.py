@@ -17,12 +17,14 @@ class Request:
     """What every step may know.  Nothing in it can read a row.
 
     ``column_order``: the released columns in the source's order, since the order in the spec means nothing; empty: the
-    spec's order.  ``threads``: 0 for all cores; no part of what is released.
+    spec's order.  ``threads``: 0 for all cores; no part of what is released.  ``even``: columns of a release of before,
+    whose wide bins had two cells.
     """
 
     spec: ReleaseSpec
     column_order: tuple[str, ...] = ()
     threads: int = 0
+    even: frozenset[str] = frozenset()
 
     @property
     def records(self) -> int:
@@ -32,7 +34,7 @@ class Request:
     @cached_property
     def encoding(self) -> EncodingPlan:
         """The codecs of the released columns, in ``column_order``."""
-        return plan(self.spec, self.column_order)
+        return plan(self.spec, self.column_order, self.even)
 
     @property
     def pricing(self) -> Pricing:

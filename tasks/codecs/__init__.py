@@ -8,7 +8,7 @@ looks at more than one row at a time, or chooses bins or values from data.
 
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
 from privsyn.tasks.codecs.codec import Codec
-from privsyn.tasks.codecs.encoding_plan import EncodingPlan, plan, plan_of_columns
+from privsyn.tasks.codecs.encoding_plan import EncodingPlan, plan, plan_of_columns, with_even_cells
 from privsyn.tasks.codecs.moments import DateCodec, DatetimeCodec, TimeCodec
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
 
@@ -24,4 +24,5 @@ __all__ = [
     "TimeCodec",
     "plan",
     "plan_of_columns",
+    "with_even_cells",
 ]

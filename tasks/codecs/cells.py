@@ -5,9 +5,11 @@ Everything here follows from the public spec.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import ceil, log2
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +18,18 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.columns.grid import Grid
 
 FINE_CELLS = 2
-"""Fine cells per bin at most.  A bin's total is then the sum of at most 2 noisy cells: at most 1.4 times the
-standard deviation of one, and the later joint marginals estimate the bin again (a public constant)."""
+"""Fine cells per bin at most, but for wide ones.  A bin's total is then the sum of at most 2 noisy cells: at most 1.4
+times the standard deviation of one, and the later joint marginals estimate the bin again (a public constant)."""
+
+WIDE = 3.0
+"""A bin more than this many times as wide as an interval beside it is a wide one: its cells double in width."""
+
+MOST_CELLS = 24
+"""Cells of a wide bin at most: they grow from the neighbour's width by a factor of 2, beyond 2^24 widths evenly in
+the logarithm."""
+
+_MOST_DOUBLINGS = 40.0
+"""Beyond this the first cell is wider than the neighbour: floats tell no cells apart that are narrower."""
 
 Floats = NDArray[np.float64]
 
@@ -42,11 +54,15 @@ class Bin(NamedTuple):
 
 @dataclass(frozen=True)
 class Cells:
-    """The bins, their fine cells, both ascending, and the bin of each cell, shape (cells,)."""
+    """The bins, their fine cells, both ascending, and the bin of each cell, shape (cells,).
+
+    ``wide``: the wide bins, each with 1 where its cells grow upwards, -1 where they grow downwards.
+    """
 
     bins: tuple[Bin, ...]
     fine: tuple[Bin, ...]
     bin_of: NDArray[np.int32]
+    wide: tuple[tuple[int, int], ...] = ()
 
     @property
     def sections(self) -> tuple[tuple[int, int], ...]:
@@ -68,16 +84,53 @@ def cells_of(
     grid: Grid | None = None,
     *,
     closed: bool = True,
+    even: bool = False,
 ) -> Cells:
-    """Bins between the edges, cut at exact values and barriers, each with at most FINE_CELLS cells.
+    """Bins between the edges, cut at exact values and barriers, each with at most FINE_CELLS cells, wide ones with
+    more.
 
-    ``barriers``: values inside the edges at which a bin ends and a section begins; ``closed``: whether the last bin
-    holds its upper edge.  With a grid no bin and no cell is without a multiple of it.
+    ``even``: no bin counts as wide, as in releases of before.  ``barriers``: values inside the edges at which a bin
+    ends and a section begins; ``closed``: whether the last bin holds its upper edge.  With a grid no bin and no cell is
+    without a multiple of it.
     """
     bins = tuple(_bins(edges, sorted(exact), set(barriers), grid, closed))
-    fine = [_fine(part, grid) for part in bins]
+    narrow = {} if even else _beside_wide(bins, edges, grid)
+    fine = [_growing(part, grid, narrow[i]) if i in narrow else _fine(part, grid) for i, part in enumerate(bins)]
     bin_of = np.repeat(np.arange(len(bins)), [len(parts) for parts in fine]).astype(np.int32)
-    return Cells(bins, tuple(cell for parts in fine for cell in parts), bin_of)
+    wide = tuple((i, 1 if width > 0 else -1) for i, width in narrow.items())
+    return Cells(bins, tuple(cell for parts in fine for cell in parts), bin_of, wide)
+
+
+def _beside_wide(bins: Sequence[Bin], edges: Sequence[float], grid: Grid | None) -> dict[int, float]:
+    """Wide bin -> the width of the narrower of the intervals beside it, negative where that one lies above it.
+
+    Intervals are those between edges: what exact values and barriers cut off makes no bin wide.  Widths are counted in
+    multiples of the grid, if there is one.
+    """
+    widths = [_width(Bin(low, high), grid) for low, high in pairwise(edges)]
+    found = {}
+    for i, part in enumerate(bins):
+        if not part.exact:
+            place = min(bisect_right(edges, part.low), len(widths)) - 1
+            sides = [(widths[j], place - j) for j in (place - 1, place + 1) if 0 <= j < len(widths)]
+            width, side = min(sides, default=(0.0, 1))
+            if 0 < WIDE * width < _width(part, grid):
+                found[i] = width * side
+    return found
+
+
+def _width(part: Bin, grid: Grid | None) -> float:
+    return part.high - part.low if grid is None else float(len(part.steps(grid)))
+
+
+def _growing(part: Bin, grid: Grid | None, narrow: float) -> list[Bin]:
+    """Cells of a wide bin whose widths double away from the narrow side, the first about as wide as ``narrow``."""
+    doublings = min(log2(_width(part, grid)) - log2(abs(narrow)), _MOST_DOUBLINGS)
+    cells = min(max(ceil(log2(2.0**doublings + 1)), FINE_CELLS), MOST_CELLS)
+    growth = 2.0 if doublings < MOST_CELLS else 2.0 ** (doublings / (cells - 1))
+    ends = [(growth**j - 1) / (growth**cells - 1) for j in range(cells)]
+    shares = ends if narrow > 0 else [0.0, *(1 - e for e in reversed(ends[1:]))]
+    return _cut(part, grid, shares)
 
 
 def _bins(
@@ -117,13 +170,29 @@ def _fine(part: Bin, grid: Grid | None) -> list[Bin]:
     if part.exact:
         return [part]
     if grid is None:
-        bounds = [part.low + (part.high - part.low) * j / FINE_CELLS for j in range(FINE_CELLS)]
+        return _between(part, grid, [part.low + (part.high - part.low) * j / FINE_CELLS for j in range(FINE_CELLS)])
+    steps = part.steps(grid)
+    cells = min(FINE_CELLS, len(steps))
+    return _between(part, grid, [float(grid.value(steps[0] + len(steps) * j // cells)) for j in range(cells)])
+
+
+def _cut(part: Bin, grid: Grid | None, shares: Sequence[float]) -> list[Bin]:
+    """Cells that begin at these shares of a bin's width, ascending from 0; none without a multiple of the grid."""
+    if grid is None:
+        bounds = [part.low + (part.high - part.low) * share for share in shares]
     else:
         steps = part.steps(grid)
-        cells = min(FINE_CELLS, len(steps))
-        bounds = [float(grid.value(steps[0] + len(steps) * j // cells)) for j in range(cells)]
-        bounds[0] = bounds[0] if part.above else part.low
-    bounds.append(part.high)
+        starts = [steps[0] + int(len(steps) * share) for share in shares]
+        bounds = [float(grid.value(start)) for start in starts]
+    ascending = [a for a, b in pairwise([*bounds, part.high]) if a < b]
+    return _between(part, grid, ascending)
+
+
+def _between(part: Bin, grid: Grid | None, starts: Sequence[float]) -> list[Bin]:
+    """Cells of a bin with these lower ends."""
+    bounds = [*starts, part.high]
+    if grid is not None and not part.above:
+        bounds[0] = part.low
     last = len(bounds) - 2
     return [
         Bin(low, high, above=part.above and grid is None and i == 0, closed=part.closed and i == last)

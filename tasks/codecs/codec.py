@@ -1,7 +1,7 @@
 """The codec: how values of source columns become integer codes, and codes become values again.
 
-Codes are *fine*: an ordered column's bins are cut once more (at most FINE_CELLS cells per bin), because
-the one-way marginal can be measured finely at no extra cost and lets decode place values inside a bin.
+Codes are *fine*: an ordered column's bins are cut once more (at most FINE_CELLS cells per bin, wide ones into more),
+because the one-way marginal can be measured finely at no extra cost and lets decode place values inside a bin.
 ``groups`` maps each fine code to the public bin that joint marginals use.
 
 A codec reads one *or more* source columns (``sources``) and writes one attribute, so a group of columns
@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +58,13 @@ class Codec(ABC):
     @abstractmethod
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
         """Values of the source column(s), in their released types; draws inside cells from ``rng``."""
+
+    def falling(self, slopes: NDArray[np.float64]) -> Self:
+        """A codec that draws values in each cell from a density whose logarithm falls by ``slopes``, shape (cells,).
+
+        The same one where values are drawn evenly all the same.
+        """
+        return self
 
     @abstractmethod
     def labels(self) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +45,12 @@ class EncodingPlan:
     rules: RuleBook | None = None
 
     @property
+    def wide(self) -> dict[str, tuple[tuple[int, int], ...]]:
+        """Attribute -> its wide bins (:class:`Cells`), where it has any."""
+        ordered = [codec for codec in self.codecs if isinstance(codec, OrderedCodec)]
+        return {codec.attribute: codec.cells.wide for codec in ordered if codec.cells.wide}
+
+    @property
     def domain(self) -> Domain:
         """The fine domain."""
         return Domain(tuple(c.attribute for c in self.codecs), tuple(c.size for c in self.codecs))
@@ -81,6 +87,11 @@ class EncodingPlan:
             ranges.update(codec.ranges())
         return ranges
 
+    def falling(self, slopes: Mapping[str, NDArray[np.float64]]) -> EncodingPlan:
+        """The same plan, whose columns of numbers fall by these slopes in their cells (privsyn/tasks/tails.py)."""
+        found = [c.falling(slopes[c.attribute]) if c.attribute in slopes else c for c in self.codecs]
+        return replace(self, codecs=tuple(found))
+
     def decode(self, codes: Mapping[str, Codes], rng: np.random.Generator) -> dict[str, pa.Array]:
         """Fine codes of every attribute -> released columns, the computed ones among them."""
         columns: dict[str, pa.Array] = {}
@@ -92,8 +103,10 @@ class EncodingPlan:
         return columns
 
 
-def plan(spec: ReleaseSpec, order: Sequence[str] = ()) -> EncodingPlan:
+def plan(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = ()) -> EncodingPlan:
     """The codecs of a release's attributes, in ``order`` of the released columns (all of them, or none: the spec's).
+
+    ``even``: columns whose cells are those of releases before wide bins had more.
 
     Columns that rules compute have no attribute; those of one ``one_of`` have one together, in the first one's place.
     A column that people round has two: its own, and what it is rounded to.  One behind a computed column may have codes
@@ -106,39 +119,47 @@ def plan(spec: ReleaseSpec, order: Sequence[str] = ()) -> EncodingPlan:
     codecs: dict[str, Codec] = {}
     for name in names:
         if name in groups:
-            dummies = [_codecs(n, spec, rules)[0] for n in groups[name].one_of]
+            dummies = [_codecs(n, spec, rules, even)[0] for n in groups[name].one_of]
             codec: Codec = OneOfCodec(dummies, groups[name].or_none)
             codecs.setdefault(codec.attribute, codec)
         elif name not in computed:
-            codecs |= {codec.attribute: codec for codec in _codecs(name, spec, rules)}
-    follow = tuple(_codecs(n, spec, rules)[0] for n in names if n in computed)
+            codecs |= {codec.attribute: codec for codec in _codecs(name, spec, rules, even)}
+    follow = tuple(_codecs(n, spec, rules, even)[0] for n in names if n in computed)
     if rules is not None:
         codecs = split_by_computed(codecs, follow, rules)
     return EncodingPlan(tuple(codecs.values()), follow, rules)
 
 
-def plan_of_columns(spec: ReleaseSpec, order: Sequence[str] = ()) -> EncodingPlan:
-    """Codecs of every released column, computed ones and dummies as any other: what an evaluation compares."""
+def plan_of_columns(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = ()) -> EncodingPlan:
+    """Codecs of every released column, computed ones and dummies as any other: what an evaluation compares.
+
+    ``even``: as in :func:`plan`.
+    """
     rules = RuleBook.of(spec) if spec.rules else None
-    codecs = [codec for name in order or spec.released_columns for codec in _codecs(name, spec, rules)]
+    codecs = [codec for name in order or spec.released_columns for codec in _codecs(name, spec, rules, even)]
     return EncodingPlan(tuple(codecs), (), rules)
 
 
-def _codecs(name: str, spec: ReleaseSpec, rules: RuleBook | None) -> list[Codec]:
+def with_even_cells(found: EncodingPlan, sizes: Mapping[str, int]) -> frozenset[str]:
+    """The columns with wide bins that have other ``sizes`` in a release: it was made when their cells were even."""
+    return frozenset(a for a in found.wide if a in sizes and sizes[a] != found.domain.size(a))
+
+
+def _codecs(name: str, spec: ReleaseSpec, rules: RuleBook | None, even: Collection[str] = ()) -> list[Codec]:
     """The codec of a column, and where people round that of what they round to."""
     column = spec.released_columns[name]
     thresholds = () if rules is None else rules.thresholds.get(name, ())
     match column:
         case IntegerColumn():
-            return _with_heaps(IntegerCodec(name, column, thresholds), column.heap_values())
+            return _with_heaps(IntegerCodec(name, column, thresholds, even=name in even), column.heap_values())
         case NumberColumn():
-            return _with_heaps(NumberCodec(name, column, thresholds), column.heap_values())
+            return _with_heaps(NumberCodec(name, column, thresholds, even=name in even), column.heap_values())
         case DatetimeColumn():
-            return [DatetimeCodec(name, column, thresholds)]
+            return [DatetimeCodec(name, column, thresholds, even=name in even)]
         case DateColumn():
-            return [DateCodec(name, column, thresholds)]
+            return [DateCodec(name, column, thresholds, even=name in even)]
         case TimeColumn():
-            return [TimeCodec(name, column, thresholds)]
+            return [TimeCodec(name, column, thresholds, even=name in even)]
         case BooleanColumn():
             return [BooleanCodec(name, column)]
         case CategoricalColumn():

@@ -65,18 +65,27 @@ class Heaps:
 
     def __init__(self, codec: OrderedCodec, heaps: Sequence[float]) -> None:
         self._heaps = heaps
-        bins = [codec.cells.bins[b] for b in codec.cells.bin_of]
+        wide = {number for number, _ in codec.cells.wide}
+        parts = zip(codec.cells.bin_of.tolist(), codec.cells.fine, strict=True)
+        bins = [cell if b in wide else codec.cells.bins[b] for b, cell in parts]
         steps = [[range(0) if b.exact else b.steps(Grid.of(heap)) for b in bins] for heap in heaps]
         self._first = np.array([[s.start for s in row] for row in steps], dtype=np.float64)
         self._many = np.array([[len(s) for s in row] for row in steps], dtype=np.float64)
 
     def moved(
-        self, numbers: Floats, cells: NDArray[np.int64], wanted: Codes, draw: Draw, rng: np.random.Generator
+        self,
+        numbers: Floats,
+        cells: NDArray[np.int64],
+        wanted: Codes,
+        draw: Draw,
+        parts: Draw,
+        rng: np.random.Generator,
     ) -> Floats:
-        """``numbers``, each drawn anew from its bin until it is a multiple of the wanted heap and of no larger one.
+        """``numbers``, each drawn anew from its bin (from its cell, if the bin is wide) until it is a multiple of the
+        wanted heap and of no larger one.
 
-        A bin without a multiple of the heap gives one of the next smaller that it has; ``draw``: evenly drawn values
-        of cells.
+        A bin without a multiple of the heap gives one of the next smaller that it has; ``draw``: drawn values of
+        cells; ``parts``: where in cells values lie, from 0 to 1.
         """
         found, heap = numbers.copy(), self._possible(cells, self._known(wanted, rng))
         open_rows = np.arange(len(found))
@@ -87,7 +96,7 @@ class Heaps:
                 rows = open_rows[mine]
                 if level:
                     i = level - 1
-                    steps = self._first[i][at[mine]] + np.floor(rng.random(rows.size) * self._many[i][at[mine]])
+                    steps = self._first[i][at[mine]] + np.floor(parts(at[mine], rng) * self._many[i][at[mine]])
                     found[rows] = Grid.of(self._heaps[i]).value(steps)
                 elif attempt and rows.size:
                     found[rows] = draw(at[mine], rng)

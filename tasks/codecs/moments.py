@@ -21,10 +21,12 @@ RESOLUTION_SECONDS = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
 class DatetimeCodec(OrderedCodec):
     """Moments; inside the codec they are seconds since 1970."""
 
-    def __init__(self, name: str, column: DatetimeColumn, barriers: Collection[float] = ()) -> None:
+    def __init__(
+        self, name: str, column: DatetimeColumn, barriers: Collection[float] = (), *, even: bool = False
+    ) -> None:
         self._column = column
         self._pattern = pattern_of(column.format) if column.format else ""
-        super().__init__(name, column, barriers)
+        super().__init__(name, column, barriers, even=even)
 
     def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Seconds since 1970."""
@@ -78,10 +80,10 @@ class WholeCodec(OrderedCodec):
 class DateCodec(WholeCodec):
     """Days; inside the codec they are days since 1970."""
 
-    def __init__(self, name: str, column: DateColumn, barriers: Collection[float] = ()) -> None:
+    def __init__(self, name: str, column: DateColumn, barriers: Collection[float] = (), *, even: bool = False) -> None:
         self._column = column
         self._pattern = pattern_of(column.format) if column.format else ""
-        super().__init__(name, column, barriers)
+        super().__init__(name, column, barriers, even=even)
 
     def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Days since 1970, of moments that of their clock time."""
@@ -106,9 +108,9 @@ class DateCodec(WholeCodec):
 class TimeCodec(WholeCodec):
     """Times of day; inside the codec they are minutes or seconds since midnight."""
 
-    def __init__(self, name: str, column: TimeColumn, barriers: Collection[float] = ()) -> None:
+    def __init__(self, name: str, column: TimeColumn, barriers: Collection[float] = (), *, even: bool = False) -> None:
         self._column = column
-        super().__init__(name, column, barriers)
+        super().__init__(name, column, barriers, even=even)
 
     def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Minutes or seconds since midnight."""

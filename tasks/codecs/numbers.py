@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from copy import copy
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,7 @@ from privsyn.tasks.codecs.cells import Floats
 from privsyn.tasks.codecs.codec import Codes
 from privsyn.tasks.codecs.heaps import Heaps
 from privsyn.tasks.codecs.ordered import OrderedCodec, steps_inside
+from privsyn.tasks.estimation.tail_shapes import fallen
 
 _EXACT = 2.0**50  # below it, a float times a power of ten still tells whole numbers apart
 
@@ -23,14 +26,23 @@ _EXACT = 2.0**50  # below it, a float times a power of ten still tells whole num
 class SteppedCodec(OrderedCodec):
     """Shared by the codecs of numbers: values on the grid of ``step``."""
 
-    def __init__(self, name: str, column: IntegerColumn | NumberColumn, barriers: Collection[float] = ()) -> None:
-        super().__init__(name, column, barriers)
+    def __init__(
+        self, name: str, column: IntegerColumn | NumberColumn, barriers: Collection[float] = (), *, even: bool = False
+    ) -> None:
+        super().__init__(name, column, barriers, even=even)
         self._step = column.step
         self._heaps = Heaps(self, column.heap_values()) if column.heaps else None
         self.helpers = (heap_attribute(name),) if column.heaps else ()
         steps = [range(1) if c.exact or self._grid is None else c.steps(self._grid) for c in self.cells.fine]
         self._first = np.array([s.start for s in steps], dtype=np.float64)
         self._many = np.array([len(s) for s in steps], dtype=np.float64)
+        self._slopes: Floats | None = None
+
+    def falling(self, slopes: Floats) -> Self:
+        """See :class:`Codec`."""
+        found = copy(self)
+        found._slopes = slopes
+        return found
 
     def _values(self, cells: NDArray[np.int64], rng: np.random.Generator, helpers: Mapping[str, Codes]) -> pa.Array:
         values = self._even(cells, rng)
@@ -38,25 +50,46 @@ class SteppedCodec(OrderedCodec):
             return values
         draw = lambda cells, rng: parsing.to_numbers(self._even(cells, rng))[0]  # noqa: E731
         wanted = helpers[heap_attribute(self.attribute)]
-        return self._released(self._heaps.moved(parsing.to_numbers(values)[0], cells, wanted, draw, rng))
+        return self._released(self._heaps.moved(parsing.to_numbers(values)[0], cells, wanted, draw, self._parts, rng))
 
     def _even(self, cells: NDArray[np.int64], rng: np.random.Generator) -> pa.Array:
-        """A value drawn evenly inside each cell."""
+        """A value drawn inside each cell: evenly, or by its slope."""
         if self._grid is None or self._step is None:
-            return super()._values(cells, rng, {})
-        return self._released(self._on_grid(cells, rng))
+            values = super()._values(cells, rng, {})
+        else:
+            values = self._released(self._on_grid(cells, rng))
+        sloping = np.flatnonzero(self._slopes[cells]) if self._slopes is not None else np.empty(0, dtype=np.int64)
+        if not sloping.size:
+            return values
+        numbers = parsing.to_numbers(values)[0].copy()
+        numbers[sloping] = self._sloping(cells[sloping], rng)
+        return self._released(numbers)
 
     def _on_grid(self, cells: NDArray[np.int64], rng: np.random.Generator) -> Floats:
-        steps = self._first[cells] + np.floor(rng.random(len(cells)) * self._many[cells])
+        steps = self._first[cells] + np.floor(self._parts(cells, rng) * self._many[cells])
         return np.asarray(self._grid.value(steps) if self._grid is not None else steps)
+
+    def _sloping(self, cells: NDArray[np.int64], rng: np.random.Generator) -> Floats:
+        """Values of cells by their slopes."""
+        return self._on_grid(cells, rng)
+
+    def _parts(self, cells: NDArray[np.int64], rng: np.random.Generator) -> Floats:
+        """Where in each cell a value lies, from 0 to 1."""
+        parts = rng.random(len(cells))
+        if self._slopes is None:
+            return parts
+        slope = self._slopes[cells]
+        return np.where(slope < 0, 1 - fallen(1 - parts, -slope), fallen(parts, np.maximum(slope, 0.0)))
 
 
 class IntegerCodec(SteppedCodec):
     """Whole numbers; a number with a fraction is rounded down."""
 
-    def __init__(self, name: str, column: IntegerColumn, barriers: Collection[float] = ()) -> None:
+    def __init__(
+        self, name: str, column: IntegerColumn, barriers: Collection[float] = (), *, even: bool = False
+    ) -> None:
         self._column = column
-        super().__init__(name, column, barriers)
+        super().__init__(name, column, barriers, even=even)
 
     def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Numbers, rounded down."""
@@ -89,9 +122,11 @@ class IntegerCodec(SteppedCodec):
 class NumberCodec(SteppedCodec):
     """Real numbers."""
 
-    def __init__(self, name: str, column: NumberColumn, barriers: Collection[float] = ()) -> None:
+    def __init__(
+        self, name: str, column: NumberColumn, barriers: Collection[float] = (), *, even: bool = False
+    ) -> None:
         self._column = column
-        super().__init__(name, column, barriers)
+        super().__init__(name, column, barriers, even=even)
 
     def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Numbers as they are."""
@@ -105,6 +140,15 @@ class NumberCodec(SteppedCodec):
         if self._column.decimals is not None:
             values = self._rounded(low, high, values, 10.0**self._column.decimals, rng)
         return pa.array(np.clip(values, *self._column.storable_bounds()).astype(self._column.type))
+
+    def _sloping(self, cells: NDArray[np.int64], rng: np.random.Generator) -> Floats:
+        if self._grid is not None:
+            return self._on_grid(cells, rng)
+        low, high = self._least[cells], self._high[cells]
+        values = np.clip(low + (high - low) * self._parts(cells, rng), low, np.nextafter(high, -np.inf))
+        unit = 0.0 if self._column.decimals is None else 10.0**-self._column.decimals
+        first, after = (np.maximum(low, values - unit), np.nextafter(values, np.inf)) if unit else (values, values)
+        return parsing.to_numbers(self._place(first, after, rng))[0]
 
     def _released_from(self, low: float) -> float:
         """A cell that holds no multiple of the last decimal gets the one before."""

@@ -43,15 +43,15 @@ class OrderedCodec(Codec):
     """A column's bins in fine cells and its exact values, in ascending order, then null if nullable.
 
     ``barriers``: values at which a bin ends and across which low bins are never combined, such as the thresholds of
-    rules, in the numbers of the column's ``edge_values``.
+    rules, in the numbers of the column's ``edge_values``.  ``even``: cells as in releases of before (:func:`cells_of`).
     """
 
-    def __init__(self, name: str, column: Binned, barriers: Collection[float] = ()) -> None:
+    def __init__(self, name: str, column: Binned, barriers: Collection[float] = (), *, even: bool = False) -> None:
         self.attribute, self.sources, self._nullable = name, (name,), column.nullable
         self._grid: Grid | None = column.grid()
         self._exact = np.array(column.exact_values(), dtype=np.float64)
         self._edges = column.edge_values()
-        self.cells = cells_of(self._edges, column.exact_values(), barriers, self._grid, closed=column.closed)
+        self.cells = cells_of(self._edges, column.exact_values(), barriers, self._grid, closed=column.closed, even=even)
         null_bin = [len(self.cells.bins)] if column.nullable else []
         self.groups = np.concatenate([self.cells.bin_of, np.array(null_bin, dtype=np.int32)]).astype(np.int32)
         self.in_order = self.cells.sections
@@ -144,7 +144,7 @@ class OrderedCodec(Codec):
     def decode(
         self, codes: Codes, rng: np.random.Generator, helpers: Mapping[str, Codes] | None = None
     ) -> dict[str, pa.Array]:
-        """A value drawn evenly inside each code's cell, an exact one as it is; the null code becomes null."""
+        """A value of each code's cell, evenly drawn or by its slope, an exact one as it is; null's code gives null."""
         is_null = codes == self._null
         cells = np.where(is_null, 0, codes).astype(np.int64)
         values = self._values(cells, rng, helpers or {})
