@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.cells import Cells
 from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.codecs.tail_shapes import Floats, slopes, tail_shares
 from privsyn.tasks.compress_domain import AttributeRecode, Recode
-from privsyn.tasks.estimation.tail_shapes import Floats, slopes, tail_shares
 
 
 def with_tails(recode: Recode, plan: EncodingPlan) -> tuple[Recode, EncodingPlan]:

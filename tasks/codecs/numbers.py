@@ -18,7 +18,7 @@ from privsyn.tasks.codecs.cells import Floats
 from privsyn.tasks.codecs.codec import Codes
 from privsyn.tasks.codecs.heaps import Heaps
 from privsyn.tasks.codecs.ordered import OrderedCodec, steps_inside
-from privsyn.tasks.estimation.tail_shapes import fallen
+from privsyn.tasks.codecs.tail_shapes import fallen
 
 _EXACT = 2.0**50  # below it, a float times a power of ten still tells whole numbers apart
 

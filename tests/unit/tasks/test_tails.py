@@ -17,9 +17,9 @@ from privsyn.run.request import Request
 from privsyn.tasks.codecs import plan, with_even_cells
 from privsyn.tasks.codecs.cells import cells_of
 from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.codecs.tail_shapes import fallen, slopes, tail_shares
 from privsyn.tasks.compress_domain import compress_domain
 from privsyn.tasks.decode import decode
-from privsyn.tasks.estimation.tail_shapes import fallen, slopes, tail_shares
 from privsyn.tasks.kernels.counting import CodeTable
 from tests.support.specs import make_spec
 
