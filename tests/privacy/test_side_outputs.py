@@ -76,7 +76,8 @@ class Kept(logging.Handler):
 @contextmanager
 def everything_logged() -> Iterator[list[str]]:
     """What any logger of this process says, at DEBUG; of numba's compiler, which sees no rows, at its own level."""
-    kept = Kept()
+    kept, compiler = Kept(), logging.getLogger("numba")
+    compiler.setLevel(compiler.level or logging.WARNING)  # also where it is not loaded yet
     known = [lg for lg in logging.Logger.manager.loggerDict.values() if isinstance(lg, logging.Logger)]
     loggers = [logging.getLogger(), *(lg for lg in known if not lg.name.startswith("numba"))]
     before = [(lg, lg.level) for lg in loggers]
