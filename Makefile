@@ -74,6 +74,7 @@ accuracy: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.accuracy
 
 results: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.paper_figures
 	$(BIN)/python -m benchmarks.results
 
 # The peers' pins conflict with ours and with each other: an environment each, nothing of it in the project's.
