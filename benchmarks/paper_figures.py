@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
 
-import numpy as np
-
 from benchmarks.accuracy import TABLES
 from benchmarks.results import DOCS, PAGE
 from benchmarks.tables import measured_only
@@ -23,6 +21,7 @@ from privsyn.spec.spec_file import load_spec, override
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.privacy.noise import SeededNoise
 
 COMPOSITIONS = ("<!-- compositions: begin -->", "<!-- compositions: end -->")
 DEPENDENCY = ("<!-- dependency: begin -->", "<!-- dependency: end -->")
@@ -46,7 +45,7 @@ def errors_table(table: CodeTable) -> list[str]:
     counts = list(count_all(table, cliques, threads=1))
     rho = rho_for(EPSILON, 1.0 / table.rows**2, "paper")
     whole, tenth = (
-        dependency_metrics.relative_errors(counts, rho * share, REPEATS, np.random.default_rng(0))
+        dependency_metrics.relative_errors(counts, rho * share, REPEATS, SeededNoise(0))
         for share in (Fraction(1), Fraction(1, 10))
     )
     rows = ["| metric | all of rho | a tenth of rho | the paper |", "|---|---|---|---|"]

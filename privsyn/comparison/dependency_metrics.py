@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.receipts import sigma_for
+from privsyn.tasks.privacy.noise import NoiseSource
 
 Floats = NDArray[np.float64]
 
@@ -29,6 +30,9 @@ REPORTED = {
 
 INDIF_SENSITIVITY = 4
 """Lemma 4, adding or removing one row; replacing one row moves InDif by up to twice as much."""
+
+
+_GRAIN = 2.0**20  # the noise is drawn in whole numbers; this many make one standard deviation
 
 
 def information_sensitivity(n: int) -> float:
@@ -90,13 +94,13 @@ def symmetrical_uncertainty(a: Any, b: Any, both: Any) -> Any:
 
 
 def relative_errors(
-    tables: Sequence[NDArray[np.int64]], rho: Fraction, repeats: int, generator: np.random.Generator
+    tables: Sequence[NDArray[np.int64]], rho: Fraction, repeats: int, source: NoiseSource
 ) -> dict[str, float]:
     """Table 4: mean of |s - noisy s| / s over pairs of columns and ``repeats`` draws, for each metric.
 
     All pairs together are ``rho``-zCDP by the stated sensitivities; symmetrical uncertainty is made from three noisy
     entropies a pair (section B), each at a third of the pair's part.  Pairs without any dependency, whose relative
-    error has no value, are left out.  A study on a public table: its noise is not for releases.
+    error has no value, are left out.  A study on a public table, not a release.
     """
     part, n = rho / len(tables), int(tables[0].sum())
     found: dict[str, list[Floats]] = {"InDif": [], "mutual information": [], "symmetrical uncertainty": []}
@@ -106,7 +110,7 @@ def relative_errors(
         if min(truth) <= 0:
             continue
         unit = sigma_for(part, 1)  # per unit of sensitivity
-        noise = generator.normal(0.0, 1.0, (5, repeats))
+        noise = source.draw(_GRAIN, 5 * repeats).reshape(5, repeats) / _GRAIN
         noisy = [e + z * entropy_sensitivity(n) * sigma_for(part / 3, 1) for e, z in zip(h, noise[2:], strict=True)]
         answers = (
             truth[0] + noise[0] * unit * INDIF_SENSITIVITY,

@@ -27,6 +27,7 @@ from privsyn.comparison.dependency_metrics import (
     symmetrical_uncertainty,
 )
 from privsyn.tasks.indif_scores import SENSITIVITY, indif
+from privsyn.tasks.privacy.noise import SeededNoise
 
 Metric = Callable[[np.ndarray], float]
 
@@ -115,7 +116,7 @@ def test_the_metrics_by_hand() -> None:
 def test_relative_errors_follow_the_noise() -> None:
     """E|N(0, sigma)| = sigma sqrt(2 / pi), over the metric's value; independent pairs are left out."""
     table, independent = np.array([[400, 100], [100, 400]]), np.array([[250, 250], [250, 250]])
-    found = relative_errors([table, independent], Fraction(1, 2), 20_000, np.random.default_rng(1))
+    found = relative_errors([table, independent], Fraction(1, 2), 20_000, SeededNoise(1))
     per_unit = math.sqrt(2 / math.pi) / math.sqrt(2 * 0.25)  # rho / 2 for each of two tables
     assert found["InDif"] == pytest.approx(per_unit * 4 / in_dif(table), rel=0.03)
     information = per_unit * information_sensitivity(1_000) / mutual_information(table)
