@@ -13,7 +13,6 @@ from privsyn.comparison.references import REFERENCES
 from privsyn.comparison.result_tables import SECONDS, markdown_methods, markdown_table
 from privsyn.data_contracts.columns import DropColumn
 from privsyn.data_contracts.comparison_results import Comparison
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 
 MARKERS = ("<!-- references: begin -->", "<!-- references: end -->")
 FEW = ("education", "marital-status", "relationship", "race", "sex", "income")
@@ -21,7 +20,7 @@ FEW = ("education", "marital-status", "relationship", "race", "sex", "income")
 
 EPSILONS = (0.2, 1.0)
 METHODS = ("default", "privsyn-paper", *(m.name for m in REFERENCES))
-METRICS = ("l1_1way", "l1_2way", "l1_3way", "range_query", "svm:income")
+METRICS = ("l1_1way", "l1_2way", "l1_3way", "range_query")
 
 
 def compared(columns: tuple[str, ...] | None, seeds: int) -> Comparison:
@@ -31,7 +30,7 @@ def compared(columns: tuple[str, ...] | None, seeds: int) -> Comparison:
         spec = spec.model_copy(
             update={"columns": {name: c if name in columns else drop for name, c in spec.columns.items()}}
         )
-    request = CompareRequest(spec, METHODS, EPSILONS, seeds, evaluation=EvaluationSpec(labels=("income",)))
+    request = CompareRequest(spec, METHODS, EPSILONS, seeds)
     return run_all(request, 0, lambda what, done, total: print(f"{done}/{total} {what}", flush=True), METRICS)
 
 

@@ -216,7 +216,7 @@ def run_method(method: Method, trial: Trial, score: Score) -> MethodRun:
     except ImportError as error:
         return base.model_copy(update={"outcome": "not installed", "note": f"needs the package {error.name}"})
     except DomainTooLargeError as error:
-        return base.model_copy(update={"outcome": "does not fit", "note": str(error)})
+        return base.model_copy(update={"outcome": "did not fit", "note": str(error)})
     except (TimeoutError, MemoryError) as error:
         return base.model_copy(update={"outcome": "did not finish", "note": type(error).__name__})
     except Exception as error:

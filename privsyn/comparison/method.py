@@ -204,7 +204,7 @@ class Method:
     ``name`` is what people type and results store, and never changes its meaning; ``private`` is false for a
     reference that looks at the data without noise somewhere.  ``run`` is pure: the same trial gives the same table,
     on any number of threads.  It may raise ImportError (not installed), TimeoutError or MemoryError (did not
-    finish), DomainTooLargeError (does not fit).
+    finish), DomainTooLargeError (did not fit).
     """
 
     name: str

@@ -38,7 +38,7 @@ def test_table_4_has_less_error_with_all_of_rho() -> None:
 
 def test_a_method_that_does_not_fit_is_told_with_its_limit() -> None:
     why = "at most 5 cells, not 6"
-    undone = run("b", 1.0, 0, None, outcome="does not fit", note=why, metrics=(), seconds=None)
+    undone = run("b", 1.0, 0, None, outcome="did not fit", note=why, metrics=(), seconds=None)
     rows = "\n".join(references.page({"Few": comparison([run("a", 1.0, 0, 0.25), undone])}))
-    assert f"b: does not fit: {why}." in rows
+    assert f"b: did not fit: {why}." in rows
     assert "**Few**" in rows

@@ -223,7 +223,7 @@ def test_a_domain_that_does_not_fit_is_told_in_a_sentence(name: str, limit: int)
     wide = Domain(tuple("abcdefgh"), (10,) * 8)
     table = CodeTable(wide, tuple(np.zeros(5, np.uint8) for _ in range(8)))
     run = run_method(METHODS[name], on(table), lambda coded: ())
-    assert run.outcome == "does not fit"
+    assert run.outcome == "did not fit"
     assert run.note == f"{name} holds the full contingency table: at most {limit:,} cells, not 100,000,000"
     twice = Domain(wide.attributes, (256,) * 8)
     huge = run_method(METHODS[name], on(CodeTable(twice, table.columns)), lambda coded: ())
