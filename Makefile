@@ -14,7 +14,7 @@ help:
 	@echo "make test-all  the same with the slow tests"
 	@echo "make audit     lower bounds on epsilon from thousands of releases of one pair of neighbours: docs/audit.md"
 	@echo "make bench     the figures of benchmarks/README.md"
-	@echo "make results   the paper's comparisons of methods on UCI Adult: docs/results.md and its plots"
+	@echo "make results   the papers' figures, and their methods on UCI Adult: docs/results.md and its plots"
 	@echo "make compare   AIM, MST and other peers on public tables, into docs/results.md: hours, resumable, needs Python 3.11"
 	@echo "make server    a Prefect server with its page, and a worker, until Ctrl-C (docs/operations.md)"
 	@echo "make deploy    in another terminal: register the deployments; the page then has the run form"
@@ -74,7 +74,9 @@ accuracy: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.accuracy
 
 results: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.paper_figures
 	$(BIN)/python -m benchmarks.results
+	$(BIN)/python -m benchmarks.references
 
 # The peers' pins conflict with ours and with each other: an environment each, nothing of it in the project's.
 PEERS := .venv-peers

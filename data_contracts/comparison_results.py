@@ -18,7 +18,7 @@ NOTICE = (
 )
 """What stands at the top of everything that shows a comparison."""
 
-Outcome = Literal["done", "not installed", "did not finish", "failed"]
+Outcome = Literal["done", "not installed", "did not fit", "did not finish", "failed"]
 
 
 class ComparedMethod(PrivateResult):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from privsyn.comparison.method import Method, MethodResult, MethodSettings, Trial, spread_evenly
+from privsyn.comparison.method import DomainTooLargeError, Method, MethodResult, MethodSettings, Trial, spread_evenly
 from privsyn.comparison.methods import METHODS
 from privsyn.comparison.result_tables import markdown
 from privsyn.data_contracts.comparison_results import ComparedMethod, Comparison, MethodRun
@@ -215,12 +215,14 @@ def run_method(method: Method, trial: Trial, score: Score) -> MethodRun:
         made = method.run(trial)
     except ImportError as error:
         return base.model_copy(update={"outcome": "not installed", "note": f"needs the package {error.name}"})
+    except DomainTooLargeError as error:
+        return base.model_copy(update={"outcome": "did not fit", "note": str(error)})
     except (TimeoutError, MemoryError) as error:
         return base.model_copy(update={"outcome": "did not finish", "note": type(error).__name__})
     except Exception as error:
         return base.model_copy(update={"note": f"{type(error).__name__} at {error_place(error)}"})
     seconds = time.perf_counter() - started
-    spent = made.epsilon(trial.delta) if made.zcdp or made.pure else None
+    spent = made.epsilon(trial.delta) if made.zcdp or made.pure or made.choices else None
     if spent is not None and spent > trial.epsilon:
         return base.model_copy(update={"note": f"its receipts cost epsilon {spent:.6g}"})
     return base.model_copy(

@@ -122,13 +122,43 @@ def laplace_scale(epsilon: Fraction, sensitivity: int) -> float:
     return scale
 
 
+@dataclass(frozen=True)
+class Choices:
+    """``times`` draws of the exponential mechanism from one table of log weights.
+
+    ``spread``: how far apart one person can move two log weights, over all neighbours.  Each draw is then of bounded
+    range ``spread``, so (spread^2 / 8)-zCDP (Cesar and Rogers 2021).
+    """
+
+    times: int
+    spread: Fraction
+
+    @property
+    def rho(self) -> Fraction:
+        """Exact price of all the draws."""
+        return self.times * self.spread**2 / 8
+
+
+class DomainTooLargeError(Exception):
+    """A method does not work on a domain of this size; the message has public figures only, and is shown."""
+
+
+def check_cells(domain: Domain, most: int, what: str) -> None:
+    """DomainTooLargeError unless the full contingency table of ``domain`` has at most ``most`` cells."""
+    cells = domain.cells(domain.attributes)
+    if cells > most:
+        found = f"{cells:,}" if cells < 10**12 else f"about 10^{len(str(cells)) - 1}"
+        raise DomainTooLargeError(f"{what} holds the full contingency table: at most {most:,} cells, not {found}")
+
+
 @dataclass(frozen=True, eq=False)
 class MethodResult:
     """The result of a method: synthetic rows, and a receipt for every noisy look at the data.
 
     table: codes of the public bins (``Trial.bins``); fine: the same rows in fine codes, where the method makes them;
     zcdp, pure: receipts of Gaussian and of Laplace noise; marginals: the attribute sets measured besides the
-    one-ways, where the method has such; unpriced: release step -> queries that are in neither receipt.
+    one-ways, where the method has such; unpriced: release step -> queries that are in neither receipt;
+    choices: receipts of the exponential mechanism.
     """
 
     table: CodeTable
@@ -137,15 +167,18 @@ class MethodResult:
     pure: tuple[LaplaceQuery, ...] = ()
     marginals: tuple[Clique, ...] = ()
     unpriced: Mapping[str, tuple[Query, ...]] = field(default_factory=dict)
+    choices: tuple[Choices, ...] = ()
 
     def epsilon(self, delta: float) -> float:
         """The epsilon (rounded up) that the receipts promise at ``delta``.
 
-        The Gaussian ones compose, where all are priced for it as Gaussian DP, else as zCDP, and become (epsilon,
-        delta); the pure ones add up (naive composition).
+        The Gaussian ones compose, where there are no choices and all are priced for it, as Gaussian DP, else with the
+        choices as zCDP, and become (epsilon, delta); the pure ones add up (naive composition).
         """
-        accountant: Accountant = "gaussian" if all(q.pricing == "gaussian" for q in self.zcdp) else "tight"
-        composed = Fraction(epsilon_for(total_rho(self.zcdp), delta, accountant))
+        gaussian = not self.choices and all(q.pricing == "gaussian" for q in self.zcdp)
+        accountant: Accountant = "gaussian" if gaussian else "tight"
+        rho = total_rho(self.zcdp) + sum((c.rho for c in self.choices), Fraction(0))
+        composed = Fraction(epsilon_for(rho, delta, accountant))
         exact = composed + sum((q.epsilon for q in self.pure), Fraction(0))
         nearest = float(exact)
         return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
@@ -171,7 +204,7 @@ class Method:
     ``name`` is what people type and results store, and never changes its meaning; ``private`` is false for a
     reference that looks at the data without noise somewhere.  ``run`` is pure: the same trial gives the same table,
     on any number of threads.  It may raise ImportError (not installed), TimeoutError or MemoryError (did not
-    finish).
+    finish), DomainTooLargeError (did not fit).
     """
 
     name: str

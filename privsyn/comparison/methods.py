@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from privsyn.comparison import variants
+from privsyn.comparison import public_views, variants
 from privsyn.comparison.method import Method
+from privsyn.comparison.references import REFERENCES
 
 PAPER = "Zhang et al., PrivSyn, USENIX Security 2021"
 
@@ -57,9 +58,9 @@ _ALL = (
         "All pairs",
         "privsyn-paper, but every pair is measured; the scores' budget is spent on measuring",
         "baseline",
-        variants.all_pairs,
+        public_views.all_pairs,
     ),
 )
 
-METHODS = {method.name: method for method in _ALL}
+METHODS = {method.name: method for method in (*_ALL, *REFERENCES)}
 """Every method by its name, in the order in which they are shown."""

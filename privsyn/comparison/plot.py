@@ -15,7 +15,7 @@ import vl_convert
 from privsyn.comparison.result_tables import Line, heading, lines
 from privsyn.data_contracts.comparison_results import Comparison
 
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8B6D00")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8B6D00")
 """Okabe and Ito's colours, told apart with any colour vision; the yellow, pale on white, is darkened and last."""
 
 _WIDTH, _HEIGHT, _ACROSS = 250, 170, 3
@@ -68,7 +68,7 @@ def _panel(results: Comparison, line: Line) -> dict[str, Any]:
     wide = max(results.epsilons) > _LOG_FROM * min(results.epsilons)
     scale = alt.Scale(type="log" if wide else "linear", nice=False, zero=False, padding=10)
     x = alt.X("epsilon:Q", scale=scale, title="epsilon", axis=alt.Axis(values=list(results.epsilons), format="~g"))
-    palette = alt.Scale(domain=list(titles.values()), range=[_COLORS[i % len(_COLORS)] for i in range(len(titles))])
+    palette = alt.Scale(domain=list(titles.values()), range=[COLORS[i % len(COLORS)] for i in range(len(titles))])
     color, shape = (
         alt.Color("method:N", scale=palette),
         alt.Shape("method:N", scale=alt.Scale(domain=list(titles.values()))),

@@ -6,11 +6,10 @@ noise gives the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import combinations
 
 import numpy as np
 import pyarrow as pa
@@ -18,21 +17,19 @@ from numpy.typing import NDArray
 
 from privsyn.comparison.method import LaplaceQuery, MethodResult, Trial, laplace_scale
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.columns import BooleanColumn
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import AnyMechanism, Independent, PrivSyn, Rows
 from privsyn.data_contracts.receipts import Query, sigma_for, total_rho
 from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec, Unit
-from privsyn.mechanisms.common_steps import COMPRESS_DOMAIN, ENCODE, RECODE, counts_of, one_way_step
-from privsyn.mechanisms.privsyn import CHOSEN, RECODE_ROWS, first_measurement, options_of
+from privsyn.mechanisms.common_steps import ENCODE, counts_of
 from privsyn.mechanisms.registry import steps_of
-from privsyn.mechanisms.synthesis_steps import refined, rows_from
+from privsyn.mechanisms.synthesis_steps import refined
 from privsyn.run.inputs import Inputs
 from privsyn.run.memory import Draw, MemoryRun
 from privsyn.run.request import Request
 from privsyn.run.step import Output, Progress, ReleaseStep, Step
-from privsyn.tasks import combine_cliques, compress_domain, decode, noisy
+from privsyn.tasks import compress_domain, decode, noisy
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.accountant import epsilon_for
 
@@ -102,6 +99,13 @@ def paper(trial: Trial) -> MethodResult:
     return default(_as_in_the_paper(trial))
 
 
+def paper_but(trial: Trial, steps: Callable[[Request], Steps]) -> MethodResult:
+    """The paper's settings, but the steps that ``steps`` names for the request."""
+    trial = _as_in_the_paper(trial)
+    request = request_of(trial, trial.settings.mechanism)
+    return _run_steps(trial, request, steps(request))
+
+
 def independent(trial: Trial) -> MethodResult:
     """One-ways only, with the whole budget."""
     own = trial.settings.mechanism
@@ -122,23 +126,6 @@ def non_private_selection(trial: Trial) -> MethodResult:
         return gaussian(step, queries)
 
     return _run_steps(trial, request, steps_of(request), draw, unpriced=("indif_scores",))
-
-
-def all_pairs(trial: Trial) -> MethodResult:
-    """The paper's settings, but every pair is measured, with the scores' budget too."""
-    trial = _as_in_the_paper(trial)
-    request = request_of(trial, trial.settings.mechanism)
-    one_way, selection, measurement = options_of(request).split.exact()
-    steps = (
-        ENCODE,
-        one_way_step(one_way, options_of(request).split.one_ways),
-        COMPRESS_DOMAIN,
-        RECODE_ROWS,
-        ALL_PAIRS,
-        first_measurement(selection + measurement),
-        *rows_from(["measure_marginals"]),
-    )
-    return _run_steps(trial, request, steps)
 
 
 def equal_gaussian(trial: Trial) -> MethodResult:
@@ -205,24 +192,6 @@ def _measures(step: Step) -> bool:
 
 def _as_in_the_paper(trial: Trial) -> Trial:
     return replace(trial, settings=trial.settings.as_in_the_paper())
-
-
-def _every_pair(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    domain, fine, most = inputs.domain(), request.encoding.domain, options_of(request).selection.max_cells
-    pairs = [p for p in combinations(domain.attributes, 2) if domain.cells(p) <= most]
-    return {"cliques": combine_cliques.cliques_to_table(combine_cliques.weigh(pairs, domain, fine, None), domain, fine)}
-
-
-ALL_PAIRS = Step(
-    CHOSEN.split(".")[0],
-    "All pairs",
-    Kind.POSTPROCESS,
-    (RECODE,),
-    {"cliques": tables.CLIQUES},
-    lambda r: options_of(r).selection.max_cells,
-    _every_pair,
-)
-"""Every pair of at most ``selection.max_cells`` cells, in the place of the chosen cliques."""
 
 
 def _fine_rows(step: Step) -> Step:

@@ -36,10 +36,14 @@ class NoiseSource(Protocol):
 
 
 class ComparisonNoise(NoiseSource, Protocol):
-    """Noise for comparing methods on data that nobody releases: also Laplace, which no release draws."""
+    """Noise for comparing methods on data that nobody releases: also what no release draws."""
 
     def draw_laplace(self, scale: float, cells: int) -> Counts:
         """``cells`` independent rounded Laplace draws of scale ``scale`` (in counts), int64."""
+        ...
+
+    def choose(self, log_weights: npt.NDArray[np.float64], times: int) -> Counts:
+        """``times`` draws of the exponential mechanism: indices with chances proportional to exp(log_weights)."""
         ...
 
 
@@ -97,6 +101,11 @@ class SeededNoise:
         _check(scale, cells)
         return np.rint(self._generator.laplace(0.0, scale, cells)).astype(np.int64)
 
+    def choose(self, log_weights: npt.NDArray[np.float64], times: int) -> Counts:
+        """``times`` independent draws, int64; ``log_weights`` finite, one or more."""
+        weights = np.exp(log_weights - log_weights.max())
+        return self._generator.choice(weights.size, times, p=weights / weights.sum()).astype(np.int64)
+
 
 class NoNoise:
     """Zeros: the limit without noise, for tests that compare with an exact answer; never for a release."""
@@ -111,6 +120,10 @@ class NoNoise:
     def draw_laplace(self, scale: float, cells: int) -> Counts:
         """As :meth:`draw`: zeros."""
         return self.draw(scale, cells)
+
+    def choose(self, log_weights: npt.NDArray[np.float64], times: int) -> Counts:
+        """The index of the largest weight, the first of equal ones, ``times`` times."""
+        return np.full(times, int(np.argmax(log_weights)), dtype=np.int64)
 
 
 def draw_all(source: NoiseSource, asked: Sequence[tuple[float, int]], threads: int = 1) -> list[Counts]:

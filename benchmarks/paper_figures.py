@@ -1,0 +1,77 @@
+"""Figures of the papers that need no run of a method: ``python -m benchmarks.paper_figures``, or ``make results``.
+
+Figure 2 of the DPSyn report and Tables 3 and 4 of PrivSyn, into docs/results.md.  Seconds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import combinations
+
+from benchmarks.accuracy import TABLES
+from benchmarks.results import DOCS, PAGE
+from benchmarks.tables import measured_only
+from privsyn.comparison import compositions, dependency_metrics
+from privsyn.comparison.plot import COLORS, drawn
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.evaluation.coded_tables import coded
+from privsyn.source.open_source import open_source
+from privsyn.spec.spec_file import load_spec, override
+from privsyn.tasks.codecs import plan
+from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.privacy.noise import SeededNoise
+
+COMPOSITIONS = ("<!-- compositions: begin -->", "<!-- compositions: end -->")
+DEPENDENCY = ("<!-- dependency: begin -->", "<!-- dependency: end -->")
+EPSILON, REPEATS = 2.0, 1_000
+PAPER_ADULT = {"InDif": 0.017, "mutual information": 34.0, "symmetrical uncertainty": 396.0}
+"""Table 4, its column Adult."""
+
+
+def adult_spec() -> ReleaseSpec:
+    """The example spec of UCI Adult without rules; ends the program where the table is not there."""
+    spec_path, data = TABLES["Adult"]
+    if not data.exists():
+        sys.exit(f"{data} is not there; {spec_path.name} says where to get it")
+    return measured_only(override(load_spec(spec_path), data=data))
+
+
+def adult_bins() -> CodeTable:
+    """UCI Adult in the public bins of its example spec."""
+    spec = adult_spec()
+    return coded(open_source(spec.data, spec).batches(), plan(spec)).bins
+
+
+def errors_table(table: CodeTable) -> list[str]:
+    """Table 4 for ``table`` beside the paper's column, as markdown: all of rho, and PrivSyn's tenth, for the scores."""
+    cliques = list(combinations(table.domain.attributes, 2))
+    counts = list(count_all(table, cliques, threads=1))
+    rho = rho_for(EPSILON, 1.0 / table.rows**2, "paper")
+    whole, tenth = (
+        dependency_metrics.relative_errors(counts, rho * share, REPEATS, SeededNoise(0))
+        for share in (Fraction(1), Fraction(1, 10))
+    )
+    rows = ["| metric | all of rho | a tenth of rho | the paper |", "|---|---|---|---|"]
+    return rows + [f"| {n} | {whole[n]:.3g} | {tenth[n]:.3g} | {p:g} |" for n, p in PAPER_ADULT.items()]
+
+
+def write_between(markers: tuple[str, str], rows: Sequence[str]) -> None:
+    """Replace what stands between the markers of the page."""
+    before, rest = PAGE.read_text(encoding="utf-8").split(markers[0])
+    after = rest.split(markers[1])[1]
+    PAGE.write_text(f"{before}{markers[0]}\n" + "\n".join(rows) + f"\n{markers[1]}{after}", encoding="utf-8")
+
+
+def main() -> None:
+    """Write both parts of the page and the picture."""
+    image = drawn(compositions.chart(COLORS[: len(compositions.COMPOSITIONS)]), "png")
+    (DOCS / "img" / "compositions.png").write_bytes(image)
+    write_between(COMPOSITIONS, compositions.crossings_table())
+    write_between(DEPENDENCY, [*dependency_metrics.ratios_table(), "", *errors_table(adult_bins())])
+
+
+if __name__ == "__main__":
+    main()

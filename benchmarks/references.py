@@ -1,0 +1,67 @@
+"""The papers' other methods on UCI Adult: ``python -m benchmarks.references [--seeds N]``, or ``make results``.
+
+Once on all columns, and once on few, which the methods over the full contingency table can hold.  Minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks.paper_figures import adult_spec, write_between
+from privsyn.comparison.compare_methods import CompareRequest, run_all
+from privsyn.comparison.references import REFERENCES
+from privsyn.comparison.result_tables import SECONDS, markdown_methods, markdown_table
+from privsyn.data_contracts.columns import DropColumn
+from privsyn.data_contracts.comparison_results import Comparison
+
+MARKERS = ("<!-- references: begin -->", "<!-- references: end -->")
+FEW = ("education", "marital-status", "relationship", "race", "sex", "income")
+"""Columns whose full contingency table MWEM can hold."""
+
+EPSILONS = (0.2, 1.0)
+METHODS = ("default", "privsyn-paper", *(m.name for m in REFERENCES))
+METRICS = ("l1_1way", "l1_2way", "l1_3way", "range_query")
+
+
+def compared(columns: tuple[str, ...] | None, seeds: int) -> Comparison:
+    """All methods on those columns of Adult, None for all of them."""
+    spec, drop = adult_spec(), DropColumn(kind="drop")
+    if columns is not None:
+        spec = spec.model_copy(
+            update={"columns": {name: c if name in columns else drop for name, c in spec.columns.items()}}
+        )
+    request = CompareRequest(spec, METHODS, EPSILONS, seeds)
+    return run_all(request, 0, lambda what, done, total: print(f"{done}/{total} {what}", flush=True), METRICS)
+
+
+def page(parts: dict[str, Comparison]) -> list[str]:
+    """The generated part of the page: what the methods are, and a table for each comparison."""
+    first = next(iter(parts.values()))
+    rows = [*markdown_methods(first), ""]
+    for title, results in parts.items():
+        undone = {r.method: f"{r.outcome}: {r.note}" for r in results.runs if r.outcome != "done"}
+        few = ", ".join(str(r.rows) for r in results.done("dual-query", results.epsilons[-1]))
+        rows += [
+            f"**{title}**: {results.rows_real:,} rows, {len(results.columns)} columns, delta {results.delta:g}, "
+            f"{results.seeds} seeds. Rows of dual-query at epsilon {results.epsilons[-1]:g}: {few}. "
+            f"Wall times on {results.machine}, with other work beside.",
+            "",
+            *(f"{name}: {why}." for name, why in undone.items()),
+            "",
+            *markdown_table(results, [*METRICS, SECONDS]),
+            "",
+        ]
+    return rows
+
+
+def main() -> None:
+    """Compare, and write the page."""
+    parser = argparse.ArgumentParser(description="The papers' other methods on UCI Adult.")
+    parser.add_argument("--seeds", type=int, default=3)
+    seeds = parser.parse_args().seeds
+    few = ", ".join(FEW)
+    write_between(MARKERS, page({f"Six columns ({few})": compared(FEW, seeds), "All columns": compared(None, seeds)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""MCF, PrivSyn's first way to make rows (appendix A.1 of the DPSyn report; PrivSyn, section 5.1): minimum-cost flow.
+
+In turn for each marginal, the rows are changed as little as can be so that they have exactly its counts: rows of cells
+with too many go to cells with too few, and one changed value of one row costs 1.  The rest of a row stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.comparison.method import MethodResult, Trial
+from privsyn.comparison.variants import Steps, paper_but
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.mechanisms.common_steps import wide_codes
+from privsyn.mechanisms.registry import steps_of
+from privsyn.mechanisms.synthesis_steps import MARGINALS, refined, synthesis_of
+from privsyn.run.inputs import Inputs
+from privsyn.run.request import Request
+from privsyn.run.step import Output, Progress
+from privsyn.tasks import append_attributes, compress_domain, marginals, synthesize
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.kernels.streams import systematic
+from privsyn.tasks.marginals import Marginal
+
+Ints = NDArray[np.int64]
+
+PASSES = 20
+"""Passes over all marginals at most."""
+
+ENOUGH = 0.001
+"""No further pass once one changes at most this share of the rows per marginal."""
+
+
+def mcf(trial: Trial) -> MethodResult:
+    """The paper's settings, but rows by minimum-cost flow in place of GUM."""
+
+    def steps(request: Request) -> Steps:
+        return tuple(replace(s, run=_synthesize) if s.name == "synthesize" else s for s in steps_of(request))
+
+    return paper_but(trial, steps)
+
+
+def follow(wanted: Sequence[Marginal], domain: Domain, rows: int, seed: int) -> CodeTable:
+    """``rows`` rows by minimum-cost flow; ``wanted``: the one-way of every attribute, then larger marginals.
+
+    Starts from independent one-ways.  The rows that change are drawn at random, which is why no shuffle is needed
+    between passes.
+    """
+    one_ways = [m for m in wanted if len(m.attributes) == 1]
+    start = synthesize.synthesize(one_ways, domain, Synthesis(method="gum", seed=seed), rows, threads=1)
+    columns = {a: start.column(a).copy() for a in domain.attributes}
+    generator = np.random.default_rng([seed, 0x3CF])
+    larger = [m for m in wanted if len(m.attributes) > 1]
+    targets = [systematic(m.counts.ravel(), rows, 0.5).reshape(m.counts.shape) for m in larger]
+    for _ in range(PASSES if rows else 0):
+        changed = 0
+        for marginal, target in zip(larger, targets, strict=True):
+            own = [columns[a] for a in marginal.attributes]
+            changed += change_rows(own, target, generator)
+        if changed <= ENOUGH * rows * len(larger):
+            break
+    return CodeTable(domain, tuple(columns.values()))
+
+
+def change_rows(columns: Sequence[np.ndarray], target: Ints, generator: np.random.Generator) -> int:
+    """Give rows exactly the counts ``target`` by the fewest changed values, in place; the number of changed rows.
+
+    ``target`` sums to the number of rows; which rows of a cell change is random.
+    """
+    cells = np.ravel_multi_index([c.astype(np.int64) for c in columns], target.shape)
+    current = np.bincount(cells, minlength=target.size)
+    senders, receivers, amounts = fewest_changes(current.reshape(target.shape), target)
+    shuffled = generator.permutation(cells.size)
+    by_cell = shuffled[np.argsort(cells[shuffled], kind="stable")]
+    order = np.argsort(senders, kind="stable")
+    senders, receivers, amounts = senders[order], receivers[order], amounts[order]
+    before = np.cumsum(amounts) - amounts
+    first_of_sender = before[np.searchsorted(senders, senders)]
+    starts = (np.cumsum(current) - current)[senders] + before - first_of_sender
+    moved = by_cell[np.repeat(starts - before, amounts) + np.arange(amounts.sum())]
+    for column, codes in zip(columns, np.unravel_index(np.repeat(receivers, amounts), target.shape), strict=True):
+        column[moved] = codes
+    return int(moved.size)
+
+
+def fewest_changes(current: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
+    """(from cell, to cell, rows) of a cheapest plan, by OR-Tools; cells are numbered in row-major order.
+
+    ``current``, ``target``: counts of one shape and sum.  A row that goes from one cell to another costs the number of
+    attributes in which these differ, in units of 1 / (number of attributes), so that no row is dropped and none added.
+    """
+    from privsyn.tasks.metrics.earth_mover_network import cheapest_moves, scale_for  # here: OR-Tools loads slowly
+    from privsyn.tasks.metrics.generalization import default_hierarchy
+
+    sizes = target.shape
+    graphs = [default_hierarchy([str(i) for i in range(n)], ordered=False).at(1).graph() for n in sizes]
+    weights = [1.0 / len(sizes)] * len(sizes)
+    scale = scale_for(graphs, weights, 0.0, target.size)
+    return cheapest_moves(current[np.newaxis], target[np.newaxis], graphs, weights, scale)
+
+
+def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    domain, settings = inputs.domain(), synthesis_of(request)
+    core = append_attributes.core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain)
+    total = compress_domain.noisy_total(refined(request, inputs, ["measure_marginals"]))
+    rows = follow(core.marginals, core.domain, synthesize.output_rows(total, settings), settings.seed)
+    return {"core_codes": wide_codes(iter(rows.to_arrow().to_batches()), core.domain)}

@@ -1,0 +1,132 @@
+"""Marginals chosen without a look at the data: all pairs, PriView's covering designs, and random views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import combinations
+
+import numpy as np
+
+from privsyn.comparison.method import MethodResult, Trial
+from privsyn.comparison.variants import Steps, paper_but
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.mechanisms.common_steps import COMPRESS_DOMAIN, ENCODE, RECODE, one_way_step
+from privsyn.mechanisms.privsyn import CHOSEN, RECODE_ROWS, first_measurement, options_of
+from privsyn.mechanisms.synthesis_steps import rows_from
+from privsyn.run.inputs import Inputs
+from privsyn.run.request import Request
+from privsyn.run.step import Output, Progress, Step
+from privsyn.tasks import combine_cliques
+
+WIDTH = 8
+"""Attributes of a view at most (PriView; DPSyn report, section 3.2)."""
+
+CELLS = 5_000
+"""Cells of a view at most, beyond the one pair that it must hold: PrivSyn's gamma."""
+
+
+Choose = Callable[[Domain, int], list[Clique]]
+"""(compressed domain, most cells of a marginal) to the marginals to measure: public facts only."""
+
+
+def all_pairs(trial: Trial) -> MethodResult:
+    """The paper's settings, but every pair is measured, with the scores' budget too."""
+    return _chosen(trial, _pairs)
+
+
+def priview(trial: Trial) -> MethodResult:
+    """The paper's settings, but the measured marginals are views that cover every pair."""
+    return _chosen(trial, covering_views)
+
+
+def random_views(trial: Trial) -> MethodResult:
+    """As many views as the covering has, of attributes drawn with the trial's seed."""
+
+    def choose(domain: Domain, most: int) -> list[Clique]:
+        generator = np.random.default_rng([trial.seed, 0x71E5])
+        found: dict[Clique, None] = {}
+        for _ in covering_views(domain, most):
+            order = [domain.attributes[i] for i in generator.permutation(len(domain.attributes))]
+            found[_widened(order[:1], order[1:], domain, min(most, CELLS))] = None
+        return [view for view in found if len(view) > 1]
+
+    return _chosen(trial, choose)
+
+
+def covering_views(domain: Domain, most: int) -> list[Clique]:
+    """Views that hold every pair of at most ``most`` cells, greedily: each begins with the first pair not yet covered.
+
+    Then the attribute that covers most pairs not covered yet joins, up to WIDTH attributes and CELLS cells (``most``,
+    if that is less).  A covering design (t = 2) that need not be the smallest known.
+    """
+    limit = min(most, CELLS)
+    pairs = _pairs(domain, most)
+    left = set(pairs)
+    views: list[Clique] = []
+    while left:
+        view = list(next(p for p in pairs if p in left))
+        while len(view) < WIDTH:
+            gains = {
+                a: sum(domain.ordered((a, v)) in left for v in view)
+                for a in domain.attributes
+                if a not in view and domain.cells([*view, a]) <= limit
+            }
+            best = max(gains, key=lambda a: gains[a], default=None)
+            if best is None or not gains[best]:
+                break
+            view.append(best)
+        views.append(domain.ordered(view))
+        left.difference_update(combinations(views[-1], 2))
+    return views
+
+
+def _widened(view: list[str], others: list[str], domain: Domain, most: int) -> Clique:
+    """``view`` with the first of ``others`` that fit."""
+    for attribute in others:
+        if len(view) < WIDTH and domain.cells([*view, attribute]) <= most:
+            view = [*view, attribute]
+    return domain.ordered(view)
+
+
+def _pairs(domain: Domain, most: int) -> list[Clique]:
+    """Every pair of at most ``most`` cells."""
+    return [p for p in combinations(domain.attributes, 2) if domain.cells(p) <= most]
+
+
+def _chosen(trial: Trial, choose: Choose) -> MethodResult:
+    """The paper's settings, but ``choose`` names what is measured; the scores' budget goes there."""
+
+    def steps(request: Request) -> Steps:
+        one_way, selection, measurement = options_of(request).split.exact()
+        return (
+            ENCODE,
+            one_way_step(one_way, options_of(request).split.one_ways),
+            COMPRESS_DOMAIN,
+            RECODE_ROWS,
+            _choice(choose),
+            first_measurement(selection + measurement),
+            *rows_from(["measure_marginals"]),
+        )
+
+    return paper_but(trial, steps)
+
+
+def _choice(choose: Choose) -> Step:
+    """In the place of the chosen cliques: those of ``choose``, at most ``selection.max_cells`` cells each."""
+
+    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        domain, fine = inputs.domain(), request.encoding.domain
+        weighed = combine_cliques.weigh(choose(domain, options_of(request).selection.max_cells), domain, fine, None)
+        return {"cliques": combine_cliques.cliques_to_table(weighed, domain, fine)}
+
+    return Step(
+        CHOSEN.split(".")[0],
+        "Public choice",
+        Kind.POSTPROCESS,
+        (RECODE,),
+        {"cliques": tables.CLIQUES},
+        lambda r: options_of(r).selection.max_cells,
+        run,
+    )
