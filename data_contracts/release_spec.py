@@ -244,7 +244,7 @@ class ReleaseSpec(FrozenModel):
         field = "workload" if self.focus is None else "focus"
         if not isinstance(self.mechanism, PrivSyn):
             raise FieldError(
-                f"the mechanism {self.mechanism.name!r} measures no relations, so nothing can count more",
+                f"the mechanism {self.mechanism.name!r} knows no targets, so nothing can count more",
                 "Take the field out, or choose the mechanism privsyn",
                 (field,),
             )
