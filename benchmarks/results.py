@@ -157,7 +157,7 @@ def measure(seeds: int) -> Comparison:
         sys.exit(f"{data} is not there; {spec_path.name} says where to get it")
     request = CompareRequest(
         spec=measured_only(override(load_spec(spec_path), data=data)),
-        methods=tuple(METHODS),
+        methods=tuple(name for name in METHODS if any(name in shown for shown, _ in FIGURES.values())),
         epsilons=EPSILONS,
         seeds=seeds,
         evaluation=EvaluationSpec(labels=(LABEL,)),

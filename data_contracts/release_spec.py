@@ -148,8 +148,11 @@ class ReleaseSpec(FrozenModel):
     )
     mechanism: AnyMechanism = Field(
         default=PrivSyn(),
-        description="How counts are chosen and rows made, with the options of that. `independent` has of `synthesis` "
-        "only `rows`, `seed` and `shard_rows`, and no preset fills in its options.",
+        description="How counts are chosen and rows made, with the options of that. `privsyn` has the least error on "
+        "the public tables tried; `adaptive` adds rounds; `mst` and `privbayes` are for comparison with what others "
+        "publish, `mst` also where one tree of relations is enough; `independent` is for single columns only. "
+        "`independent` and `privbayes` have of `synthesis` only `rows`, `seed` and `shard_rows`, and a preset fills in "
+        "options of `privsyn` and `adaptive` only.",
     )
     focus: Focus | None = Field(
         default=None,
