@@ -23,6 +23,11 @@ MOST_ROUNDS = 9
 LEAST_SHARE = 0.01
 """Smallest part that anything may be split into here: less would draw noise that no integer holds, after paying."""
 
+MAX_CELLS = 2_000_000
+"""Cells of a candidate at most, unless the spec says otherwise."""
+
+_MAX_CELLS = "Columns that have more cells together are never candidates: a public limit on memory."
+
 
 class Split(FrozenModel):
     """How rho is split over the three looks at the data; exact decimals that sum to 1."""
@@ -271,5 +276,32 @@ class Independent(Mechanism):
     compression: Compression = Field(default=Compression(), description="Low-count values: filtered, combined or kept.")
 
 
-AnyMechanism = Annotated[PrivSyn | Adaptive | Independent, Field(discriminator="name")]
+class Mst(Mechanism):
+    """MST (McKenna, Miklau and Sheldon 2021): one tree of pairs through all columns; each look has a third of rho."""
+
+    name: Literal["mst"] = Field(default="mst", description="A tree of pairs that links all columns.")
+    compression: Compression = Field(default=Compression(), description="Low-count values: filtered, combined or kept.")
+    max_cells: int = Field(default=MAX_CELLS, ge=4, le=10**8, description=_MAX_CELLS)
+    synthesis: Synthesis = Field(default=Synthesis(), description="Making the synthetic rows.")
+
+
+class PrivBayes(Mechanism):
+    """PrivBayes (Zhang and others 2014): a Bayesian network of bounded degree, and rows drawn along it."""
+
+    name: Literal["privbayes"] = Field(
+        default="privbayes", description="A Bayesian network; every column is drawn given its parents."
+    )
+    compression: Compression = Field(default=Compression(), description="Low-count values: filtered, combined or kept.")
+    degree: int = Field(default=3, ge=1, le=8, description="Parents of a column at most.")
+    usefulness: float = Field(
+        default=4.0,
+        gt=0,
+        le=1e6,
+        description="theta: a column and its parents have at most so many cells that the mean count is this many times "
+        "the mean noise (paper: 4).",
+    )
+    max_cells: int = Field(default=MAX_CELLS, ge=4, le=10**8, description=_MAX_CELLS)
+
+
+AnyMechanism = Annotated[PrivSyn | Adaptive | Independent | Mst | PrivBayes, Field(discriminator="name")]
 """The options of one mechanism; ``name`` says of which."""

@@ -148,8 +148,11 @@ class ReleaseSpec(FrozenModel):
     )
     mechanism: AnyMechanism = Field(
         default=PrivSyn(),
-        description="How counts are chosen and rows made, with the options of that. `independent` has of `synthesis` "
-        "only `rows`, `seed` and `shard_rows`, and no preset fills in its options.",
+        description="How counts are chosen and rows made, with the options of that. `privsyn` has the least error on "
+        "the public tables tried; `adaptive` adds rounds; `mst` and `privbayes` are for comparison with what others "
+        "publish, `mst` also where one tree of relations is enough; `independent` is for single columns only. "
+        "`independent` and `privbayes` have of `synthesis` only `rows`, `seed` and `shard_rows`, and a preset fills in "
+        "options of `privsyn` and `adaptive` only.",
     )
     focus: Focus | None = Field(
         default=None,
@@ -244,7 +247,7 @@ class ReleaseSpec(FrozenModel):
         field = "workload" if self.focus is None else "focus"
         if not isinstance(self.mechanism, PrivSyn):
             raise FieldError(
-                f"the mechanism {self.mechanism.name!r} measures no relations, so nothing can count more",
+                f"the mechanism {self.mechanism.name!r} knows no targets, so nothing can count more",
                 "Take the field out, or choose the mechanism privsyn",
                 (field,),
             )

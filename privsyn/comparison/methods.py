@@ -60,6 +60,20 @@ _ALL = (
         "baseline",
         public_views.all_pairs,
     ),
+    Method(
+        "mst",
+        "MST",
+        "the mechanism `mst`: one tree of pairs through all columns, from noisy scores; rows by sweeps",
+        "McKenna et al., Winning the NIST Contest, JPC 2021",
+        variants.mst,
+    ),
+    Method(
+        "privbayes",
+        "PrivBayes",
+        "the mechanism `privbayes`: a Bayesian network from noisy scores, each column drawn given its parents",
+        "Zhang et al., PrivBayes, SIGMOD 2014",
+        variants.privbayes,
+    ),
 )
 
 METHODS = {method.name: method for method in (*_ALL, *REFERENCES)}

@@ -19,7 +19,15 @@ from privsyn.comparison.method import LaplaceQuery, MethodResult, Trial, laplace
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.columns import BooleanColumn
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import AnyMechanism, Independent, PrivSyn, Rows
+from privsyn.data_contracts.mechanism_options import (
+    AnyMechanism,
+    Independent,
+    Mst,
+    PrivBayes,
+    PrivSyn,
+    Rows,
+    Synthesis,
+)
 from privsyn.data_contracts.receipts import Query, sigma_for, total_rho
 from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec, Unit
 from privsyn.mechanisms.common_steps import ENCODE, counts_of
@@ -109,9 +117,27 @@ def paper_but(trial: Trial, steps: Callable[[Request], Steps]) -> MethodResult:
 def independent(trial: Trial) -> MethodResult:
     """One-ways only, with the whole budget."""
     own = trial.settings.mechanism
-    rows = Rows(**{name: getattr(own.synthesis, name) for name in Rows.model_fields})
-    request = request_of(trial, Independent(compression=own.compression, synthesis=rows))
+    request = request_of(trial, Independent(compression=own.compression, synthesis=_rows_of(own)))
     return _run_steps(trial, request, steps_of(request))
+
+
+def mst(trial: Trial) -> MethodResult:
+    """The mechanism ``mst``, with the trial's compression."""
+    own = trial.settings.mechanism
+    request = request_of(trial, Mst(compression=own.compression, synthesis=Synthesis(**_rows_of(own).model_dump())))
+    return _run_steps(trial, request, steps_of(request))
+
+
+def privbayes(trial: Trial) -> MethodResult:
+    """The mechanism ``privbayes``, with the trial's compression."""
+    own = trial.settings.mechanism
+    request = request_of(trial, PrivBayes(compression=own.compression, synthesis=_rows_of(own)))
+    return _run_steps(trial, request, steps_of(request))
+
+
+def _rows_of(options: AnyMechanism) -> Rows:
+    """How many rows the options ask for, and their seed."""
+    return Rows(**{name: getattr(options.synthesis, name) for name in Rows.model_fields})
 
 
 def non_private_selection(trial: Trial) -> MethodResult:
@@ -200,9 +226,7 @@ def _fine_rows(step: Step) -> Step:
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         recode, fine = refined(request, inputs, stages), request.encoding.domain
-        codes = CodeTable.from_arrow(
-            list(inputs.batches("append_attributes.codes")), compress_domain.coarse_domain(recode)
-        )
+        codes = CodeTable.from_arrow(list(inputs.batches(step.inputs[0])), compress_domain.coarse_domain(recode))
         generator = decode.generator(request.spec.mechanism.synthesis.seed)
         schema = tables.code_schema(fine)
         batches = [

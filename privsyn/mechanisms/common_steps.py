@@ -15,7 +15,7 @@ from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.columns import CategoricalColumn, DatetimeColumn
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import Adaptive, PrivSyn
+from privsyn.data_contracts.mechanism_options import Mechanism
 from privsyn.data_contracts.publication import WORDS, WRITTEN
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -33,7 +33,7 @@ RELEASED = {"noisy": tables.NOISY, "receipts": tables.RECEIPTS}
 ENCODED = "encode.encoded_rows"
 RECODE = "compress_domain.recode"
 
-Options = TypeVar("Options", PrivSyn, Adaptive)
+Options = TypeVar("Options", bound=Mechanism)
 
 ONE_CELL = "k, the records a person may have: all k may fall into one cell"
 """Why a marginal has its sensitivity."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind
-from privsyn.data_contracts.mechanism_options import PrivSyn
+from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.mechanism_options import PrivSyn, Selection
 from privsyn.data_contracts.receipts import Query
 from privsyn.mechanisms.common_steps import (
     COMPRESS_DOMAIN,
@@ -61,27 +63,21 @@ RECODE_ROWS = Step(
 )
 
 
-def _against_noisy(request: Request) -> bool:
-    """Whether scores are distances to what the noisy one-ways say of independence."""
-    return options_of(request).selection.scores == "one_ways"
-
-
-def _plan_scores(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    sensitivity = indif_scores.REFERENCE_SENSITIVITY if _against_noisy(request) else indif_scores.SENSITIVITY
-    return indif_scores.plan(
-        inputs.domain(), rho, request.records, sensitivity, options_of(request).selection.max_cells
-    )
+def _plan_scores(selection: Selection, request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+    noisy_reference = selection.scores == "one_ways"
+    sensitivity = indif_scores.REFERENCE_SENSITIVITY if noisy_reference else indif_scores.SENSITIVITY
+    return indif_scores.plan(inputs.domain(), rho, request.records, sensitivity, selection.max_cells)
 
 
 def _exact_scores(
-    request: Request, inputs: Inputs, rows: Countable, queries: list[Query]
+    selection: Selection, request: Request, inputs: Inputs, rows: Countable, queries: list[Query]
 ) -> Iterator[NDArray[np.int64]]:
-    reference = indif_scores.Reference.of(inputs.recode()) if _against_noisy(request) else None
+    reference = indif_scores.Reference.of(inputs.recode()) if selection.scores == "one_ways" else None
     return indif_scores.exact(rows, queries, request.threads, reference)
 
 
-def _reason_of_scores(request: Request) -> str:
-    if _against_noisy(request):
+def _reason_of_scores(selection: Selection) -> str:
+    if selection.scores == "one_ways":
         return (
             "k: against the noisy one-ways, released before, each of a person's k records changes "
             "one count by 1, so the L1 distance by at most 1; rounding down to whole records keeps it"
@@ -89,22 +85,44 @@ def _reason_of_scores(request: Request) -> str:
     return "4k: PrivSyn, Lemma 4, for each of a person's k records; rounding down to whole records keeps it"
 
 
-INDIF_SCORES = ReleaseStep(
-    "indif_scores",
-    "InDif scores",
-    Kind.RELEASE,
-    (RECODED, RECODE),
-    RELEASED,
-    lambda r: options_of(r).selection.model_dump(include={"scores", "max_cells"}),
-    plan=_plan_scores,
-    exact=_exact_scores,
-    share=lambda r: options_of(r).split.exact()[1],
-    look=Look("how strongly each pair of columns is related", _reason_of_scores, noise_of="a score"),
-    rows=RECODED,
-    rows_domain=lambda r, i: i.domain(),
-    padded=True,
-    published=published("scores", "the strength of relation of each pair"),
-)
+def scores_step(selection: Callable[[Request], Selection], share: Callable[[Request], Fraction]) -> ReleaseStep:
+    """The noisy scores of all pairs as ``selection`` says (which distance, which pairs), with this part of rho."""
+    return ReleaseStep(
+        "indif_scores",
+        "InDif scores",
+        Kind.RELEASE,
+        (RECODED, RECODE),
+        RELEASED,
+        lambda r: selection(r).model_dump(include={"scores", "max_cells"}),
+        plan=lambda r, inputs, rho: _plan_scores(selection(r), r, inputs, rho),
+        exact=lambda r, inputs, rows, queries: _exact_scores(selection(r), r, inputs, rows, queries),
+        share=share,
+        look=Look(
+            "how strongly each pair of columns is related",
+            lambda r: _reason_of_scores(selection(r)),
+            noise_of="a score",
+        ),
+        rows=RECODED,
+        rows_domain=lambda r, i: i.domain(),
+        padded=True,
+        published=published("scores", "the strength of relation of each pair"),
+    )
+
+
+INDIF_SCORES = scores_step(lambda r: options_of(r).selection, lambda r: options_of(r).split.exact()[1])
+
+
+def noisy_scores(inputs: Inputs) -> dict[tuple[str, str], float]:
+    """Pair -> noisy score, of a step that reads the scores."""
+    queries, answers = inputs.noisy("indif_scores")
+    return {(q.attributes[0], q.attributes[1]): float(y[0]) for q, y in zip(queries, answers, strict=True)}
+
+
+def evenly_weighed(cliques: Sequence[Clique], request: Request, inputs: Inputs) -> pa.Table:
+    """The contract CLIQUES: all of one weight; without any, the one-ways are measured again."""
+    domain, fine = inputs.domain(), request.encoding.domain
+    weighed = combine_cliques.with_one_ways(dict.fromkeys(cliques, 1.0), 0.0, fine)
+    return combine_cliques.cliques_to_table(weighed, domain, fine)
 
 
 def _criterion(request: Request) -> dict[str, Any]:
@@ -207,11 +225,11 @@ def measure_step(
     )
 
 
-def first_measurement(share: Fraction) -> ReleaseStep:
-    """The paper's measurement of the chosen marginals, with this share of the budget."""
+def first_measurement(share: Fraction, chosen: str = CHOSEN) -> ReleaseStep:
+    """The paper's measurement of the marginals in the table ``chosen``, with this share of the budget."""
     look = Look("joint counts of the related columns", lambda r: ONE_CELL)
     files = published("measured", "has the joint counts, cell by cell, the last attribute running fastest")
-    step = measure_step("measure_marginals", "Measure marginals", CHOSEN, share, look, files)
+    step = measure_step("measure_marginals", "Measure marginals", chosen, share, look, files)
     return replace(
         step, limit="Relations of three and more columns are only kept where they follow from those measured."
     )

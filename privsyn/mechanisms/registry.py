@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from privsyn.mechanisms.adaptive import adaptive
 from privsyn.mechanisms.independent import independent
+from privsyn.mechanisms.mst import mst
+from privsyn.mechanisms.privbayes import privbayes
 from privsyn.mechanisms.privsyn import privsyn
 from privsyn.run.request import Request
 from privsyn.run.step import Step, check_shares
@@ -17,6 +19,8 @@ MECHANISMS: dict[str, MechanismSteps] = {
     "privsyn": privsyn,
     "adaptive": adaptive,
     "independent": independent,
+    "mst": mst,
+    "privbayes": privbayes,
 }
 """Name -> mechanism; its options are of the same name in data_contracts/mechanism_options.py."""
 

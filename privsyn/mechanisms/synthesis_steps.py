@@ -195,12 +195,18 @@ APPEND_ATTRIBUTES = Step(
 )
 
 
-def decode_step(stages: Sequence[str]) -> Step:
-    """The synthetic table: values of the codes, combined ones by all that ``stages`` and the one-ways measured."""
+CODES = "append_attributes.codes"
+
+
+def decode_step(stages: Sequence[str], name: str = CODES) -> Step:
+    """The synthetic table: values of the codes, combined ones by all that ``stages`` and the one-ways measured.
+
+    ``name``: the table of the codes, which is the step's first input.
+    """
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         recode, encoding = refined(request, inputs, stages), request.encoding
-        domain, name = compress_domain.coarse_domain(recode), "append_attributes.codes"
+        domain = compress_domain.coarse_domain(recode)
         parts = _shards(request, inputs, name)
 
         def rows() -> Batches:
@@ -217,7 +223,7 @@ def decode_step(stages: Sequence[str]) -> Step:
         "decode",
         "Decode",
         Kind.POSTPROCESS,
-        ("append_attributes.codes", RECODE, *counts_of(stages)),
+        (name, RECODE, *counts_of(stages)),
         {"synthetic": tables.SYNTHETIC},
         lambda r: {
             **r.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"}),

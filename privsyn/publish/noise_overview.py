@@ -77,7 +77,7 @@ class ReleasedInputs:
             [read(ref(f"{step}.receipts")) for step in rounds],
             [read(ref(f"{step}.noisy")) for step in rounds],
             read(ref("make_consistent.marginals")),
-            shell.store.stored(ref("append_attributes.codes")),
+            shell.store.stored(ref(step_of(shell.steps, "decode").inputs[0])),
         )
 
     @classmethod

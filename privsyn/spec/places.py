@@ -29,6 +29,8 @@ MECHANISMS: dict[str, type[BaseModel]] = {
     "privsyn": mechanism_options.PrivSyn,
     "adaptive": mechanism_options.Adaptive,
     "independent": mechanism_options.Independent,
+    "mst": mechanism_options.Mst,
+    "privbayes": mechanism_options.PrivBayes,
 }
 
 RULES = ("never", "derive", "lookup", "one_of")

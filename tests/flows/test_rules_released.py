@@ -22,6 +22,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "gum": {"preset": "paper"},
     "adaptive": {"mechanism": {"name": "adaptive"}},
     "independent": {"mechanism": {"name": "independent"}},
+    "mst": {"mechanism": {"name": "mst"}},
+    "privbayes": {"mechanism": {"name": "privbayes"}},
 }
 
 

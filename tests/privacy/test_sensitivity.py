@@ -9,13 +9,20 @@ from itertools import combinations_with_replacement, product
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
-from privsyn.tasks import indif_scores, measure_marginals, one_way_marginals
+from privsyn.mechanisms.registry import steps_of
+from privsyn.run.inputs import Inputs
+from privsyn.run.request import Request
+from privsyn.run.step import ReleaseStep
+from privsyn.tasks import indif_scores, measure_marginals, noisy, one_way_marginals
 from privsyn.tasks.indif_scores import Reference
 from privsyn.tasks.kernels.counting import CodeTable, count
+from tests.support.specs import make_spec
 
 DOMAIN = Domain(("a", "b"), (2, 3))
 ROWS = list(product(range(2), range(3)))
@@ -121,3 +128,48 @@ def test_06_noise_levels_price_what_is_declared() -> None:
         ):
             spent = sum(Fraction(q.sensitivity) ** 2 / (2 * Fraction(q.sigma) ** 2) for q in plan)
             assert rho * Fraction(999_999, 10**6) <= spent <= rho
+
+
+@pytest.mark.parametrize("mechanism", ["mst", "privbayes"])
+@pytest.mark.parametrize("records", [1, 2])
+def test_05_looks_of_the_other_mechanisms(mechanism: str, records: int) -> None:
+    """Every look as the mechanism declares it: on all neighbours of small tables no answer moves by more."""
+    for name, queries, step in looks_of(mechanism, records):
+        found = worst(step, queries, records, 4)
+        assert {q.sensitivity for q in queries} == {records}, name
+        assert max(found) == pytest.approx(records) if name != "indif_scores" else 0 < max(found) <= records
+        assert all(change <= records for change in found), name
+
+
+@pytest.mark.parametrize("mechanism", ["mst", "privbayes"])
+def test_05_mutant_scores_of_the_other_mechanisms_against_the_rows(mechanism: str) -> None:
+    """Planted mutant: the scores are the paper's InDif, at the price of a distance to the noisy one-ways."""
+    ((_, queries, _),) = [look for look in looks_of(mechanism, 1) if look[0] == "indif_scores"]
+    (found,) = worst(indif_scores, queries, 1, 6)
+    assert found > queries[0].sensitivity
+
+
+def looks_of(mechanism: str, records: int) -> Iterator[tuple[str, list[Query], SimpleNamespace]]:
+    """Name, queries and counting of each look of a mechanism at a table of DOMAIN, its earlier answers fixed."""
+    columns = {"a": {"kind": "boolean"}, "b": {"kind": "categorical", "values": [1, 2]}}  # and one code for others
+    request = Request(make_spec(columns, mechanism=mechanism, unit={"records_per_person": records}), ("a", "b"))
+    tables: dict[str, pa.Table] = {}
+    for step in steps_of(request)[1:]:
+        inputs = Inputs({name: partial(tables.get, name) for name in step.inputs})  # type: ignore[arg-type]
+        if isinstance(step, ReleaseStep):
+            queries = step.plan(request, inputs, step.rho(request))
+            yield step.name, queries, SimpleNamespace(exact=partial(_counted, step, request, inputs))
+            noise = [np.arange(q.cells, dtype=np.int64) + 900 for q in queries]
+            tables[f"{step.name}.noisy"] = noisy.answers_to_table(noise)
+            tables[f"{step.name}.receipts"] = noisy.receipts_to_table(queries)
+        elif step.kind is Kind.POSTPROCESS and step.name != "make_consistent":
+            assert step.run is not None
+            tables |= {f"{step.name}.{t}": o for t, o in step.run(request, inputs, lambda d, t: None).items()}  # type: ignore[misc]
+        if step.name == "measure_marginals":
+            return
+
+
+def _counted(
+    step: ReleaseStep, request: Request, inputs: Inputs, rows: CodeTable, queries: list[Query], threads: int
+) -> Iterator[np.ndarray]:
+    return step.exact(request, inputs, rows, queries)

@@ -27,7 +27,11 @@ NAMES = [
     "equal-laplace",
     "non-private-selection",
     "all-pairs",
+    "mst",
+    "privbayes",
 ]
+OURS = ("default", "independent", "mst", "privbayes")
+"""The methods that take the trial's accountant."""
 DELTA = 1e-9
 GROUPS = {
     "a": np.array([0, 0, 1, 1, 2, 2], np.int32),  # six fine codes in three bins
@@ -110,7 +114,7 @@ def test_one_column_is_no_error(name: str) -> None:
 @pytest.mark.parametrize(("epsilon", "records"), [(0.2, 1), (1.0, 1), (2.0, 3)])
 def test_receipts_cost_no_more_than_the_promise(name: str, epsilon: float, records: int) -> None:
     made = METHODS[name].run(trial(epsilon=epsilon, records=records))
-    accountant = "gaussian" if name in ("default", "independent") else "paper"
+    accountant = "gaussian" if name in OURS else "paper"
     assert total_rho(made.zcdp) <= rho_for(epsilon, DELTA, accountant)  # exact fractions
     assert made.epsilon(DELTA) <= epsilon
     assert {q.sensitivity for q in (*made.zcdp, *made.pure)} <= {records, 4 * records}
@@ -128,6 +132,8 @@ def test_receipts_cost_no_more_than_the_promise(name: str, epsilon: float, recor
         ("default", 1.0),
         ("privsyn-paper", 1.0),
         ("independent", 1.0),
+        ("mst", 1.0),
+        ("privbayes", 1.0),
         ("equal-gaussian", 1.0),
         ("all-pairs", 1.0),
         ("mcf", 1.0),
@@ -139,7 +145,7 @@ def test_receipts_cost_no_more_than_the_promise(name: str, epsilon: float, recor
 )
 def test_no_budget_lies_idle_but_what_is_said(name: str, share: float) -> None:
     made = METHODS[name].run(trial())
-    accountant = "gaussian" if name in ("default", "independent") else "paper"
+    accountant = "gaussian" if name in OURS else "paper"
     used = total_rho(made.zcdp) / rho_for(1.0, DELTA, accountant)
     assert float(used) == pytest.approx(share, rel=1e-9)
     if name == "equal-laplace":

@@ -13,7 +13,7 @@ from privsyn.data_contracts import release_spec as specs
 from privsyn.data_contracts.earlier_spellings import current_spelling
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.form import explain, leave_to_preset, limits_in_words
-from privsyn.data_contracts.mechanism_options import Adaptive, Independent, PrivSyn
+from privsyn.data_contracts.mechanism_options import Adaptive, Independent, Mst, PrivBayes, PrivSyn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.release_flow import release
 from privsyn.flows.scheduled_release_flow import scheduled_release
@@ -92,15 +92,20 @@ def sent(schema: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value != {}}
 
 
-def from_form(preset: str, mechanism: str) -> ReleaseSpec:
-    """A preset, a mechanism and a table's path chosen in the form, and nothing else."""
+def from_form(preset: str, mechanism: str, *, its_own: bool = False) -> ReleaseSpec:
+    """A preset, a mechanism and a table's path chosen in the form, and nothing else.
+
+    ``its_own``: options that the mechanism does not have are taken out of what the form sends.
+    """
     schema = ReleaseSpec.model_json_schema()
     untouched = sent(schema, schema)
     options = {**untouched.get("mechanism", {}), "name": mechanism}
+    if its_own:
+        options = {name: value for name, value in options.items() if name in MECHANISMS[mechanism].model_fields}
     return make_spec(**{**untouched, "data": "people.parquet", "preset": preset, "mechanism": options})
 
 
-@pytest.mark.parametrize("mechanism", ["privsyn", "adaptive", "independent"])
+@pytest.mark.parametrize("mechanism", ["privsyn", "adaptive", "independent", "mst", "privbayes"])
 @pytest.mark.parametrize("preset", ["default", "paper"])
 def test_the_form_s_defaults_leave_the_preset_as_it_is(preset: str, mechanism: str) -> None:
     assert from_form(preset, mechanism) == make_spec(preset=preset, mechanism=mechanism)
@@ -109,9 +114,9 @@ def test_the_form_s_defaults_leave_the_preset_as_it_is(preset: str, mechanism: s
 def test_a_form_that_sends_every_default_would_overrule_the_preset(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault: fields of the preset, and those of one mechanism, shown with a default."""
     monkeypatch.setattr(specs, "leave_to_preset", lambda *how: None)
-    assert from_form("default", "adaptive") == make_spec(mechanism="adaptive")
+    assert from_form("default", "adaptive", its_own=True) == make_spec(mechanism="adaptive")
     paper = make_spec(preset="paper", mechanism="adaptive")
-    overruled = from_form("paper", "adaptive")
+    overruled = from_form("paper", "adaptive", its_own=True)
     assert isinstance(overruled.mechanism, Adaptive) and isinstance(paper.mechanism, Adaptive)
     assert (overruled.accountant, overruled.mechanism.split) != (paper.accountant, paper.mechanism.split)
     assert overruled.mechanism.split == Adaptive().split
@@ -139,7 +144,8 @@ def test_an_untouched_form_says_nothing_of_the_mechanism() -> None:
     assert options["name"]["enum"] == list(MECHANISMS)
     assert options["name"]["description"] == (
         "`privsyn`: PrivSyn, in the paper's steps. `adaptive`: PrivSyn with further rounds of measuring. "
-        "`independent`: Every column on its own. Empty: `privsyn`."
+        "`independent`: Every column on its own. `mst`: A tree of pairs that links all columns. "
+        "`privbayes`: A Bayesian network; every column is drawn given its parents. Empty: `privsyn`."
     )
     assert set(options) == {name for model in MECHANISMS.values() for name in model.model_fields}
     assert options["rounds"]["description"].startswith("`adaptive`: ")
@@ -148,7 +154,7 @@ def test_an_untouched_form_says_nothing_of_the_mechanism() -> None:
     assert sweeps["description"] == "`sweep`: sweeps at most. From 0 to 1,000. Empty: `8`."
 
 
-MECHANISMS = {model.model_fields["name"].default: model for model in (PrivSyn, Adaptive, Independent)}
+MECHANISMS = {model.model_fields["name"].default: model for model in (PrivSyn, Adaptive, Independent, Mst, PrivBayes)}
 WRONG: list[dict[str, Any]] = [
     {"name": "other"},
     {"rounds": 1},
@@ -157,6 +163,11 @@ WRONG: list[dict[str, Any]] = [
     {"name": "independent", "rounds": 1},
     {"name": "independent", "synthesis": {"sweeps": 1}},
     {"name": "independent", "split": {}},
+    {"name": "mst", "split": {}},
+    {"name": "mst", "degree": 2},
+    {"name": "privbayes", "degree": 0},
+    {"name": "privbayes", "usefulness": 0},
+    {"name": "privbayes", "synthesis": {"sweeps": 1}},
     {"selection": {"gamma": 0}},
     {"selection": {"nothing": 1}},
     {"nothing": 1},

@@ -1,0 +1,73 @@
+"""MST's structure with this project's selection and rows: one-ways, a tree of pairs, rows along the tree.
+
+McKenna, Miklau, Sheldon: *Winning the NIST Contest*, Journal of Privacy and Confidentiality 11(3), 2021.  The paper's:
+three looks with a third of rho each, equal noise within a look, a tree that links all columns, measured pair by pair.
+Not the paper's: the tree is the maximum spanning tree of noisy scores in place of draws by the exponential mechanism,
+and rows come from consistent marginals by a tree start and sweeps in place of a graphical model.
+
+Privacy: rho-zCDP for adding or removing one person with at most k records.  Of d attributes, d one-way marginals of
+sensitivity k, at most d (d - 1) / 2 scores of sensitivity k against them, and at most d - 1 pairs of sensitivity k (or
+the one-ways again, where there is no pair): each is one mechanism instance, and their prices add up to rho (adaptive
+composition).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.mechanism_options import Mst, Selection
+from privsyn.mechanisms.common_steps import COMPRESS_DOMAIN, ENCODE, RECODE, counts_of, one_way_step, options_as
+from privsyn.mechanisms.privsyn import RECODE_ROWS, evenly_weighed, first_measurement, noisy_scores, scores_step
+from privsyn.mechanisms.synthesis_steps import rows_from
+from privsyn.run.inputs import Inputs
+from privsyn.run.request import Request
+from privsyn.run.step import Output, Progress, Step
+from privsyn.tasks import select_tree
+
+THIRD = Fraction(1, 3)
+
+
+def _selection(request: Request) -> Selection:
+    return Selection(max_cells=options_as(request, Mst).max_cells)
+
+
+def _select(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    tree = select_tree.spanning_tree(noisy_scores(inputs), inputs.domain())
+    return {"cliques": evenly_weighed(tree, request, inputs)}
+
+
+SELECT_TREE = Step(
+    "select_tree",
+    "Select tree",
+    Kind.POSTPROCESS,
+    (*counts_of(["indif_scores"]), RECODE),
+    {"cliques": tables.CLIQUES},
+    lambda r: {},
+    _select,
+    words=lambda r: "the tree of pairs that links all columns with the largest noisy scores is measured",
+)
+
+
+MEASURE = replace(
+    first_measurement(THIRD, "select_tree.cliques"),
+    limit="The rows keep the relations along one tree that links all columns; any others only as far as they follow "
+    "from these.",
+)
+
+
+def mst(request: Request) -> tuple[Step, ...]:
+    """The steps: three looks of a third of rho each, then rows as in every mechanism."""
+    return (
+        ENCODE,
+        one_way_step(THIRD, "equal"),
+        COMPRESS_DOMAIN,
+        RECODE_ROWS,
+        scores_step(_selection, lambda r: THIRD),
+        SELECT_TREE,
+        MEASURE,
+        *rows_from(["measure_marginals"]),
+    )

@@ -1,0 +1,77 @@
+"""Step *build network* (postprocess): a Bayesian network of bounded degree, greedily, from noisy scores of pairs.
+
+Zhang, Cormode, Procopiuc, Srivastava, Xiao: *PrivBayes*, SIGMOD 2014 (and ACM TODS 42(4), 2017), Algorithms 2 and 4 and
+theta-usefulness.  PrivBayes scores a column with all its parents by the exponential mechanism.  Here a set of parents
+has the sum of its pairs' noisy scores, which are released already, so the network costs no budget.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import NamedTuple
+
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.receipts import sigma_for
+from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE
+
+
+class _Parents(NamedTuple):
+    score: float
+    members: tuple[str, ...]
+
+
+def useful_cells(total: float, families: int, rho: Fraction, records: int, usefulness: float) -> int:
+    """The most cells of a theta-useful family: mean count at least ``usefulness`` times the noise's mean size.
+
+    total: noisy number of rows; families: that share ``rho`` evenly, each with sensitivity ``records``.  0 if none is.
+    """
+    noise = NORMAL_MEAN_ABSOLUTE * sigma_for(rho / max(families, 1), records)
+    return math.floor(max(total, 0.0) / (usefulness * noise))
+
+
+def bayesian_network(
+    scores: Mapping[tuple[str, str], float], domain: Domain, degree: int, most_cells: int
+) -> list[Clique]:
+    """The families (an attribute with its parents) in the order of drawing, each in domain order.
+
+    Next comes the attribute whose parents among the earlier ones have the largest summed score: at most ``degree`` of
+    them, strongest first, of positive score, with at most ``most_cells`` cells together with the attribute.  Where none
+    has such parents, the attribute with the strongest relation begins anew; attributes without any are in no family.
+    """
+    known = {frozenset(pair): s for pair, s in scores.items() if s > 0 and domain.cells(pair) <= most_cells}
+    strongest: dict[str, float] = {}
+    for related, score in known.items():
+        for a in related:
+            strongest[a] = max(strongest.get(a, 0.0), score)
+    left = dict.fromkeys(a for a in domain.attributes if a in strongest)
+    ranked: dict[str, list[tuple[float, int]]] = {a: [] for a in left}
+    families: list[Clique] = []
+    while left:
+        best = {a: _parents(a, ranked[a], domain, degree, most_cells) for a in left if ranked[a]}
+        if best:
+            child = max(best, key=lambda a: (best[a].score, -domain.index(a)))
+            families.append(domain.ordered((child, *best[child].members)))
+        else:
+            child = max(left, key=lambda a: (strongest[a], -domain.index(a)))
+        del left[child]
+        for a in left:
+            pair = frozenset((a, child))
+            if pair in known:
+                insort(ranked[a], (-known[pair], domain.index(child)))
+    return families
+
+
+def _parents(child: str, ranked: list[tuple[float, int]], domain: Domain, degree: int, most_cells: int) -> _Parents:
+    """The strongest of ``ranked`` (-score, position), as many as fit."""
+    cells, score, members = domain.size(child), 0.0, list[str]()
+    for negative, position in ranked:
+        if len(members) == degree:
+            break
+        if cells * domain.sizes[position] <= most_cells:
+            cells *= domain.sizes[position]
+            score -= negative
+            members.append(domain.attributes[position])
+    return _Parents(score, tuple(members))
