@@ -58,10 +58,13 @@ lint: $(VENV)/.dev
 # The processes that tests start load the project from its bytecode, whatever the user's environment says of that.
 test test-all: export PYTHONDONTWRITEBYTECODE :=
 
+# Kernels are compiled once, not by each of the workers.
 test: lint
+	$(BIN)/python -m tests.support.compiled
 	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow"
 
 test-all: lint
+	$(BIN)/python -m tests.support.compiled
 	$(BIN)/pytest -q -n 2 --dist worksteal
 
 audit: $(VENV)/.dev

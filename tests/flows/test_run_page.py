@@ -28,6 +28,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.mechanisms.privsyn import STEPS
 from privsyn.mechanisms.release_job import release_job
 from privsyn.publish import noise_overview as overviews
+from privsyn.publish import relations_picture
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.publish.noise_overview import Overview, ReleasedInputs, overview, overview_note
 from privsyn.publish.release_note import looks_of
@@ -192,7 +193,11 @@ def test_the_run_page_shows_what_the_released_folder_says_and_nothing_else(first
     folder = Path(summary.released)
     Settings().private_root.rename(tmp_path / "gone")
     found = from_folder(folder)
-    note = (folder / "README.md").read_text() + "\n" + overview_note(found)
+    drawing = (folder / relations_picture.NAME).read_text()
+    linked, held = f"({relations_picture.NAME})", f"({relations_picture.data_uri(drawing)})"
+    readme = (folder / "README.md").read_text()
+    assert linked in readme
+    note = readme.replace(linked, held) + "\n" + overview_note(found)
     assert shown["release-note-people"].data == note
     assert json.loads(str(shown["columns-people"].data)) == found.column_rows()
     title = f"Release {summary.run} of people"

@@ -6,7 +6,7 @@ import datetime as dt
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -197,14 +197,17 @@ def test_half_a_character_is_refused_by_its_line(wrong: str) -> None:
 def numeric_fields(model: type[BaseModel]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The dotted places of every number in a section of the spec, with a mapping that puts true there.
 
-    A section with a choice of options (the mechanism) is walked for each choice.
+    A section with a choice of options (the mechanism) is walked for each choice; of a list (the workload) an entry is.
     """
     for name, field in model.model_fields.items():
+        listed = get_origin(field.annotation) is tuple
         choices = [a for a in (field.annotation, *get_args(field.annotation)) if isinstance(a, type)]
         models = [choice for choice in choices if issubclass(choice, BaseModel)]
         for inner in models:
             tag = {"name": inner.model_fields["name"].default} if len(models) > 1 else {}
-            yield from ((f"{name}.{place}", {name: {**tag, **true}}) for place, true in numeric_fields(inner))
+            for place, true in numeric_fields(inner):
+                section = {**tag, **true}
+                yield (f"{name}[0].{place}", {name: [section]}) if listed else (f"{name}.{place}", {name: section})
         if not models and re.search(r"\b(int|float)\b", str(field.annotation)):
             yield name, {name: True}
 
