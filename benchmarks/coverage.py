@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.tables import FOLDER, table_spec
+from privsyn.answers.computed import row_numbers
 from privsyn.answers.conditions import condition
 from privsyn.answers.correlations import correlations, number_columns
 from privsyn.answers.counted import counts, means, shares
@@ -95,13 +96,11 @@ def truth_of(name: str) -> Truth:
     encoded = MemoryRun(request, first, lambda step, queries: [], access).run()["encode"]
     values = {}
     for codec in request.encoding.codecs:
-        own = source[codec.attribute].combine_chunks()
-        kind = codec.ranges()[codec.attribute]
-        if codec.in_order:
-            values[codec.attribute] = _as_released(codec.read({codec.attribute: own})[codec.attribute], kind.type)
-        else:
-            codes = codec.encode({codec.attribute: own})[0]
-            values[codec.attribute] = codec.decode(codes, np.random.default_rng(0))[codec.attribute]
+        own = {name: source[name].combine_chunks() for name in codec.sources}
+        codes = codec.encode(own)[0]
+        found = codec.read(own) if codec.in_order else codec.decode(codes, np.random.default_rng(0))
+        for column, kind in codec.ranges().items():
+            values[column] = _as_released(found[column], kind.type) if codec.in_order else found[column]
     return Truth(request, pa.table(values), encoded)
 
 
@@ -224,13 +223,13 @@ def measure_simulated(name: str, epsilon: float, seed: int) -> dict[str, Any]:
         mean = lambda rows: rows.iloc[:, 1].astype(float).groupby(rows.iloc[:, 0].astype(str)).mean()  # noqa: E731
         found = any_function(mine, mean, [group, column], LEVEL, lambda done, total: None)
         own = mean(truth.table.select([group, column]).to_pandas())
-        wide = float(np.nanstd(_numbers(truth, column))) or 1.0
+        wide = float(np.nanstd(row_numbers(truth, column))) or 1.0
         true = np.array([own.get(name, np.nan) for name in found.names]) / wide
         tallies["means in groups by estimate()"].add(found.low / wide, found.high / wide, true)
     for column in numbers:
         median = lambda rows: rows.iloc[:, 0].astype(float).median()  # noqa: E731
         found = any_function(mine, median, [column], LEVEL, lambda done, total: None)
-        spread = float(np.nanstd(_numbers(truth, column))) or 1.0
+        spread = float(np.nanstd(row_numbers(truth, column))) or 1.0
         tallies["medians by estimate()"].add(
             found.low / spread, found.high / spread, median(truth.table.select([column]).to_pandas()) / spread
         )
@@ -308,35 +307,26 @@ def _as_released(numbers: pa.Array, type_: pa.DataType) -> pa.Array:
     return numbers.cast(type_, safe=False)
 
 
-def _numbers(released: ReleasedCounts, column: str) -> Any:
-    codec = released.codecs[column]
-    if codec.in_order:
-        values = codec.read({column: released.table[column].combine_chunks()})[column]
-        return values.to_numpy(zero_copy_only=False).astype(np.float64)
-    reach = released.reach[column]
-    return (reach[0] if reach else np.zeros(0))[row_codes(released, column)]
-
-
 def _means(tally: Tally, mine: ReleasedCounts, truth: ReleasedCounts, by: tuple[str, ...], column: str) -> None:
     asked = Question.of(mine, by, None, (column,))
     found = means(asked, column, LEVEL)
     at, figures = _shown(found, asked), []
     for released in (truth, mine):
-        values = _numbers(released, column)
+        values = row_numbers(released, column)
         there = np.isfinite(values).astype(float)
         n = row_sums(released, asked.columns, by, None, there)[at]
         with np.errstate(all="ignore"):
             mean = row_sums(released, asked.columns, by, None, np.nan_to_num(values))[at] / n
             square = row_sums(released, asked.columns, by, None, np.nan_to_num(values) ** 2)[at] / n
             figures.append((mean, np.sqrt(np.maximum(square - mean**2, 0) / n)))
-    spread = float(np.nanstd(_numbers(truth, column))) or 1.0
+    spread = float(np.nanstd(row_numbers(truth, column))) or 1.0
     (real, _), (p, error) = figures
     tally.add(found.low / spread, found.high / spread, real / spread, (p / spread, 1.96 * error / spread))
 
 
 def _quantiles(tally: Tally, mine: ReleasedCounts, truth: ReleasedCounts, column: str) -> None:
     found = quantiles(Question.of(mine, (), None, (column,)), column, [0.1, 0.5, 0.9], LEVEL)
-    values = _numbers(truth, column)
+    values = row_numbers(truth, column)
     spread = float(np.nanstd(values)) or 1.0
     real = np.nanquantile(values, [0.1, 0.5, 0.9], method="inverted_cdf")
     tally.add(found.low / spread, found.high / spread, real / spread)
@@ -355,8 +345,8 @@ def _cut(mine: ReleasedCounts, column: str, rng: np.random.Generator) -> str:
 
 
 def _correlations(tallies: dict[str, Tally], mine: ReleasedCounts, truth: ReleasedCounts, columns: list[str]) -> None:
-    real = {c: _numbers(truth, c) for c in columns[:12]}
-    rows = {c: _numbers(mine, c) for c in columns[:12]}
+    real = {c: row_numbers(truth, c) for c in columns[:12]}
+    rows = {c: row_numbers(mine, c) for c in columns[:12]}
     for found in correlations(mine, columns[:12], LEVEL):
         r, _ = _pearson(real[found.a], real[found.b])
         p, m = _pearson(rows[found.a], rows[found.b])

@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
-from privsyn.answers.conditions import Condition
+from privsyn.answers.conditions import AtLevel, Condition, codes_of
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.data_contracts.domain import Clique
+from privsyn.tasks.codecs.split import SplitCodec
 
 Floats = NDArray[np.float64]
 
@@ -32,8 +35,8 @@ NAMED = 6
 class Levels:
     """The levels of a column: ``labels`` by level; ``of_cell``: cell code -> level, -1 where it is in none."""
 
-    labels: tuple[str, ...]
-    of_cell: NDArray[np.int64]
+    labels: Sequence[str]
+    of_cell: NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
@@ -60,14 +63,14 @@ class Cells:
         return self.released.domain.shape(self.columns)
 
     def levels(self, column: str) -> Levels:
-        """The levels of a column: public bins of one column, coarse codes of several."""
-        codec, recode = self.released.codecs[column], self.released.recode[column]
-        if not self.fine:
-            return Levels(tuple(coarse_labels(self.released, column)), np.arange(recode.size))
-        if self.coarse:
-            of_cell = np.where(recode.kept, recode.coarse, -1).astype(np.int64)
-            return Levels(tuple(coarse_labels(self.released, column)), of_cell)
-        return Levels(tuple(codec.bin_labels()), codec.groups.astype(np.int64))
+        """The levels of a column: public bins of one column; of several coarse codes, or what these share values in."""
+        if self.fine and not self.coarse:
+            codec = self.released.codecs[column]
+            if isinstance(codec, SplitCodec):
+                return Levels(codec.codec.bin_labels(), codec.code_alone)
+            return Levels(codec.bin_labels(), codec.groups)
+        joint = coarse_levels(self.released, column)
+        return joint if not self.fine else Levels(joint.labels, of_fine_codes(self.released, column, joint))
 
     def spread(self, column: str, of_fine: Floats) -> Floats:
         """A figure of each fine code as one of each cell code: the mean by what is known of shares inside it."""
@@ -169,12 +172,17 @@ class Cells:
         return found
 
 
-def fine_codes(cells: Cells, column: str, level: int) -> NDArray[np.int64]:
-    """The fine codes of one of a column's levels."""
-    of_cell, recode = cells.levels(column).of_cell, cells.released.recode[column]
-    if cells.fine:
-        return np.flatnonzero(of_cell == level)
-    return np.flatnonzero(recode.kept & (recode.coarse == level))
+def of_fine_codes(released: ReleasedCounts, column: str, joint: Levels) -> NDArray[np.int64]:
+    """The level of each fine code, -1 where it is in none, by those of coarse codes."""
+    recode = released.recode[column]
+    return np.where(recode.kept, joint.of_cell[np.minimum(recode.coarse, recode.size - 1)], -1).astype(np.int64)
+
+
+def level_conditions(cells: Cells, column: str) -> list[tuple[str, Condition]]:
+    """The levels of a column: label and condition."""
+    levels, codec = cells.levels(column), cells.released.codecs[column]
+    of_fine = levels.of_cell if cells.fine else of_fine_codes(cells.released, column, levels)
+    return [(label, AtLevel(codec, np.flatnonzero(of_fine == i))) for i, label in enumerate(levels.labels)]
 
 
 def fine_fractions(released: ReleasedCounts, condition: Condition) -> Floats:
@@ -187,10 +195,14 @@ def fine_fractions(released: ReleasedCounts, condition: Condition) -> Floats:
 def points_of(released: ReleasedCounts, attribute: str) -> dict[str, pa.Array]:
     """Values that stand for each fine code, by released column: POINTS of an interval, both ends among them."""
     codec, reach = released.codecs[attribute], released.reach[attribute]
-    if reach is None or not codec.in_order:
-        return codec.decode(np.arange(codec.size), np.random.default_rng(0))
-    type_ = codec.ranges()[attribute].type
-    return {attribute: as_released(np.linspace(*reach, POINTS, axis=1).ravel(), type_)}
+    each = POINTS if reach is not None and codec.in_order else 1
+    if reach is None or each == 1:
+        values = codec.decode(np.arange(codec.size), np.random.default_rng(0))
+    else:
+        type_ = codec.ranges()[attribute].type
+        values = {attribute: as_released(np.linspace(*reach, POINTS, axis=1).ravel(), type_)}
+    own = {codes_of(attribute): pa.array(np.repeat(np.arange(codec.size), each))}
+    return values | (own if isinstance(codec, SplitCodec) else {})
 
 
 def as_released(numbers: Floats, type_: pa.DataType) -> pa.Array:
@@ -203,17 +215,30 @@ def as_released(numbers: Floats, type_: pa.DataType) -> pa.Array:
     return pa.array(whole, mask=null).cast(type_, safe=False)
 
 
-def coarse_labels(released: ReleasedCounts, column: str) -> list[str]:
-    """A label for each coarse code: its bin's, the ends of its interval, or the values that are combined in it."""
+def coarse_levels(released: ReleasedCounts, column: str) -> Levels:
+    """A level for each coarse code, labelled by its bin, the ends of its interval, or the values combined in it.
+
+    Of a column that is split by a computed one, codes that have a value of the column in common are one level.
+    """
     codec, recode = released.codecs[column], released.recode[column]
-    names, labels = codec.bin_labels(), []
-    for code in range(recode.size):
-        bins = np.unique(codec.groups[recode.kept & (recode.coarse == code)])
-        if len(bins) == 1:
-            labels.append(names[bins[0]])
-        elif bins[-1] < released.section(column, bins[0])[1] and bins[-1] - bins[0] + 1 == len(bins):
-            labels.append(f"{names[bins[0]]} to {names[bins[-1]]}")
+    kept, level = np.flatnonzero(recode.kept), np.arange(recode.size)
+    alone, bin_of = (codec.codec, codec.code_alone) if isinstance(codec, SplitCodec) else (codec, codec.groups)
+    if isinstance(codec, SplitCodec):
+        size = recode.size + alone.size
+        ties = sp.csr_matrix(
+            (np.ones(len(kept)), (recode.coarse[kept], recode.size + bin_of[kept])), shape=(size, size)
+        )
+        level = np.unique(connected_components(ties, directed=False)[1][: recode.size], return_inverse=True)[1]
+    of_fine = of_fine_codes(released, column, Levels((), level))
+    names, labels = alone.bin_labels(), []
+    for number in range(int(level.max()) + 1):
+        bins = np.unique(bin_of[of_fine == number])
+        first, last = int(bins[0]), int(bins[-1])
+        if first == last:
+            labels.append(names[first])
+        elif last - first + 1 == len(bins) and any(a <= first and last < b for a, b in alone.in_order):
+            labels.append(f"{names[first]} to {names[last]}")
         else:
             more = f", and {len(bins) - NAMED} more" if len(bins) > NAMED else ""
             labels.append(" | ".join(names[b] for b in bins[:NAMED]) + more)
-    return labels
+    return Levels(labels, level)

@@ -16,10 +16,21 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.answers.cell_weights import Cells
-from privsyn.answers.conditions import All, Bools, Condition, Language, Values, condition, unknown_column, whole
+from privsyn.answers.conditions import (
+    All,
+    AtLevel,
+    Bools,
+    Condition,
+    Language,
+    Values,
+    condition,
+    unknown_column,
+    whole,
+)
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.errors import RequestError
 from privsyn.tasks.codecs.codec import Codec
+from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.rules.spans import to_array
 
 if TYPE_CHECKING:
@@ -67,8 +78,12 @@ class ComputedLevel(Condition):
 
 def levels(released: ReleasedCounts, name: str) -> list[tuple[str, Condition]]:
     """The levels of such a column: label and condition."""
-    codec = released.every_codec[name]
-    return [(label, ComputedLevel(codec, released.language, i)) for i, label in enumerate(codec.bin_labels())]
+    codec, every = released.every_codec[name], released.codecs.values()
+    split = next((c for c in every if isinstance(c, SplitCodec) and c.column == name), None)
+    return [
+        (label, ComputedLevel(codec, released.language, i) if split is None else AtLevel(split, split.codes_in(i)))
+        for i, label in enumerate(codec.bin_labels())
+    ]
 
 
 def by_levels(
@@ -124,7 +139,7 @@ def numbers_of(released: ReleasedCounts, name: str, values: Values) -> Floats:
 
 def row_numbers(released: ReleasedCounts, name: str) -> Floats:
     """Such a column's numbers in the synthetic rows."""
-    own = (c for a in released.language.behind((name,)) for c in released.codecs[a].sources)
+    own = (c for a in released.language.behind((name,)) for c in released.written[a])
     return numbers_of(released, name, {c: released.table[c] for c in own})
 
 

@@ -92,6 +92,11 @@ class Together(All):
         return [self]
 
 
+def codes_of(attribute: str) -> str:
+    """The name under which values may have the codes of an attribute, too, where these say more than its columns do."""
+    return f"\0{attribute}"
+
+
 @dataclass(frozen=True)
 class AtLevel(Condition):
     """The values of one level of a column: those whose code is among ``codes``."""
@@ -106,7 +111,10 @@ class AtLevel(Condition):
 
     def holds(self, values: Values) -> Bools:
         """Whether a value is of the level."""
-        return np.isin(self.codec.encode({self.codec.attribute: whole(values[self.codec.attribute])})[0], self.codes)
+        known = values.get(codes_of(self.codec.attribute))
+        if known is not None:
+            return np.isin(whole(known).to_numpy(), self.codes)
+        return np.isin(self.codec.encode({name: whole(values[name]) for name in self.codec.sources})[0], self.codes)
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ def quantiles(asked: Question, column: str, probabilities: Sequence[float], leve
         return _of_rows(asked, column, probabilities)
     lowest, highest = _ends(asked, column, reach)
     order = [int(i) for i in np.argsort(lowest, kind="stable") if np.isfinite(lowest[i])]
+    farthest = np.maximum.accumulate(highest[order])  # codes may have values in common
     axis = np.indices(cells.shape).reshape(len(cells.shape), -1)[cells.columns.index(column)]
     found: list[tuple[float, float, float]] = []
     for row in range(len(shown)):
@@ -57,7 +58,7 @@ def quantiles(asked: Question, column: str, probabilities: Sequence[float], leve
         up_to = sp.csr_matrix(np.tril(np.ones((len(order), len(order))))) @ steps
         whole = sp.csr_matrix(np.repeat(up_to[-1].toarray(), len(order), axis=0))
         for p in probabilities:
-            found.append(_invert(linear, up_to, whole, p, lowest[order], highest[order], z))
+            found.append(_invert(linear, up_to, whole, p, lowest[order], farthest, z))
     figures = np.array(found).reshape(-1, 3)
     names = [labels[i] for i in shown for _ in probabilities]
     cut = bool(((part > 0) & (part < 1)).any())

@@ -136,14 +136,19 @@ class Questions:
     def correlation(self, *columns: str, level: float = LEVEL) -> pd.DataFrame:
         """Pearson's correlation of every pair of the columns (all columns of numbers, if none is named)."""
         from privsyn.answers.answer_table import answer_table
-        from privsyn.answers.conditions import unknown_column
+        from privsyn.answers.computed import checked
         from privsyn.answers.correlations import correlations, number_columns
 
         released = self._counts
         numbers = number_columns(released)
         for name in columns:
-            if name not in released.columns:
-                raise unknown_column(name, "query.columns")
+            if checked(released, name) not in released.columns:
+                raise RequestError(
+                    f"the column {name!r} was not counted by itself, so its correlations are not known: rules compute "
+                    "it, or it is one of several dummies",
+                    "Name the columns that it follows from",
+                    "query.columns",
+                )
             if name not in numbers:
                 raise RequestError(f"the column {name!r} holds no numbers", "Name columns of numbers", "query.columns")
         found = correlations(released, columns or numbers, _level(level))
@@ -209,18 +214,15 @@ class Questions:
         return whole
 
     def _levels_of(self, column: str, groups: tuple[str, ...], where: str | None) -> list[tuple[str, Condition]]:
-        from privsyn.answers.cell_weights import fine_codes
+        from privsyn.answers.cell_weights import level_conditions
         from privsyn.answers.computed import levels
-        from privsyn.answers.conditions import AtLevel
         from privsyn.answers.question import Question
 
         released = self._counts
         if column not in released.columns:
             return levels(released, column)
         behind = released.language.behind(groups)
-        cells = Question.of(released, (), where, (column, *behind)).cells
-        codec, labels = released.codecs[column], cells.levels(column).labels
-        return [(label, AtLevel(codec, fine_codes(cells, column, i))) for i, label in enumerate(labels)]
+        return level_conditions(Question.of(released, (), where, (column, *behind)).cells, column)
 
     def _shares(self, event: Condition, level: float, about: str, population: bool) -> Ask:
         from privsyn.answers.counted import shares

@@ -89,20 +89,25 @@ class ReleasedCounts:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The columns that were counted each by itself, in the table's order: not those that rules compute or tie."""
-        own = {c.attribute for c in self.encoding.codecs if c.sources == (c.attribute,)}
+        own = {a for a, columns in self.written.items() if columns == (a,)}
         return tuple(name for name in self.request.column_order if name in own)
 
     @cached_property
     def attributes(self) -> tuple[str, ...]:
         """What was counted: the columns, and what stands for the dummies of a ``one_of``."""
-        return tuple(a for a, c in self.codecs.items() if c.sources == (a,) or len(c.sources) > 1)
+        return tuple(a for a, columns in self.written.items() if columns)
+
+    @cached_property
+    def written(self) -> dict[str, tuple[str, ...]]:
+        """Attribute -> the released columns that its codes become; none of what a column is rounded to."""
+        return {a: tuple(codec.ranges()) for a, codec in self.codecs.items()}
 
     @cached_property
     def language(self) -> Language:
         """What a condition may name: every released column."""
         spec = self.request.spec
         types = {name: type_of(column) for name, column in spec.released_columns.items()}
-        attributes = {source: a for a in self.attributes for source in self.codecs[a].sources}
+        attributes = {column: a for a in self.attributes for column in self.written[a]}
         return Language(types, self.encoding.rules or RuleBook.of(spec), attributes)
 
     @cached_property
@@ -116,11 +121,6 @@ class ReleasedCounts:
     def reach(self) -> dict[str, tuple[Floats, Floats] | None]:
         """Column -> smallest and largest number in each fine code, NaN for null; None where values are no numbers."""
         return {a: _reach(self.codecs[a]) if a in self.columns else None for a in self.attributes}
-
-    def section(self, column: str, public_bin: int) -> tuple[int, int]:
-        """The first and the last but one of the intervals next to each other that a bin is one of; empty if none."""
-        found = [s for s in self.codecs[column].in_order if s[0] <= public_bin < s[1]]
-        return found[0] if found else (0, 0)
 
     @cached_property
     def recode(self) -> Recode:

@@ -30,7 +30,8 @@ class SplitCodec(Codec):
 
     codec: of one bin a code, without helpers; others: of the other columns behind the computed one; column: of that;
     bins: its bin by the codes of ``codec`` and of ``others``, of their shape, -1 where no row can be.
-    A row's bin is the one that the rules compute, also where a private row has another value there.
+    A row's bin is the one that the rules compute, also where a private row has another value there.  ``code_alone`` and
+    ``computed_bin``, both of shape (size,): which code of ``codec`` and which bin of ``column`` each code goes with.
     """
 
     def __init__(self, codec: Codec, others: Sequence[Codec], column: Codec, bins: Bins) -> None:
@@ -39,11 +40,11 @@ class SplitCodec(Codec):
         self._names = tuple(names)
         self.sources = (*codec.sources, *(name for other in others for name in other.sources))
         pairs = possible_pairs(bins)
-        self._code, self._bin = pairs[:, 0], pairs[:, 1]
+        self.code_alone, self.computed_bin = pairs[:, 0], pairs[:, 1]
         self.groups = np.arange(len(pairs), dtype=np.int32)
-        self._first = np.searchsorted(self._code, np.arange(codec.size))
+        self._first = np.searchsorted(self.code_alone, np.arange(codec.size))
         self._numbers = np.repeat(self._first[:, None], len(names), axis=1)  # a bin that no row has: the code's first
-        self._numbers[self._code, self._bin] = self.groups
+        self._numbers[self.code_alone, self.computed_bin] = self.groups
         starts = np.append(self._first, len(pairs))
         self.in_order = tuple((int(starts[a]), int(starts[b])) for a, b in codec.in_order)
 
@@ -54,8 +55,12 @@ class SplitCodec(Codec):
 
     def forbidden(self) -> NDArray[np.bool_]:
         """Joint codes of this codec and the others that contradict the rules, of shape (size, sizes of the others)."""
-        own = self._bin.reshape(-1, *[1] * len(self.others))
-        return np.asarray(self.bins[self._code] != own)
+        own = self.computed_bin.reshape(-1, *[1] * len(self.others))
+        return np.asarray(self.bins[self.code_alone] != own)
+
+    def codes_in(self, computed_bin: int) -> NDArray[np.int64]:
+        """The codes that go with a bin of the computed column, ascending."""
+        return np.flatnonzero(self.computed_bin == computed_bin)
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
         """See :class:`Codec`; repairs are those of the column itself."""
@@ -65,17 +70,17 @@ class SplitCodec(Codec):
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
         """The column alone."""
-        return self.codec.decode(self._code[codes], rng)
+        return self.codec.decode(self.code_alone[codes], rng)
 
     def labels(self) -> list[str]:
         """The column's labels, with the bin of the computed column."""
         own = self.codec.labels()
-        return [f"{own[c]} ({self._names[b]})" for c, b in zip(self._code, self._bin, strict=True)]
+        return [f"{own[c]} ({self._names[b]})" for c, b in zip(self.code_alone, self.computed_bin, strict=True)]
 
     def values(self, *, fine: bool) -> NDArray[np.float64] | None:
         """See :class:`Codec`."""
         found = self.codec.values(fine=fine)
-        return None if found is None else found[self._code]
+        return None if found is None else found[self.code_alone]
 
     def ranges(self) -> dict[str, ValueRange]:
         """That of the column."""
