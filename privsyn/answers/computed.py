@@ -86,6 +86,36 @@ def levels(released: ReleasedCounts, name: str) -> list[tuple[str, Condition]]:
     ]
 
 
+def stated(released: ReleasedCounts, text: str) -> Condition:
+    """A condition in words, by the codes that a computed column splits where these decide it.
+
+    Raises RequestError as :func:`conditions.condition` does.
+    """
+    given = condition(text, released.language)
+    parts = given.parts()
+    found = [_by_split_codes(released, part) for part in parts]
+    if found == parts:
+        return given
+    return found[0] if len(found) == 1 else All(tuple(found))
+
+
+def _by_split_codes(released: ReleasedCounts, part: Condition) -> Condition:
+    """The condition as one on split codes, if it holds for all that a code may stand for or for nothing of it."""
+    for split in released.codecs.values():
+        if not isinstance(split, SplitCodec) or split.attribute not in part.columns or len(part.columns) < 2:
+            continue
+        if {*part.columns} <= {split.attribute, *(other.attribute for other in split.others)}:
+            values: dict[str, pa.Array] = {}
+            places = np.nonzero(~split.forbidden())
+            for codec, codes in zip((split, *split.others), places, strict=True):
+                values |= codec.decode(codes, np.random.default_rng(0))
+            many = np.bincount(places[0], minlength=split.size)
+            held = np.bincount(places[0], weights=part.holds(values), minlength=split.size)
+            if ((held == 0) | (held == many)).all():
+                return AtLevel(split, np.flatnonzero(held > 0))
+    return part
+
+
 def by_levels(
     released: ReleasedCounts,
     by: Sequence[str],
@@ -103,7 +133,7 @@ def by_levels(
             "Ask by conditions (`where`) instead",
             "query.columns",
         )
-    given = condition(where, released.language) if isinstance(where, str) else where
+    given = stated(released, where) if isinstance(where, str) else where
     tables: list[pd.DataFrame] = []
     for combination in product(*every):
         try:

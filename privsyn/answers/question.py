@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from privsyn.answers.best_linear import Linear, best_linear
 from privsyn.answers.cell_weights import Cells
-from privsyn.answers.computed import EmptySelectionError, checked
-from privsyn.answers.conditions import Condition, condition
+from privsyn.answers.computed import EmptySelectionError, checked, stated
+from privsyn.answers.conditions import Condition
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.data_contracts.domain import Clique
 from privsyn.errors import RequestError
@@ -62,7 +62,7 @@ class Question:
         if len({*by}) < len(by):
             raise RequestError("names one column twice", "Name each column once", "query.columns")
         behind = released.language.behind(tuple(c if c in released.codecs else checked(released, c) for c in others))
-        given = condition(where, released.language) if isinstance(where, str) and where else where or None
+        given = stated(released, where) if isinstance(where, str) and where else where or None
         asked = cls(released, tuple(by), given, behind, population=population)
         if np.prod([float(n) for n in asked.cells.shape]) > MOST_CELLS:
             raise RequestError(

@@ -80,7 +80,7 @@ class Questions:
 
         ``what``: a condition, the name of a boolean column, or that of another column, whose values are all shown.
         """
-        from privsyn.answers.conditions import condition
+        from privsyn.answers.computed import stated
 
         groups, released = _names(by), self._counts
         about = f"share of {what}{_by(groups)}{_where(where)}"
@@ -88,7 +88,7 @@ class Questions:
         column = what in released.language.types
         if column and released.language.types[what] != "truth":
             return self._shares_of_values(what, groups, where, level, about, population)
-        event = condition(f"`{what}`" if column else what, released.language)
+        event = stated(released, f"`{what}`" if column else what)
         return self._in_groups(groups, where, about, self._shares(event, level, about, population))
 
     def mean(

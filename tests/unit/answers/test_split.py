@@ -87,6 +87,10 @@ def test_the_computed_column_is_answered_by_the_codes_it_splits() -> None:
     assert held(found, pd.Series(np.bincount(frame.time // 75, minlength=32), found.time))
     both = release().count("time", where="hour == 10")
     assert both.estimate.sum() == pytest.approx(release().count(where="hour == 10").estimate[0])
+    later = release().count(where="time >= 1200 and delay >= 50", level=0.9999)
+    real = ((frame.time >= 1200) & (frame.delay >= 50)).sum()
+    assert later.low[0] <= real <= later.high[0] and later.source[0] == "measured"
+    assert release().share("time < 1200", by="late").source[0] == "measured"
     groups = release().mean("delay", by="time", level=0.9999)
     assert set(groups.source) == {"implied"}, "pairs of the hour are pairs of the time"
 
