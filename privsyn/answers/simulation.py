@@ -7,7 +7,7 @@ measured marginals, stay as they are.  No private table is near: the rows take i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -53,16 +53,21 @@ def replicates(released: ReleasedCounts, progress: Progress = lambda done, total
 def replicate(released: ReleasedCounts, seed: int) -> pa.Table:
     """One release of the model; a function of the released folder and ``seed``."""
     noise = SeededNoise(seed)
+    return remade(released, {n: [_again(released, c, noise) for c in every] for n, every in released.measured.items()})
+
+
+def remade(released: ReleasedCounts, measured: Mapping[str, Sequence[Counts]]) -> pa.Table:
+    """The rows that the release's own steps make of other counts in the place of those that it ``measured``.
+
+    Of its own counts they make its own rows.
+    """
     given: dict[str, Tables] = {}
-    one_ways: list[Counts] = []
-    for name, measured in released.measured.items():
-        again = [_again(released, counts, noise) for counts in measured]
-        receipts = released.read(f"{released.noisy_files[name]}_receipts.parquet")
+    for name, counts in measured.items():
         given[name] = {
-            "noisy": noisy.answers_to_table([c.counts.astype(np.int64) for c in again]),
-            "receipts": receipts,
+            "noisy": noisy.answers_to_table([c.counts.astype(np.int64) for c in counts]),
+            "receipts": released.read(f"{released.noisy_files[name]}_receipts.parquet"),
         }
-        one_ways = one_ways or again
+    one_ways = next(iter(measured.values()))
     recode = with_one_ways(
         released.recode,
         {c.attributes[0]: c.counts for c in one_ways},

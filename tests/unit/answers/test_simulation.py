@@ -1,0 +1,20 @@
+"""Releases of the model are made by the steps that made the release."""
+
+from __future__ import annotations
+
+import pytest
+
+from privsyn.answers.simulation import remade, replicate
+from tests.support.answered import released, spec, table
+
+ROWS = table(3_000)
+
+
+@pytest.mark.parametrize("mechanism", ["privsyn", "independent", "adaptive", "mst", "privbayes"])
+@pytest.mark.parametrize("epsilon", [0.2, 3.0])
+def test_the_released_counts_make_the_released_rows_again(mechanism: str, epsilon: float) -> None:
+    asked = spec(epsilon, synthesis={}, mechanism={"name": mechanism})
+    found = released(ROWS, asked, 5)
+    again = remade(found, found.measured)
+    assert again.cast(found.table.schema).equals(found.table)
+    assert not replicate(found, 0).cast(found.table.schema).equals(found.table)
