@@ -86,7 +86,7 @@ class Cells:
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.where(shares > 0, sums / shares, even / number)
 
-    def _share_inside(self, column: str, held: Floats) -> Floats:
+    def share_inside(self, column: str, held: Floats) -> Floats:
         """The part of each cell code that a condition holds in; just above 0 or below 1 where it holds for some of the
         values that are combined in a code, though what is known of their shares says none or all.
         """
@@ -104,7 +104,7 @@ class Cells:
         for one in condition.parts() if condition else ():
             if len(one.columns) == 1:
                 column = one.columns[0]
-                own = self._share_inside(column, fine_fractions(self.released, one))
+                own = self.share_inside(column, fine_fractions(self.released, one))
                 axis = self.columns.index(column)
                 part = part * own.reshape([-1 if i == axis else 1 for i in range(len(self.shape))])
             elif one.columns:

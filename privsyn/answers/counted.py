@@ -114,6 +114,9 @@ def means(asked: Question, column: str, level: float) -> Figures:
     bottom = sp.csr_matrix(answers.multiply(part * present))
     top = sp.csr_matrix(bottom.multiply(np.nan_to_num(middle)))
     doubt = placement(linear.cells, bottom, half) + _cut(answers, part, linear) * (limits[1] - limits[0]) / 2
+    doubt = doubt + _null_or_not(
+        linear, sp.csr_matrix(answers.multiply(part)), middle, present, _mean(linear, top, bottom)
+    )
     if asked.population:
         doubt = np.sqrt(doubt**2 + _squares(linear, top, bottom, middle, half))
     found = _ratio(linear, top, bottom, doubt, z)
@@ -154,7 +157,7 @@ def places(cells: Cells, column: str) -> tuple[Floats, Floats, Floats]:
     def flat(figures: Floats) -> Floats:
         return np.broadcast_to(figures.reshape(form), cells.shape).ravel()
 
-    return flat(middle), flat(np.nan_to_num(half)), flat(cells.spread(column, present))
+    return flat(middle), flat(np.nan_to_num(half)), flat(cells.share_inside(column, present))
 
 
 def placement(cells: Floats, weights: sp.csr_matrix, half: Floats) -> Floats:
@@ -167,6 +170,18 @@ def placement(cells: Floats, weights: sp.csr_matrix, half: Floats) -> Floats:
     most = np.asarray(inside.sum(axis=1)).ravel()
     apart = np.asarray(inside.multiply(inside).sum(axis=1)).ravel() / 3
     return np.minimum(np.sqrt(apart + (COMMON * most) ** 2), most / 2)
+
+
+def _null_or_not(linear: Linear, answers: sp.csr_matrix, middle: Floats, present: Floats, mean: Floats) -> Floats:
+    """Standard deviation of a sum of values by cells that hold nulls and numbers: twice it reaches from none to all."""
+    mixed = np.where((present > 0) & (present < 1), np.maximum(present, 1 - present) / 2, 0.0)
+    cells = sp.coo_matrix(answers.multiply(mixed * np.maximum(linear.cells, 0.0)))
+    apart = cells.data * np.abs(np.nan_to_num(middle)[cells.col] - mean[cells.row])
+    return np.bincount(cells.row, weights=apart, minlength=answers.shape[0]).astype(np.float64)
+
+
+def _mean(linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix) -> Floats:
+    return linear.estimate(top) / np.maximum(linear.estimate(bottom), 1.0)
 
 
 def _sampling(asked: Question, counted: Floats, noise: Floats, whole: Floats | float) -> Floats:
