@@ -216,6 +216,10 @@ def old_release(out: Path) -> Path:
     ages = pa.array([20, 30, 40], pa.int64())
     columns = {"age": ages, "region": ["north", "south", "other"]}
     pq.write_table(pa.table({n: columns[n] for n in manifest["column_order"]}), folder / "synthetic.parquet")
+    (folder / "marginals").mkdir(exist_ok=True)
+    counts = [(["age"], [2.0, 1.0]), (["region"], [2.0, 1.0]), (["age", "region"], [2.0, 0.0, 0.0, 1.0])]
+    marginals = [{"clique": i, "attributes": a, "counts": c, "sigma": 1.0} for i, (a, c) in enumerate(counts)]
+    pq.write_table(pa.Table.from_pylist(marginals), folder / "marginals" / "consistent.parquet")
     from privsyn.publish.formats.described import files_in
 
     manifest["files"] = {n: f.model_dump() for n, f in files_in(folder).items()}
@@ -229,7 +233,8 @@ def test_a_release_of_0_2_0_gets_formats_too(tmp_path: Path) -> None:
     folder = old_release(tmp_path / "out")
     certificate = (folder / "certificate.json").read_bytes()
     added = add_formats(folder.name, ["csv"], settings)
-    assert set(added.files) == {"README.md", "croissant.json", "datapackage.json", "registry.yaml", "synthetic.csv"}
+    descriptions = {"croissant.json", "datapackage.json", "registry.yaml"}
+    assert set(added.files) == {"README.md", "relations.svg", "synthetic.csv"} | descriptions
     assert (folder / "certificate.json").read_bytes() == certificate
     assert is_whole(folder)
     assert (folder / "synthetic.csv").read_text().splitlines()[1] == '20,"north"'

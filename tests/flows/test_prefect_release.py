@@ -31,6 +31,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.mechanisms import common_steps
 from privsyn.mechanisms import privsyn as steps
 from privsyn.mechanisms.privsyn import STEPS
+from privsyn.publish import relations_picture
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.run.step_tables import StepRefs
 from privsyn.settings import Settings
@@ -165,7 +166,10 @@ def test_the_note_and_the_certificate_are_on_the_run_page(spec: ReleaseSpec, fir
     assert note is not None
     assert promise is not None
     assert (note.type, promise.type) == ("markdown", "markdown")
-    assert str(note.data).startswith((Path(summary.released) / "README.md").read_text())
+    folder = Path(summary.released)
+    drawing = relations_picture.data_uri((folder / relations_picture.NAME).read_text())
+    readme = (folder / "README.md").read_text().replace(f"({relations_picture.NAME})", f"({drawing})")
+    assert str(note.data).startswith(readme)
     assert summary.run in str(note.description)
     certificate = json.loads((Path(summary.released) / "certificate.json").read_text())
     for stage in certificate["stages"]:
@@ -216,7 +220,7 @@ def test_a_damaged_table_is_made_again_without_noise(spec: ReleaseSpec, first: F
 
 def test_a_broken_contract_is_a_table_on_the_run_page(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = pa.table({"a": ["age"], "b": ["income"], "score": ["high"]})
-    monkeypatch.setattr(steps.select_pairs, "select", lambda *how, remeasure_one_ways: wrong)
+    monkeypatch.setattr(steps.select_pairs, "select", lambda *how, **options: wrong)
     state, flow_run = attempt(spec)
     assert state.is_failed()
     assert states(flow_run, 6)["Select pairs (postprocess)"] == "Failed"

@@ -64,6 +64,7 @@ def test_what_a_release_leaves(spec: ReleaseSpec) -> None:
         "datapackage.json",
         "manifest.json",
         "registry.yaml",
+        "relations.svg",
         "synthetic.parquet",
         "marginals/one_way.parquet",
         "marginals/one_way_receipts.parquet",

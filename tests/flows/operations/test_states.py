@@ -86,7 +86,7 @@ def test_a_broken_contract_is_a_state_of_its_own_and_holds_no_value(
     spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = pa.table({"a": ["zanzibar"], "b": ["income"], "score": ["high"]})
-    monkeypatch.setattr(steps.select_pairs, "select", lambda *how, remeasure_one_ways: wrong)
+    monkeypatch.setattr(steps.select_pairs, "select", lambda *how, **options: wrong)
     state, run = ended(spec)
     assert run.state is not None
     assert (run.state.name, run.state.type) == ("ContractFailed", "FAILED")
