@@ -59,12 +59,16 @@ lint: $(VENV)/.dev
 test test-all: export PYTHONDONTWRITEBYTECODE :=
 
 # Kernels are compiled once, not by each of the workers.
-test: lint
+.PHONY: compiled
+compiled: $(VENV)/.dev
 	$(BIN)/python -m tests.support.compiled
+
+test: $(VENV)/.dev
+	@$(MAKE) --no-print-directory -j 2 lint compiled
 	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow"
 
-test-all: lint
-	$(BIN)/python -m tests.support.compiled
+test-all: $(VENV)/.dev
+	@$(MAKE) --no-print-directory -j 2 lint compiled
 	$(BIN)/pytest -q -n 2 --dist worksteal
 
 audit: $(VENV)/.dev
