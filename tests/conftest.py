@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support import postgres
+from tests.support import postgres, repeated_noise
 
 os.environ.update(DO_NOT_TRACK="1", PREFECT_SERVER_ANALYTICS_ENABLED="false", GX_ANALYTICS_ENABLED="false")
 
@@ -21,6 +21,25 @@ os.environ.update(DO_NOT_TRACK="1", PREFECT_SERVER_ANALYTICS_ENABLED="false", GX
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests with a Prefect server come first, so that one of the parallel workers has them all and starts one."""
     items.sort(key=lambda item: "prefect_server" not in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def noise_of_a_session() -> Iterator[None]:
+    """Noise is drawn again as it was: no test fails by chance."""
+    with pytest.MonkeyPatch.context() as patch:
+        repeated_noise.put_in(patch)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def noise_of_a_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests marked ``drawn_noise`` get OpenDP's draws."""
+    if request.node.get_closest_marker("drawn_noise") is None:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        repeated_noise.take_out(patch)
+        yield
 
 
 @pytest.fixture

@@ -30,6 +30,8 @@ from tests.support.releases import few, released, run
 from tests.support.specs import make_spec, people
 
 Save = Callable[..., str]
+pytestmark = pytest.mark.drawn_noise
+
 DRAWS = 20_000
 
 # 10: floating-point noise; too little or too much

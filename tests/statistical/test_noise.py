@@ -12,6 +12,8 @@ from privsyn.tasks.privacy import noise
 from tests.support import gaussian_referee as referee
 
 SCALES = (0.3, 0.5, 0.8, 1.0, 1.7, 4.0, 10.0, 37.5, 300.0, 5_000.0)
+pytestmark = pytest.mark.drawn_noise
+
 DRAWS = 15_000
 RIGHT = 1e-5  # ten scales: a false alarm about once in 10,000 runs
 WRONG = 1e-9

@@ -1,0 +1,42 @@
+"""Release noise that follows from the test's name, so that a test that passed once passes again.
+
+Belongs here: what stands in for OpenDP's draws in tests of everything else.  Tests of the draws themselves are marked
+``drawn_noise`` and get these; so do processes that a test starts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from privsyn.tasks.privacy import noise
+
+_DRAW, _POOL = noise.OpenDPNoise.draw, noise.ThreadPoolExecutor
+_CALLS: Counter[str] = Counter()
+
+
+def draw(source: noise.OpenDPNoise, sigma: float, cells: int) -> noise.Counts:
+    """``cells`` rounded normal draws, int64: the same ones for the same call of the same test."""
+    noise._check(sigma, cells)
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
+    _CALLS[test] += 1
+    seed = hashlib.sha256(f"{test}\0{_CALLS[test]}".encode()).digest()
+    normal = np.random.default_rng(int.from_bytes(seed, "big")).normal(0.0, sigma, cells)
+    return np.rint(normal).astype(np.int64)
+
+
+def put_in(patch: pytest.MonkeyPatch) -> None:
+    """Let every draw of this process, in their order, be a repeated one."""
+    patch.setattr(noise.OpenDPNoise, "draw", draw)
+    patch.setattr(noise, "ThreadPoolExecutor", lambda threads: ThreadPoolExecutor(1))
+
+
+def take_out(patch: pytest.MonkeyPatch) -> None:
+    """Let the draws of this process be OpenDP's again."""
+    patch.setattr(noise.OpenDPNoise, "draw", _DRAW)
+    patch.setattr(noise, "ThreadPoolExecutor", _POOL)
