@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks import earth_mover, numpy_gum, whole_release
 from benchmarks.census_like import ATTRIBUTES, ROWS, census_like
 from privsyn.data_contracts.domain import Clique
-from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.kernels.counting import CodeTable, count, count_all, thread_count
 from privsyn.tasks.marginals import Marginal
 from privsyn.tasks.metrics.pairs import pair_figures

@@ -26,8 +26,8 @@ from benchmarks.memory import memory_mb
 from benchmarks.tables import FOLDER, table_spec
 from benchmarks.whole_release import census_spec
 from privsyn.api import release_in_process
-from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.step_options import Synthesis
 from privsyn.settings import Settings
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.synthesize import synthesize

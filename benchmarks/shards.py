@@ -19,7 +19,7 @@ from benchmarks.census_like import census_like
 from benchmarks.whole_release import census_spec
 from privsyn.api import release_in_process
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.data_contracts.step_options import Synthesis
 from privsyn.settings import Settings
 from privsyn.tasks import append_attributes, compress_domain, marginals, shards, synthesize
 from privsyn.tasks.compress_domain import Recode

@@ -9,187 +9,23 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
-
-SHARD_ROWS = 2_000_000
-"""Rows of a shard of the synthetic table at most, unless the spec says otherwise; figures: docs/operations.md."""
+from privsyn.data_contracts.step_options import (
+    LEAST_SHARE,
+    MAX_CELLS,
+    MEMORY_LIMIT,
+    Compression,
+    Consistency,
+    Rows,
+    Selection,
+    Split,
+    Synthesis,
+)
 
 MOST_ROUNDS = 9
 """Further rounds at most."""
-
-LEAST_SHARE = 0.01
-"""Smallest part that anything may be split into here: less would draw noise that no integer holds, after paying."""
-
-MAX_CELLS = 2_000_000
-"""Cells of a candidate at most, unless the spec says otherwise."""
-
-_MAX_CELLS = "Columns that have more cells together are never candidates: a public limit on memory."
-
-
-class Split(FrozenModel):
-    """How rho is split over the three looks at the data; exact decimals that sum to 1."""
-
-    one_way: float = Field(default=0.25, gt=0, lt=1, description="Share of all one-way marginals.")
-    selection: float = Field(
-        default=0.02, gt=0, lt=1, description="Share of the InDif scores, which say how strongly columns are related."
-    )
-    measurement: float = Field(default=0.73, gt=0, lt=1, description="Share of the chosen marginals.")
-    one_ways: Literal["cells", "equal"] = Field(
-        default="cells",
-        description="How the one-ways share theirs: `cells`: in proportion to cells^(2/3), as the chosen marginals do; "
-        "`equal`: the paper's.",
-    )
-    remeasure_one_ways: bool = Field(
-        default=True,
-        description="Whether the one-ways compete with the pairs for the third stage's budget: few rows or a small "
-        "epsilon leave little to be known of pairs. With `criterion: expected_error` only; where no pair is chosen "
-        "they have all of it anyway. Not in the paper.",
-    )
-
-    @model_validator(mode="after")
-    def _sums_to_one(self) -> Split:
-        if sum(self.exact()) != 1:
-            raise FieldError(f"the three shares must sum to exactly 1; they sum to {float(sum(self.exact()))}")
-        return self
-
-    def exact(self) -> tuple[Fraction, Fraction, Fraction]:
-        """The three shares as the decimals that were written, exactly."""
-        one_way, selection, measurement = (Fraction(repr(v)) for v in (self.one_way, self.selection, self.measurement))
-        return one_way, selection, measurement
-
-
-class Compression(FrozenModel):
-    """Filter and combine low-count values, decided from the noisy one-ways (paper, section 5.3)."""
-
-    enabled: bool = Field(default=True, description="Whether low-count values are filtered and combined.")
-    sigmas: float = Field(
-        default=3.0,
-        ge=0,
-        le=100,
-        description="A value is kept when its noisy count is at least this many standard deviations of its noise "
-        "(paper: 3).",
-    )
-    filter: bool = Field(
-        default=False,
-        description="Whether low-count values that are few even together are dropped (the paper) rather than combined.",
-    )
-    neighbours: bool = Field(
-        default=True,
-        description="Whether low-count bins of numbers and moments are combined with their neighbours rather than all "
-        "with each other (the paper).",
-    )
-
-
-class Selection(FrozenModel):
-    """Which marginals are measured (paper, Algorithms 1 and 2)."""
-
-    scores: Literal["one_ways", "indif"] = Field(
-        default="one_ways",
-        description="How far from independence a pair is: `one_ways`: against the noisy one-ways, sensitivity 1; "
-        "`indif`: the paper's, against the exact ones, sensitivity 4, so sixteen times the budget for the same noise.",
-    )
-    criterion: Literal["expected_error", "dense_marg"] = Field(
-        default="expected_error",
-        description="How pairs are chosen: `expected_error` makes the error least that is expected after consistency "
-        "and shrinking, and shares the budget by it; `dense_marg` is the paper's greedy choice by raw noise "
-        "(Algorithm 1).",
-    )
-    combine_cliques: bool = Field(
-        default=False, description="Merge selected pairs into cliques (Algorithm 2; the paper does)."
-    )
-    gamma: int = Field(
-        default=5_000, ge=1, le=10**7, description="Largest number of cells of a combined clique (paper: 5,000)."
-    )
-    max_cells: int = Field(
-        default=2_000_000,
-        ge=4,
-        le=10**8,
-        description="Pairs with more cells than this are never candidates and get no score: a public limit on memory, "
-        "not in the paper.",
-    )
-
-
-class Consistency(FrozenModel):
-    """Post-processing of the noisy marginals (paper, section 4.3)."""
-
-    rounds: int = Field(
-        default=10, ge=1, le=1_000, description="Rounds of averaging and projection; 10 is always enough."
-    )
-    one_way_weight: float = Field(
-        default=10.0,
-        ge=1,
-        le=1e6,
-        description="How many times their weight the one-ways get while marginals are projected, after rounds that "
-        "only average. The paper does neither (1); then noise cut at 0 adds up in the one-ways' small counts.",
-    )
-    shrink: bool = Field(
-        default=True,
-        description="Whether a pair is drawn to what its one-ways say of independence, by what its noise explains of "
-        "the difference (empirical Bayes, cell by cell and around a low-rank part); not in the paper.",
-    )
-
-
-class Rows(FrozenModel):
-    """How many synthetic rows are made, from which seed."""
-
-    rows: Literal["auto"] | int = Field(
-        default="auto",
-        description="Rows to make: `auto` (the consistent noisy total, never the exact count), or a number.",
-    )
-    seed: int = Field(
-        default=0, ge=0, lt=2**63, description="Seed of the post-processing. It never reaches release noise."
-    )
-    shard_rows: int = Field(
-        default=SHARD_ROWS,
-        ge=1,
-        le=2**31 - 1,
-        description="More rows than this are made in shards of at most so many each, and written as a folder of parts, "
-        "so that memory does not depend on their number; smaller shards take less memory and fit the marginals less.",
-    )
-
-    @field_validator("rows")
-    @classmethod
-    def _rows(cls, value: str | int) -> str | int:
-        if isinstance(value, int) and not 0 <= value < 2**31:
-            raise FieldError("`rows` must be `auto` or a whole number from 0 to 2,147,483,647")
-        return value
-
-
-class Synthesis(Rows):
-    """How rows are made from the marginals, and how many."""
-
-    method: Literal["gum", "sweep"] = Field(
-        default="sweep",
-        description="`sweep` starts along a tree and moves one value at a time towards all marginals at once; `gum` is "
-        "the paper's Gradually Update Method (section 5), less accurate on the public tables tried.",
-    )
-    sweeps: int = Field(default=8, ge=0, le=1_000, description="`sweep`: sweeps at most.")
-    oversample: int = Field(
-        default=4,
-        ge=1,
-        le=100,
-        description="`sweep`: pairs that were not measured follow rows made for so many times the table first, so that "
-        "they differ less by chance; large tables are made without. 1: none.",
-    )
-    iterations: int = Field(default=50, ge=0, le=10_000, description="`gum`: iterations at most.")
-    alpha: float = Field(default=1.0, gt=0, le=10, description="`gum`: initial update rate alpha_0.")
-    decay: Literal["step", "exponential", "linear", "square_root"] = Field(
-        default="step", description="`gum`: how alpha falls with the iterations (paper: step)."
-    )
-    decay_rate: float = Field(
-        default=0.84, gt=0, le=10, description="`gum`: k of the decay: the factor of `step`, the rate of the others."
-    )
-    decay_every: int = Field(default=20, ge=1, description="`gum`: s of step decay, iterations between two factors.")
-    duplicate_share: float = Field(
-        default=0.1,
-        ge=0,
-        le=1,
-        description="`gum`: share of growing records made by copying a whole record; the rest replaces the marginal's "
-        "attributes only. The paper mixes both in equal parts; a tenth did best over two public tables.",
-    )
 
 
 class Mechanism(FrozenModel):
@@ -281,7 +117,7 @@ class Mst(Mechanism):
 
     name: Literal["mst"] = Field(default="mst", description="A tree of pairs that links all columns.")
     compression: Compression = Field(default=Compression(), description="Low-count values: filtered, combined or kept.")
-    max_cells: int = Field(default=MAX_CELLS, ge=4, le=10**8, description=_MAX_CELLS)
+    max_cells: int = Field(default=MAX_CELLS, ge=4, le=10**8, description=MEMORY_LIMIT)
     synthesis: Synthesis = Field(default=Synthesis(), description="Making the synthetic rows.")
 
 
@@ -300,7 +136,7 @@ class PrivBayes(Mechanism):
         description="theta: a column and its parents have at most so many cells that the mean count is this many times "
         "the mean noise (paper: 4).",
     )
-    max_cells: int = Field(default=MAX_CELLS, ge=4, le=10**8, description=_MAX_CELLS)
+    max_cells: int = Field(default=MAX_CELLS, ge=4, le=10**8, description=MEMORY_LIMIT)
 
 
 AnyMechanism = Annotated[PrivSyn | Adaptive | Independent | Mst | PrivBayes, Field(discriminator="name")]

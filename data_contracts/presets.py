@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from privsyn.data_contracts.mechanism_options import Mechanism, PrivSyn, Rows
+from privsyn.data_contracts.mechanism_options import Mechanism, PrivSyn
+from privsyn.data_contracts.step_options import Rows
 
 PAPER: dict[str, Any] = {
     "split": {"one_way": 0.1, "selection": 0.1, "measurement": 0.8, "one_ways": "equal", "remeasure_one_ways": False},

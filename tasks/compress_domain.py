@@ -14,8 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import RECODE, code_schema
 
 Floats = NDArray[np.float64]

@@ -16,8 +16,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.step_options import Compression
 from privsyn.tasks.compress_domain import AttributeRecode, Floats, Recode, Sections, compress_attribute, noisy_total
 from privsyn.tasks.make_consistent import norm_sub
 

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.mechanism_options import Selection
 from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.step_options import Selection
 from privsyn.data_contracts.tables import PAIRS
 from privsyn.tasks.compress_domain import Recode, coarse_domain
 from privsyn.tasks.estimation.budget_shares import size_weight

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.mechanism_options import Rows, Synthesis
+from privsyn.data_contracts.step_options import Rows, Synthesis
 from privsyn.tasks.kernels.streams import stream
 
 Leftovers = dict[int, NDArray[np.int64]]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from privsyn.data_contracts.domain import Clique, Domain, code_dtype
-from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.kernels.counting import CodeTable, checked_cells, thread_count
 from privsyn.tasks.kernels.streams import shuffle, stream, systematic, uniform
 from privsyn.tasks.marginals import Marginal, one_ways

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from privsyn.comparison.method import MethodResult, Trial
 from privsyn.comparison.variants import Steps, paper_but
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.data_contracts.step_options import Synthesis
 from privsyn.mechanisms.common_steps import wide_codes
 from privsyn.mechanisms.registry import steps_of
 from privsyn.mechanisms.synthesis_steps import MARGINALS, refined, synthesis_of

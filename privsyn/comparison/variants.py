@@ -19,17 +19,10 @@ from privsyn.comparison.method import LaplaceQuery, MethodResult, Trial, laplace
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.columns import BooleanColumn
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import (
-    AnyMechanism,
-    Independent,
-    Mst,
-    PrivBayes,
-    PrivSyn,
-    Rows,
-    Synthesis,
-)
+from privsyn.data_contracts.mechanism_options import AnyMechanism, Independent, Mst, PrivBayes, PrivSyn
 from privsyn.data_contracts.receipts import Query, sigma_for, total_rho
 from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec, Unit
+from privsyn.data_contracts.step_options import Rows, Synthesis
 from privsyn.mechanisms.common_steps import ENCODE, counts_of
 from privsyn.mechanisms.registry import steps_of
 from privsyn.mechanisms.synthesis_steps import refined

@@ -19,7 +19,8 @@ from fractions import Fraction
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind
-from privsyn.data_contracts.mechanism_options import Mst, Selection
+from privsyn.data_contracts.mechanism_options import Mst
+from privsyn.data_contracts.step_options import Selection
 from privsyn.mechanisms.common_steps import COMPRESS_DOMAIN, ENCODE, RECODE, counts_of, one_way_step, options_as
 from privsyn.mechanisms.privsyn import RECODE_ROWS, evenly_weighed, first_measurement, noisy_scores, scores_step
 from privsyn.mechanisms.synthesis_steps import rows_from

@@ -20,7 +20,8 @@ from typing import Any
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind
-from privsyn.data_contracts.mechanism_options import PrivBayes, Selection
+from privsyn.data_contracts.mechanism_options import PrivBayes
+from privsyn.data_contracts.step_options import Selection
 from privsyn.mechanisms.common_steps import (
     COMPRESS_DOMAIN,
     ENCODE,

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.domain import Clique
-from privsyn.data_contracts.mechanism_options import PrivSyn, Selection
+from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.step_options import Selection
 from privsyn.mechanisms.common_steps import (
     COMPRESS_DOMAIN,
     ENCODE,

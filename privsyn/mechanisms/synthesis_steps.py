@@ -8,7 +8,8 @@ from typing import Any
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind
-from privsyn.data_contracts.mechanism_options import Consistency, PrivSyn, Synthesis
+from privsyn.data_contracts.mechanism_options import PrivSyn
+from privsyn.data_contracts.step_options import Consistency, Synthesis
 from privsyn.mechanisms.common_steps import RECODE, columns_key, counts_of, wide_codes
 from privsyn.run.inputs import Inputs
 from privsyn.run.request import Request

@@ -11,8 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.step_options import Compression
 from privsyn.engines.engine import Engine
 from privsyn.engines.local_engine import LocalEngine
 from privsyn.storage.table_files import StoredTable

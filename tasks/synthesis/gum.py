@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.kernels.streams import shuffle, stream
 from privsyn.tasks.kernels.updater import Target, Updater
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.kernels.sweeper import Sweeper
 from privsyn.tasks.marginals import Marginal, one_ways
 from privsyn.tasks.rules.known_zeros import KnownZeros

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.kernels.streams import shuffle, stream, systematic, uniform
 from privsyn.tasks.kernels.sweeper import Sweeper

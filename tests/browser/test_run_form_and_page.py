@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from privsyn.data_contracts.mechanism_options import Independent, Rows, Split
+from privsyn.data_contracts.mechanism_options import Independent
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.step_options import Rows, Split
 from privsyn.mechanisms.privsyn import STEPS
 from privsyn.mechanisms.registry import MECHANISMS
 from tests.browser.conftest import MOST_EPSILON, Place

@@ -13,9 +13,9 @@ import pytest
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind, Zone
-from privsyn.data_contracts.mechanism_options import Synthesis
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.step_options import Synthesis
 from privsyn.ledgers.ledger import Ledger
 from privsyn.mechanisms import registry
 from privsyn.mechanisms.privsyn import STEPS

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.step_options import Compression
 from privsyn.errors import ContractError
 from privsyn.run.contract_checks import check_stage, check_table
 from privsyn.tasks import compress_domain, noisy, one_way_marginals

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.append_attributes import append_attributes, core_marginals
 from privsyn.tasks.marginals import Marginal
 from privsyn.tasks.synthesize import synthesize

@@ -13,8 +13,9 @@ import pytest
 from privsyn.comparison.method import LaplaceQuery, MethodResult, MethodSettings, Trial, laplace_scale, spread_evenly
 from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import PrivSyn, Selection, Split, Synthesis
+from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query, total_rho
+from privsyn.data_contracts.step_options import Selection, Split, Synthesis
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.privacy.accountant import epsilon_for, rho_for
 from privsyn.tasks.privacy.noise import NoNoise, SeededNoise

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.release_spec import Unit
+from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import REPAIRS
 from privsyn.tasks import decode as decode_step
 from privsyn.tasks import encode as encode_step

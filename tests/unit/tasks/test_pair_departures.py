@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.step_options import Compression
 from privsyn.tasks.compress_domain import Recode, compress_domain
 from privsyn.tasks.indif_scores import Reference
 from privsyn.tasks.make_consistent import coarse_one_ways

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.mechanism_options import Compression
 from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.step_options import Compression
 from privsyn.tasks.compress_domain import Recode, compress_domain, noisy_total, refined
 from privsyn.tasks.recompress import recompress
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.streams import systematic
 from privsyn.tasks.marginals import Marginal

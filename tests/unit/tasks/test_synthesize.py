@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Clique, Domain, code_dtype
-from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.kernels import gum_update as gum
 from privsyn.tasks.kernels import streams
 from privsyn.tasks.kernels.counting import CodeTable, count

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Clique, Domain, code_dtype
-from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.append_attributes import append_attributes, core_marginals
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.sweeper import SMALLEST_BLOCK

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import Synthesis
+from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.updater import Target
 from privsyn.tasks.marginals import Marginal
