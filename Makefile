@@ -84,6 +84,7 @@ results: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.paper_figures
 	$(BIN)/python -m benchmarks.results
 	$(BIN)/python -m benchmarks.references
+	$(BIN)/python -m benchmarks.paper_comparison
 
 # The peers' pins conflict with ours and with each other: an environment each, nothing of it in the project's.
 PEERS := .venv-peers

@@ -26,6 +26,7 @@ from benchmarks.compare_store import Run, Store
 from benchmarks.compare_tables import Given, figures, given, real_figures
 from benchmarks.peers import PEERS, PeerError
 from benchmarks.tables import available
+from privsyn.comparison.method import Method, Trial
 from privsyn.comparison.methods import METHODS
 from privsyn.mechanisms.privsyn import STEPS
 from privsyn.tasks.kernels.counting import CodeTable
@@ -111,11 +112,13 @@ def _peer(job: Job, table: Given, blank: Run) -> Run:
 
 
 def _ours(job: Job, table: Given, blank: Run) -> Run:
-    """A run of this project's own method, compiled by a run on few rows before its time is taken."""
-    method = METHODS[job.method]
+    return measured(METHODS[job.method], table, table.trial(job.epsilon, job.seed), blank)
+
+
+def measured(method: Method, table: Given, trial: Trial, blank: Run) -> Run:
+    """A run of one of this project's methods, compiled by a run on few rows before its time is taken."""
     few = CodeTable(table.train.domain, tuple(c[:WARM_UP_ROWS].copy() for c in table.train.columns))
-    method.run(table.trial(job.epsilon, job.seed, few))
-    trial = table.trial(job.epsilon, job.seed)
+    method.run(replace(trial, rows=few))
     _forget_peak()
     wall, cpu = time.perf_counter(), time.process_time()
     made = method.run(trial)

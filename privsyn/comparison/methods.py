@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from privsyn.comparison import public_views, variants
+from privsyn.comparison import paper_variants, public_views, variants
 from privsyn.comparison.method import Method
 from privsyn.comparison.references import REFERENCES
 
@@ -73,6 +73,37 @@ _ALL = (
         "the mechanism `privbayes`: a Bayesian network from noisy scores, each column drawn given its parents",
         "Zhang et al., PrivBayes, SIGMOD 2014",
         variants.privbayes,
+    ),
+    Method(
+        "privbayes-selection",
+        "PrivBayes(InDif)",
+        "privsyn-paper, but the marginals are the families of PrivBayes' network",
+        f"{PAPER}, section 6.3",
+        paper_variants.privbayes_selection,
+    ),
+    Method(
+        "non-private-privbayes-selection",
+        "PrivBayes(InDif), non-private",
+        "privbayes-selection, but the scores have no noise and their budget is not spent: NOT private, a reference",
+        f"{PAPER}, section 6.3",
+        paper_variants.exact_privbayes_selection,
+        private=False,
+    ),
+    Method(
+        "non-private-selection-mcf",
+        "MCF, non-private selection",
+        "non-private-selection, its rows by minimum-cost flow: NOT private, a reference",
+        f"{PAPER}, section 6.5",
+        paper_variants.exact_selection_mcf,
+        private=False,
+    ),
+    Method(
+        "non-private-selection-sweeps",
+        "Sweeps, non-private selection",
+        "non-private-selection, its rows by this project's sweeps: NOT private, a reference",
+        f"{PAPER}, section 6.5",
+        paper_variants.exact_selection_sweeps,
+        private=False,
     ),
 )
 

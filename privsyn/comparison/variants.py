@@ -100,11 +100,16 @@ def paper(trial: Trial) -> MethodResult:
     return default(_as_in_the_paper(trial))
 
 
-def paper_but(trial: Trial, steps: Callable[[Request], Steps]) -> MethodResult:
-    """The paper's settings, but the steps that ``steps`` names for the request."""
+def paper_but(trial: Trial, steps: Callable[[Request], Steps], *, exact_scores: bool = False) -> MethodResult:
+    """The paper's settings, but the steps that ``steps`` names for the request.
+
+    ``exact_scores``: scores without noise, whose budget is not spent: NOT private.
+    """
     trial = _as_in_the_paper(trial)
     request = request_of(trial, trial.settings.mechanism)
-    return _run_steps(trial, request, steps(request))
+    if not exact_scores:
+        return _run_steps(trial, request, steps(request))
+    return _run_steps(trial, request, steps(request), _without_noise_of_scores(trial), unpriced=("indif_scores",))
 
 
 def independent(trial: Trial) -> MethodResult:
@@ -135,8 +140,10 @@ def _rows_of(options: AnyMechanism) -> Rows:
 
 def non_private_selection(trial: Trial) -> MethodResult:
     """The paper's settings, but scores without noise, whose budget is not spent: NOT private."""
-    trial = _as_in_the_paper(trial)
-    request = request_of(trial, trial.settings.mechanism)
+    return paper_but(trial, steps_of, exact_scores=True)
+
+
+def _without_noise_of_scores(trial: Trial) -> Draw:
     gaussian = _gaussian(trial)
 
     def draw(step: ReleaseStep, queries: Sequence[Query]) -> noisy.Answers:
@@ -144,7 +151,7 @@ def non_private_selection(trial: Trial) -> MethodResult:
             return [np.zeros(q.cells, dtype=np.int64) for q in queries]
         return gaussian(step, queries)
 
-    return _run_steps(trial, request, steps_of(request), draw, unpriced=("indif_scores",))
+    return draw
 
 
 def equal_gaussian(trial: Trial) -> MethodResult:

@@ -40,6 +40,12 @@ GROUPS = {
     "c": np.arange(2, dtype=np.int32),
     "d": np.arange(3, dtype=np.int32),
 }
+NAMES += [
+    "privbayes-selection",
+    "non-private-privbayes-selection",
+    "non-private-selection-mcf",
+    "non-private-selection-sweeps",
+]
 NAMES += ["mcf", "priview", "random-views"]
 WITHOUT_STEPS = ["mwem", "dual-query", "laplace-table", "sampling"]
 """Methods that are no steps of a release: test_references.py has what holds for each."""
@@ -70,7 +76,10 @@ def test_the_names_are_stable_and_every_entry_is_told() -> None:
     for name, method in METHODS.items():
         assert method.name == name
         assert method.title and method.description and method.source
-    assert [m.name for m in METHODS.values() if not m.private] == ["non-private-selection", "sampling"]
+    assert {m.name for m in METHODS.values() if not m.private} == {
+        "sampling",
+        *(name for name in METHODS if name.startswith("non-private")),
+    }
     assert all(("NOT private" in m.description) != m.private for m in METHODS.values())
 
 
@@ -140,7 +149,11 @@ def test_receipts_cost_no_more_than_the_promise(name: str, epsilon: float, recor
         ("mcf", 1.0),
         ("priview", 1.0),
         ("random-views", 1.0),
+        ("privbayes-selection", 1.0),
         ("non-private-selection", 0.9),  # the scores' tenth is not spent
+        ("non-private-privbayes-selection", 0.9),
+        ("non-private-selection-mcf", 0.9),
+        ("non-private-selection-sweeps", 0.9),
         ("equal-laplace", 0.2),  # the first two stages; the third is Laplace
     ],
 )

@@ -1,0 +1,82 @@
+"""The other choices of marginals and the other syntheses of PrivSyn's section 6: Figures 5 and 7.
+
+Belongs here: variants that replace one step of the paper's and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from privsyn.comparison import min_cost_flow
+from privsyn.comparison.method import MethodResult, Trial
+from privsyn.comparison.variants import Steps, paper_but
+from privsyn.data_contracts.mechanism_options import PrivBayes
+from privsyn.data_contracts.step_options import Rows, Synthesis
+from privsyn.mechanisms.common_steps import RECODE, counts_of
+from privsyn.mechanisms.privsyn import evenly_weighed, noisy_scores
+from privsyn.mechanisms.registry import steps_of
+from privsyn.run.inputs import Inputs
+from privsyn.run.request import Request
+from privsyn.run.step import Output, Progress, ReleaseStep, Step
+from privsyn.tasks import build_network, compress_domain
+
+
+def privbayes_selection(trial: Trial) -> MethodResult:
+    """The paper's settings, but the marginals are the families of a Bayesian network, PrivBayes(InDif)."""
+    return paper_but(trial, _with_families)
+
+
+def exact_privbayes_selection(trial: Trial) -> MethodResult:
+    """As :func:`privbayes_selection`, the scores without noise: NOT private."""
+    return paper_but(trial, _with_families, exact_scores=True)
+
+
+def exact_selection_mcf(trial: Trial) -> MethodResult:
+    """The paper's marginals chosen without noise, rows by minimum-cost flow: NOT private."""
+    return paper_but(trial, min_cost_flow.steps_with_flow, exact_scores=True)
+
+
+def exact_selection_sweeps(trial: Trial) -> MethodResult:
+    """The paper's marginals chosen without noise, rows by sweeps: NOT private."""
+    return paper_but(trial, _with_sweeps, exact_scores=True)
+
+
+def _with_sweeps(request: Request) -> Steps:
+    return tuple(_by_sweeps(s) if s.name == "synthesize" else s for s in steps_of(request))
+
+
+def _by_sweeps(step: Step) -> Step:
+    """The step ``synthesize``, its request asking for sweeps."""
+
+    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        mechanism = request.spec.mechanism
+        rows = {name: getattr(mechanism.synthesis, name) for name in Rows.model_fields}
+        sweeps = mechanism.model_copy(update={"synthesis": Synthesis(**rows)})
+        changed = request.spec.model_copy(update={"mechanism": sweeps})
+        assert step.run is not None  # noqa: S101 - only looks have none
+        return step.run(replace(request, spec=changed), inputs, progress)
+
+    return replace(step, run=run)
+
+
+def _with_families(request: Request) -> Steps:
+    """The paper's steps, the families of a network in the place of the combined cliques."""
+    steps = steps_of(request)
+    (measure,) = (s for s in steps if isinstance(s, ReleaseStep) and s.name == "measure_marginals")
+    return tuple(_network_step(s, measure) if s.name == "combine_cliques" else s for s in steps)
+
+
+def _network_step(step: Step, measure: ReleaseStep) -> Step:
+    """In the place of ``step``: PrivBayes' network of degree 3 and theta 4, its defaults."""
+    options = PrivBayes()
+
+    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        domain, total = inputs.domain(), compress_domain.noisy_total(inputs.recode())
+        rho, families = measure.rho(request), len(domain.attributes) - 1
+        useful = build_network.useful_cells(total, families, rho, request.records, options.usefulness)
+        limit = min(useful, options.max_cells)
+        network = build_network.bayesian_network(noisy_scores(inputs), domain, options.degree, limit)
+        return {"cliques": evenly_weighed(network, request, inputs)}
+
+    return replace(step, inputs=(*counts_of(["indif_scores"]), RECODE), run=run)
