@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -29,7 +31,7 @@ def made(name: str) -> MethodResult:
 def test_privbayes_measures_a_family_of_each_later_column() -> None:
     families = [set(f) for f in made("privbayes-selection").marginals]
     assert len(families) == len(NAMES) - 1
-    assert all(any({x, y} <= f for f in families) for x, y in zip(NAMES, NAMES[1:], strict=False))
+    assert all(any({x, y} <= f for f in families) for x, y in pairwise(NAMES))
     assert len(made("privsyn-paper").marginals) > len(families)
 
 
