@@ -6,7 +6,7 @@ Where a default differs from the paper's value, the field's description says why
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -68,6 +68,13 @@ class Compression(FrozenModel):
         description="A value is kept when its noisy count is at least this many standard deviations of its noise "
         "(paper: 3).",
     )
+    least_count: int = Field(
+        default=0,
+        ge=0,
+        le=10**9,
+        description="A value whose noisy count is below so many rows is low, too; DPSyn's winning entry took 4.5 "
+        "standard deviations and 800 rows.",
+    )
     filter: bool = Field(
         default=False,
         description="Whether low-count values that are few even together are dropped (the paper) rather than combined.",
@@ -77,6 +84,14 @@ class Compression(FrozenModel):
         description="Whether low-count bins of numbers and moments are combined with their neighbours rather than all "
         "with each other (the paper).",
     )
+
+    def key(self) -> dict[str, Any]:
+        """What results depend on; a field that came later only where it is used, so that earlier keys stay."""
+        return self.model_dump(exclude=None if self.least_count else {"least_count"})
+
+    def threshold(self, sigma: float) -> float:
+        """The noisy count below which a value is low; ``sigma``: the noise of a fine count, in counts."""
+        return max(self.sigmas * sigma, float(self.least_count))
 
 
 class Selection(FrozenModel):

@@ -81,8 +81,9 @@ def compress_attribute(
 ) -> AttributeRecode:
     """Keep, combine or filter each bin of one attribute.
 
-    The threshold is theta = ``settings.sigmas`` x sigma, sigma being the noise of one fine count (paper: 3 sigma).  A
-    bin (its fine codes summed) is kept if its noisy count reaches theta.  The bins of each section of ``in_order`` are
+    The threshold is theta = ``settings.sigmas`` x sigma, sigma being the noise of one fine count (paper: 3 sigma), and
+    ``settings.least_count`` at least (DPSyn report, 5.3: 4.5 sigma and 800).  A bin (its fine codes summed) is kept if
+    its noisy count reaches theta.  The bins of each section of ``in_order`` are
     intervals; nothing is combined across the end of a section.  Low intervals are combined with low neighbours until
     these reach theta and WORTH_A_CODE together, or no low neighbour is left; they have a code of their own if their sum
     reaches one standard deviation of its noise and WORTH_A_CODE, else each joins the nearest code of its section; a
@@ -94,7 +95,7 @@ def compress_attribute(
     y = noisy.astype(np.float64)
     bins = int(groups.max()) + 1
     total = np.bincount(groups, weights=y, minlength=bins).astype(np.float64)
-    theta = settings.sigmas * sigma
+    theta = settings.threshold(sigma)
     low = total < theta if settings.enabled else np.zeros(bins, dtype=bool)
     first = ~low  # the bins with which a code begins
     if settings.neighbours:

@@ -183,7 +183,7 @@ COMPRESS_DOMAIN = Step(
     Kind.POSTPROCESS,
     counts_of(["one_way_marginals"]),
     {"recode": tables.RECODE},
-    lambda r: r.spec.mechanism.compression.model_dump(),
+    lambda r: r.spec.mechanism.compression.key(),
     _compress,
     version=3,
     published={

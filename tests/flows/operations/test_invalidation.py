@@ -116,6 +116,7 @@ VALUES: dict[str, Any] = {
     "mechanism.split.remeasure_one_ways": False,
     "mechanism.compression.enabled": False,
     "mechanism.compression.sigmas": 4.0,
+    "mechanism.compression.least_count": 800,
     "mechanism.compression.filter": True,
     "mechanism.compression.neighbours": False,
     "mechanism.selection.scores": "indif",

@@ -35,6 +35,14 @@ def test_values_below_three_sigma_are_combined_when_their_sum_is_not() -> None:
     assert r.size == 3
 
 
+def test_values_below_the_least_count_are_low_whatever_the_noise() -> None:
+    counts = np.array([500, 290, 400, 20, 350, 28])
+    assert compress_attribute(counts, 1.0, EACH, Compression(least_count=300)).coarse.tolist() == [0, 3, 1, 3, 2, 3]
+    assert compress_attribute(counts, 100.0, EACH, Compression(least_count=5)).size == 4  # 3 sigma is more
+    assert Compression(sigmas=4.5, least_count=800).threshold(10.0) == 800
+    assert Compression(sigmas=4.5, least_count=800).threshold(1000.0) == 4500
+
+
 def test_values_below_three_sigma_are_filtered_when_their_sum_is_too() -> None:
     r = compress_attribute(np.array([500, -5, 400, 20, 13, -20]), 10.0, EACH, PAPER)
     assert r.kept.tolist() == [True, False, True, False, False, False]
