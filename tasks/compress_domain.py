@@ -6,7 +6,7 @@ Paper: Algorithm 3 line 2 and section 5.3, "Filter and Combine Low-count Values"
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import RECODE, code_schema
+from privsyn.tasks.estimation.towards_prior import towards_prior
+from privsyn.tasks.kernels.counting import CodeTable
 
 Floats = NDArray[np.float64]
 
@@ -44,6 +46,16 @@ class AttributeRecode:
         """Number of coarse codes, at least 1."""
         return int(self.coarse[self.kept].max()) + 1
 
+    @property
+    def noise(self) -> float:
+        """Noise variance of a fine count: that of each, or their mean where a public table made some surer."""
+        return float(self.variance.mean() if self.by_prior else self.variance[0])
+
+    @property
+    def by_prior(self) -> bool:
+        """Whether a public table tells of the counts: some are surer than others."""
+        return bool((self.variance != self.variance[0]).any())
+
 
 Recode = dict[str, AttributeRecode]
 
@@ -69,6 +81,50 @@ def compress_domain(
         a: compress_attribute(y, q.sigma, groups[a], settings, intervals.get(a, ()), unlisted.get(a))
         for y, q, a in ((y, q, q.attributes[0]) for y, q in zip(answers, queries, strict=True))
     }
+
+
+def compress_towards(
+    public: CodeTable,
+    answers: Sequence[NDArray[np.int64]],
+    queries: Sequence[Query],
+    groups: Mapping[str, NDArray[np.int32]],
+    settings: Compression,
+    in_order: Mapping[str, Sections] | None = None,
+    added: Mapping[str, int] | None = None,
+) -> Recode:
+    """As :func:`compress_domain`, by noisy counts drawn towards those of the ``public`` table's rows in fine codes."""
+    noisy = {q.attributes[0]: y.astype(np.float64) for y, q in zip(answers, queries, strict=True)}
+    sigma = {q.attributes[0]: q.sigma for q in queries}
+    found = compress_domain(answers, queries, groups, settings, in_order, added)
+    for a, drawn in towards_prior(noisy, sigma, {a: public.column(a) for a in noisy}).items():
+        if _risk(drawn.mean, noisy[a], sigma[a], drawn.follows) >= _risk_of_codes(found[a], noisy[a], sigma[a]):
+            continue
+        noise = float(np.sqrt(drawn.variance.mean()))
+        sections, unlisted = (in_order or {}).get(a, ()), (added or {}).get(a)
+        r = compress_attribute(drawn.mean, noise, groups[a], settings, sections, unlisted)
+        weight = np.zeros(len(r.coarse))
+        weight[r.kept] = _weights(drawn.mean[r.kept], 0.0, groups[a][r.kept], r.coarse[r.kept])
+        found[a] = replace(r, variance=drawn.variance, weight=weight)
+    return found
+
+
+def _risk(estimate: Floats, noisy: Floats, sigma: float, follows: float) -> float:
+    """Stein's unbiased estimate of a squared error, in units of the noise's variance and less a constant; ``follows``:
+    the sum of how much each count follows its own noise."""
+    return float(((estimate - noisy) ** 2).sum()) / sigma**2 + 2 * follows
+
+
+def _risk_of_codes(recode: AttributeRecode, noisy: Floats, sigma: float) -> float:
+    """The same of the fine counts that the recode stands for: a code's count, spread inside it."""
+    target = np.where(recode.kept, recode.coarse, recode.size)
+    cells = np.bincount(target, minlength=recode.size + 1)
+    sums = np.bincount(target, weights=noisy, minlength=recode.size + 1)
+    estimate, even = sums[target] * recode.weight, sums[target] / cells[target]
+    left = np.bincount(target, weights=(estimate - even) ** 2, minlength=recode.size + 1)
+    before = np.bincount(target, weights=(noisy - even) ** 2, minlength=recode.size + 1)
+    kept = np.sqrt(np.divide(left, before, out=np.zeros_like(left), where=before > 0)).clip(max=1.0)
+    follows = (1 + kept * (cells - 1))[: recode.size].sum()
+    return _risk(estimate, noisy, sigma, float(follows))
 
 
 def compress_attribute(
@@ -243,7 +299,8 @@ def refined(
 ) -> Recode:
     """The recode with later noisy one-ways on fine codes pooled in, by inverse variance; larger queries are skipped.
 
-    Codes stay as they are: rows were recoded by them.  ``groups``: fine code -> public bin, by attribute.
+    Codes stay as they are: rows were recoded by them.  ``groups``: fine code -> public bin, by attribute.  Fine counts
+    are drawn towards an even spread in their code, but those of an attribute that a public table tells of.
     """
     pooled = dict(recode)
     for query, noisy in zip(queries, answers, strict=True):
@@ -252,8 +309,10 @@ def refined(
             r = pooled[a]
             variance = 1.0 / (1.0 / r.variance + 1.0 / query.sigma**2)
             estimate = variance * (r.estimate / r.variance + noisy / query.sigma**2)
-            weight = _weights(estimate, float(np.sqrt(variance[0])), groups[a], r.coarse)
-            pooled[a] = AttributeRecode(r.coarse, r.kept, weight, estimate, variance)
+            found = AttributeRecode(r.coarse, r.kept, r.weight, estimate, variance)
+            noise = 0.0 if r.by_prior else float(np.sqrt(found.noise))
+            weight = _weights(estimate, noise, groups[a], r.coarse)
+            pooled[a] = replace(found, weight=weight)
     return pooled
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,14 @@ class Reference:
         """The pair's independent counts in units of 2^-16 records, rounded; shape (size of a + 1, size of b + 1)."""
         expected = np.multiply.outer(self.shares[a], self.shares[b]) * min(self.total, MAX_ROWS)
         return np.rint(np.ldexp(expected, BITS)).astype(np.int64)
+
+
+class Expected(Protocol):
+    """What counts of pairs are compared with: public once the one-ways are released."""
+
+    def counts(self, a: str, b: str) -> NDArray[np.int64]:
+        """The pair's expected counts in units of 2^-16 records; shape (size of a + 1, size of b + 1)."""
+        ...
 
 
 def plan(
@@ -117,7 +126,7 @@ def l1_distance(counts: NDArray[np.int64], reference: NDArray[np.int64]) -> int:
 
 
 def exact(
-    rows: Countable, queries: Sequence[Query], threads: int, reference: Reference | None = None
+    rows: Countable, queries: Sequence[Query], threads: int, reference: Expected | None = None
 ) -> Iterator[NDArray[np.int64]]:
     """The exact score of each pair, one cell each, in order; pairs are counted and dropped one by one.
 

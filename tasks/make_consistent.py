@@ -6,7 +6,7 @@ used: the one-ways of the first stage take part with the weight of their own noi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.compress_domain import Recode
-from privsyn.tasks.estimation.shrink_departures import shrink_marginal
+from privsyn.tasks.estimation.shrink_departures import nearer, shrink_marginal
 from privsyn.tasks.marginals import Marginal
 from privsyn.tasks.rules.known_zeros import KnownZeros
 
@@ -100,6 +100,7 @@ def make_consistent(
     *,
     shrink: bool = False,
     zeros: KnownZeros | None = None,
+    expected: Callable[[Clique], Floats] | None = None,
 ) -> list[Marginal]:
     """Consistent, non-negative marginals with one common total: the one-ways, then the measured cliques.
 
@@ -118,6 +119,9 @@ def make_consistent(
 
     ``zeros``: cells that no row can be in.  They are 0 with next to no variance (SURE), so that averages move the other
     cells, and stay 0 when counts are cut and shrunk.
+
+    ``expected``: pair -> what a public table expects of it, shares of its shape; what noisy counts are nearer to, that
+    or independence, they are shrunk to.
 
     Each result carries the noise that it was measured with as ``sigma`` (its root mean square over the cells).
     """
@@ -141,7 +145,7 @@ def make_consistent(
             break
     with threadpool_limits(1, "blas"):  # sums in one order, whatever the number of cores
         for e in estimates[len(one_way) :] if shrink else ():
-            _shrink(e)
+            _shrink(e, expected(e.attributes) if expected and len(e.attributes) == 2 else None)
     if one_way_weight != 1:
         for e in estimates[: len(one_way)]:
             e.variance = e.variance / one_way_weight
@@ -156,13 +160,17 @@ def make_consistent(
     return [Marginal(e.attributes, e.counts, s) for e, s in zip(estimates, noise, strict=True)]
 
 
-def _shrink(estimate: _Estimate) -> None:
-    """Shrink a marginal, measured with equal noise in all cells, towards what its parts say of it."""
+def _shrink(estimate: _Estimate, shares: Floats | None = None) -> None:
+    """Shrink a marginal, measured with equal noise in all cells, towards what its parts say of it, or ``shares``."""
     total = max(float(estimate.counts.sum()), 0.0)
     if total > 0:
         expected = without_interaction(estimate.counts, total, estimate.zero)
         variance = float(estimate.variance.mean() if estimate.zero is None else estimate.variance.max())
         shrunk = shrink_marginal(estimate.counts, expected, variance)
+        if shares is not None and variance > 0:
+            parts = [norm_sub(estimate.counts.sum(axis=axis), total) for axis in (1, 0)]
+            raked = fitted_to(shares, parts)
+            shrunk = nearer(estimate.counts, (expected, shrunk), raked, variance)
         estimate.counts = np.rint(shrunk.mean / GRAIN) * GRAIN
         estimate.keep_zeros()
         filled = np.rint((1 - shrunk.empty) / GRAIN) * GRAIN
@@ -192,6 +200,18 @@ def without_interaction(counts: Floats, total: float, zero: NDArray[np.bool_] | 
         if np.abs(fitted - before).sum() < 1e-3 * total:
             break
     return fitted
+
+
+def fitted_to(shares: Floats, parts: Sequence[Floats]) -> Floats:
+    """A pair's ``shares`` as counts with these one-ways, by iterative proportional fitting; where it has no rows of a
+    value, those of independence."""
+    total = max(float(parts[0].sum()), 1e-9)
+    found = shares * total + 1e-6 * np.outer(parts[0], parts[1]) / total
+    for _ in range(FITTING):
+        for axis, part in enumerate(parts):
+            now = found.sum(axis=1 - axis)
+            found = found * np.expand_dims(np.divide(part, now, out=np.zeros_like(part), where=now > 0), 1 - axis)
+    return found
 
 
 def _shared_sets(cliques: Sequence[Clique]) -> list[tuple[Clique, list[int]]]:

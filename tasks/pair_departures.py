@@ -101,7 +101,7 @@ def _cautious(scores: Sequence[float], sigma: float, reference: Reference) -> Fl
 def one_way_departures(recode: Recode) -> Departures:
     """One row per attribute: its noisy fine one-way errs by its noise, and so do IMPORTANCE of its pairs."""
     others = IMPORTANCE * (len(recode) - 1)
-    tau = [[math.sqrt(r.variance[0])] for r in recode.values()]
+    tau = [[math.sqrt(r.noise)] for r in recode.values()]
     cells = [[len(r.coarse) * others] for r in recode.values()]
     return Departures(np.array(tau), np.array(cells, dtype=np.float64))
 

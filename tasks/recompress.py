@@ -41,7 +41,8 @@ def recompress(
         return pooled
     alone = all(len(q.attributes) == 1 for q in queries)
     found = dict(pooled)
-    for a in dict.fromkeys(q.attributes[0] for q in queries if len(q.attributes) == 1):
+    again = dict.fromkeys(q.attributes[0] for q in queries if len(q.attributes) == 1)
+    for a in (a for a in again if not pooled[a].by_prior):
         counts = _decided_anew(pooled[a], total, groups[a], settings, in_order.get(a, ()), added.get(a))
         estimate = counts if alone else pooled[a].estimate
         found[a] = replace(pooled[a], weight=_inside(pooled[a], counts), estimate=estimate)
@@ -57,7 +58,7 @@ def _decided_anew(
     added: int | None,
 ) -> Floats:
     """Fine counts, not negative and of sum ``total``, smoothed inside the codes that the pooled counts make."""
-    own = compress_attribute(recode.estimate, math.sqrt(recode.variance[0]), groups, settings, in_order, added)
+    own = compress_attribute(recode.estimate, math.sqrt(recode.noise), groups, settings, in_order, added)
     code, counts = own.coarse[own.kept], np.zeros(len(own.coarse))
     sums, cells = np.bincount(code, weights=recode.estimate[own.kept]), np.bincount(code)
     missing = (total - sums.sum()) * cells / cells.sum()  # by each code's noise variance, as consistency shares it

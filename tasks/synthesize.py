@@ -15,6 +15,7 @@ from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.kernels.counting import CodeTable, checked_cells, thread_count
 from privsyn.tasks.kernels.streams import shuffle, stream, systematic, uniform
 from privsyn.tasks.marginals import Marginal, one_ways
+from privsyn.tasks.prior_pairs import Followed
 from privsyn.tasks.rules.known_zeros import KnownZeros, of_domain
 from privsyn.tasks.shards import Leftovers, Shard
 from privsyn.tasks.synthesis.implied_pairs import MOST_SWEEPS, implied, missing_pairs, times_the_rows
@@ -24,7 +25,7 @@ Progress = Callable[[int, int], None]
 MAX_ROWS = (1 << 31) - 1
 """Most rows of one table."""
 
-_START, _JOIN = 0, 3  # purposes of random streams; the methods have others
+_START, _JOIN, _PRIOR = 0, 3, 15  # purposes of random streams; the methods have others
 
 
 def synthesize(
@@ -37,6 +38,7 @@ def synthesize(
     shard: Shard | None = None,
     leftovers: Leftovers | None = None,
     zeros: KnownZeros | None = None,
+    prior: Followed | None = None,
 ) -> CodeTable:
     """Make ``rows`` rows of codes over ``domain`` that follow ``marginals``, by ``settings.method``.
 
@@ -58,8 +60,12 @@ def synthesize(
     shard = shard or Shard(settings.seed)
     settings = shard.settings(settings)
     zeros = of_domain(zeros or KnownZeros(), domain)
-    columns = _start(marginals, domain, settings, rows, thread_count(threads), zeros)
+    if prior is None:
+        columns = _start(marginals, domain, settings, rows, thread_count(threads), zeros)
+    else:
+        columns = _resampled(prior.rows, domain, rows, settings.seed)
     cliques = [*(m.attributes for m in marginals if len(m.attributes) > 1), *zeros.cliques]
+    cliques += [domain.attributes] if prior is not None else []
     groups = [group for group in components(cliques, domain) if len(group) > 1]
     steps = settings.sweeps if settings.method == "sweep" else settings.iterations
     for g, group in enumerate(groups if rows else []):
@@ -68,7 +74,10 @@ def synthesize(
         own = [m for m in marginals if m.attributes and m.attributes[0] in group]
         report = _reporter(progress, g, len(groups), steps)
         if settings.method == "sweep" and shard.of == 1:
-            own += _implied(own, Domain.of({a: domain.size(a) for a in group}), settings, rows, threads, zeros)
+            if prior is None:
+                own += _implied(own, Domain.of({a: domain.size(a) for a in group}), settings, rows, threads, zeros)
+            else:
+                own += prior.pairs
         targets = [target_of(m, group, rows) for m in own]
         if settings.method == "sweep":
             forbidden = [(tuple(group.index(a) for a in c), mask) for c, mask in zeros.tables if set(c) <= set(group)]
@@ -80,6 +89,15 @@ def synthesize(
         if g > 0:
             _reorder(columns, numbers, stream(settings.seed, _JOIN, numbers[0]))
     return CodeTable(domain, tuple(columns))
+
+
+def _resampled(table: CodeTable, domain: Domain, rows: int, seed: int) -> list[np.ndarray]:
+    """``rows`` of the table's rows, each as often as any other up to one, in random order."""
+    order = np.arange(table.rows, dtype=np.uint32)
+    shuffle(order, stream(seed, _PRIOR, 0))
+    chosen = np.resize(order, rows)
+    shuffle(chosen, stream(seed, _PRIOR, 1))
+    return [np.ascontiguousarray(table.column(a)[chosen]) for a in domain.attributes]
 
 
 def _implied(

@@ -72,6 +72,7 @@ class Trial:
     settings: MethodSettings = MethodSettings()
     in_order: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     added: Mapping[str, int] = field(default_factory=dict)
+    prior: CodeTable | None = None
 
     @property
     def bins(self) -> Domain:

@@ -86,7 +86,7 @@ def request_of(trial: Trial, mechanism: AnyMechanism) -> CodeRequest:
     ).with_rows(seed=trial.seed)
     if isinstance(mechanism, PrivSyn) and mechanism.selection.criterion == "expected_error":
         spec = spec.model_copy(update={"focus": trial.settings.focus, "workload": trial.settings.workload})
-    return CodeRequest(spec, trial.rows.domain.attributes, trial.threads, trial=trial)
+    return CodeRequest(spec, trial.rows.domain.attributes, trial.threads, prior=trial.prior, trial=trial)
 
 
 def default(trial: Trial) -> MethodResult:

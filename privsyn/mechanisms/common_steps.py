@@ -171,9 +171,11 @@ def one_way_step(share: Fraction, division: str) -> ReleaseStep:
 def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     queries, answers = inputs.noisy("one_way_marginals")
     encoding, settings = request.encoding, request.spec.mechanism.compression
-    recode = compress_domain.compress_domain(
-        answers, queries, encoding.groups, settings, encoding.in_order, encoding.added
-    )
+    how = (encoding.groups, settings, encoding.in_order, encoding.added)
+    if request.prior is None:
+        recode = compress_domain.compress_domain(answers, queries, *how)
+    else:
+        recode = compress_domain.compress_towards(request.prior, answers, queries, *how)
     return {"recode": compress_domain.recode_to_table(recode, request.encoding.labels())}
 
 

@@ -37,6 +37,7 @@ from privsyn.run.step import Look, Output, Progress, PublishedFile, ReleaseStep,
 from privsyn.tasks import combine_cliques, compress_domain, indif_scores, measure_marginals, select_pairs
 from privsyn.tasks.estimation.target_weights import Targets
 from privsyn.tasks.kernels.counting import Countable
+from privsyn.tasks.prior_pairs import PriorPairs
 
 RECODED = "recode_rows.recoded_rows"
 CHOSEN = "combine_cliques.cliques"
@@ -73,7 +74,11 @@ def _plan_scores(selection: Selection, request: Request, inputs: Inputs, rho: Fr
 def _exact_scores(
     selection: Selection, request: Request, inputs: Inputs, rows: Countable, queries: list[Query]
 ) -> Iterator[NDArray[np.int64]]:
-    reference = indif_scores.Reference.of(inputs.recode()) if selection.scores == "one_ways" else None
+    recode = inputs.recode() if selection.scores == "one_ways" else None
+    reference: indif_scores.Expected | None = None
+    if recode is not None:
+        known = request.prior
+        reference = indif_scores.Reference.of(recode) if known is None else PriorPairs.of(known, recode)
     return indif_scores.exact(rows, queries, request.threads, reference)
 
 
@@ -253,7 +258,15 @@ def up_to_measurement(options: PrivSyn, measurement: Fraction) -> tuple[Step, ..
 
 def privsyn(request: Request) -> tuple[Step, ...]:
     """The steps of PrivSyn, in the paper's order; each step's inputs are outputs of earlier ones."""
-    return steps_by(options_of(request))
+    steps = steps_by(options_of(request))
+    return steps if request.prior is None else tuple(_with_scores(s) for s in steps)
+
+
+def _with_scores(step: Step) -> Step:
+    """The steps that ask the noisy scores whether the prior is to be followed read them."""
+    if step.name not in ("synthesize", "append_attributes"):
+        return step
+    return replace(step, inputs=(*step.inputs, *counts_of(["indif_scores"])))
 
 
 def steps_by(options: PrivSyn) -> tuple[Step, ...]:

@@ -8,14 +8,25 @@ from typing import Any
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.step_options import Consistency, Synthesis
 from privsyn.mechanisms.common_steps import RECODE, columns_key, counts_of, wide_codes
 from privsyn.run.inputs import Inputs
 from privsyn.run.request import Request
 from privsyn.run.step import Batches, Output, Progress, PublishedFile, Step, Wide
-from privsyn.tasks import append_attributes, compress_domain, decode, make_consistent, marginals, shards, synthesize
+from privsyn.tasks import (
+    append_attributes,
+    compress_domain,
+    decode,
+    make_consistent,
+    marginals,
+    prior_pairs,
+    shards,
+    synthesize,
+)
 from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.prior_pairs import PriorPairs
 from privsyn.tasks.rules import known_zeros
 
 MARGINALS = "make_consistent.marginals"
@@ -67,12 +78,38 @@ def consistent_marginals(
         one_way_weight=settings.one_way_weight,
         shrink=settings.shrink,
         zeros=forbidden_codes(request, recode),
+        expected=None if request.prior is None else PriorPairs.of(request.prior, recode).coarse,
     )
 
 
 def forbidden_codes(request: Request, recode: compress_domain.Recode) -> known_zeros.KnownZeros | None:
     """The coarse codes that the request's rules forbid together; None without rules."""
     return known_zeros.known_zeros(request.encoding, recode) if request.spec.rules else None
+
+
+def trusts_prior(request: Request, inputs: Inputs) -> bool:
+    """Whether the noisy scores say that the prior's pairs are nearer than independence."""
+    recode = inputs.recode()
+    if request.prior is None:
+        return False
+    queries, answers = inputs.noisy("indif_scores")
+    if not queries:
+        return False
+    pairs, scores = [q.attributes for q in queries], [float(y[0]) for y in answers]
+    return prior_pairs.is_better(PriorPairs.of(request.prior, recode), pairs, scores, queries[0].sigma)
+
+
+def followed_prior(
+    request: Request, inputs: Inputs, recode: compress_domain.Recode, consistent: Sequence[marginals.Marginal]
+) -> prior_pairs.Followed | None:
+    """What rows take from the prior, if the scores trust it."""
+    if request.prior is None or not trusts_prior(request, inputs):
+        return None
+    return prior_pairs.followed(PriorPairs.of(request.prior, recode), recode, consistent)
+
+
+def _whole(kept: frozenset[str], domain: Domain, prior: prior_pairs.Followed | None) -> frozenset[str]:
+    return kept if prior is None else frozenset(domain.attributes)
 
 
 def tied(zeros: known_zeros.KnownZeros | None) -> frozenset[str]:
@@ -117,8 +154,10 @@ def synthesize_step(stages: Sequence[str]) -> Step:
         domain = inputs.domain()
         zeros = forbidden_codes(request, inputs.recode())
         consistent = marginals.from_table(inputs.table(MARGINALS), domain)
-        core = append_attributes.core_marginals(consistent, domain, tied(zeros))
-        total = compress_domain.noisy_total(refined(request, inputs, stages))
+        recode = refined(request, inputs, stages)
+        prior = followed_prior(request, inputs, recode, consistent)
+        core = append_attributes.core_marginals(consistent, domain, _whole(tied(zeros), domain, prior))
+        total = compress_domain.noisy_total(recode)
         settings = synthesis_of(request)
         wanted = shards.shards(synthesize.output_rows(total, settings), settings)
 
@@ -127,7 +166,7 @@ def synthesize_step(stages: Sequence[str]) -> Step:
             for s in wanted:
                 report = partial(_report, progress, s)
                 codes = synthesize.synthesize(
-                    core.marginals, core.domain, settings, s.rows, request.threads, report, s, left, zeros
+                    core.marginals, core.domain, settings, s.rows, request.threads, report, s, left, zeros, prior
                 )
                 yield from codes.to_arrow().to_batches()
 
@@ -173,6 +212,8 @@ def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     domain = inputs.domain()
     consistent = marginals.from_table(inputs.table(MARGINALS), domain)
     kept = tied(forbidden_codes(request, inputs.recode()))
+    if request.prior is not None and trusts_prior(request, inputs):
+        kept = frozenset(domain.attributes)
     core = append_attributes.core_marginals(consistent, domain, kept)
     name = "synthesize.core_codes"
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from privsyn.data_contracts.receipts import Pricing
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.codecs import EncodingPlan, plan
+from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.accountant import pricing_of, rho_for
 
 
@@ -18,13 +19,14 @@ class Request:
 
     ``column_order``: the released columns in the source's order, since the order in the spec means nothing; empty: the
     spec's order.  ``threads``: 0 for all cores; no part of what is released.  ``even``: columns of a release of before,
-    whose wide bins had two cells.
+    whose wide bins had two cells.  ``prior``: the rows of the spec's public prior in fine codes.
     """
 
     spec: ReleaseSpec
     column_order: tuple[str, ...] = ()
     threads: int = 0
     even: frozenset[str] = frozenset()
+    prior: CodeTable | None = None
 
     @property
     def records(self) -> int:

@@ -94,6 +94,27 @@ def shrink_marginal(counts: Floats, expected: Floats, variance: float) -> Shrunk
     return Shrunk(weight * around + (1 - weight) * by_cell, empty)
 
 
+def nearer(counts: Floats, usual: tuple[Floats, Shrunk], other: Floats, variance: float) -> Shrunk:
+    """The estimates around two expectations of a pair, by the weights that Stein's risk of each gives.
+
+    usual: what is expected, and the estimate around it; other: what else may be expected, as counts of one total.
+    """
+    left = variance * float(np.prod([1 - 1 / size for size in counts.shape]))
+    if left <= 0:
+        return usual[1]
+    around = shrink_marginal(counts, other, variance)
+    risks = []
+    for expected in (usual[0], other):
+        found = posterior_means(counts, expected, left)
+
+        def again(y: Floats, e: Floats = expected, shares: Floats = found.shares) -> Floats:
+            return posterior_means(y, e, left, shares).mean
+
+        risks.append(stein_risk(again, counts, found.mean, variance))
+    weight = 1.0 / (1.0 + np.exp(np.clip((risks[1] - risks[0]) / TEMPERATURE, -50.0, 50.0)))
+    return Shrunk(*(weight * o + (1 - weight) * u for o, u in zip(around, usual[1], strict=True)))
+
+
 def stein_risk(estimator: Callable[[Floats], Floats], counts: Floats, estimate: Floats, variance: float) -> float:
     """Stein's unbiased estimate of the squared error of ``estimate`` = estimator(counts), in units of ``variance`` > 0,
     up to a constant that all estimates share.  counts: two-dimensional, with noise of that variance in each cell.

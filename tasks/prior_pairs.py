@@ -1,0 +1,149 @@
+"""What a public table says of pairs: their joint counts, made to agree with the one-ways, and whether to trust them.
+
+Not in the paper.  With a public table the noisy scores are distances from its pairs in place of independence: a pair
+in which it is right needs no budget.  Post-processing with a public table costs none either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Clique, Domain, code_dtype
+from privsyn.tasks.compress_domain import Recode, coarse_domain
+from privsyn.tasks.indif_scores import BITS, MAX_ROWS, Reference
+from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.marginals import Marginal
+from privsyn.tasks.synthesis.implied_pairs import DOUBT, missing_pairs
+
+Floats = NDArray[np.float64]
+
+BETTER = 0.25
+"""The public table's pairs are followed where their squared distance from the private ones is at most this part of
+that from independence: if they are nearer than half their own departure, independence is further away."""
+
+_FITTING = 8  # passes of iterative proportional fitting
+
+
+@dataclass(frozen=True, eq=False)
+class PriorPairs:
+    """The pairs of the public ``rows`` (coarse codes, the code ``size`` where a value was filtered).
+
+    ``known``: the attributes that the public table tells of; of others it is taken to say nothing.
+    ``independent``: the reference without a public table, whose shares the pairs are made to agree with.
+    """
+
+    rows: CodeTable
+    independent: Reference
+    known: frozenset[str]
+
+    @classmethod
+    def of(cls, public: CodeTable, recode: Recode) -> PriorPairs:
+        """Of public rows in fine codes, by a released recoding."""
+        sizes = {a: r.size + 1 for a, r in recode.items()}
+        columns = tuple(recode[a].coarse[public.column(a)].astype(code_dtype(n)) for a, n in sizes.items())
+        known = frozenset(a for a, r in recode.items() if r.by_prior)
+        return cls(CodeTable(Domain.of(sizes), columns), Reference.of(recode), known)
+
+    def counts(self, a: str, b: str) -> NDArray[np.int64]:
+        """As :meth:`privsyn.tasks.indif_scores.Reference.counts`: the pair's counts that the public table expects."""
+        (table,) = self.all([(a, b)])
+        return np.rint(np.ldexp(table * min(self.independent.total, MAX_ROWS), BITS)).astype(np.int64)
+
+    def coarse(self, pair: Clique) -> Floats:
+        """The pair's shares without filtered values."""
+        (table,) = self.all([pair])
+        return table[:-1, :-1]
+
+    def all(self, pairs: Sequence[Clique]) -> list[Floats]:
+        """Shares of every pair, shape (size + 1, size + 1) with filtered values last; those of a pair sum to 1."""
+        shares = self.independent.shares
+        told = [p for p in pairs if self.known.issuperset(p)]
+        counted = dict(zip(told, count_all(self.rows, told, threads=1), strict=True)) if told else {}
+        return [
+            fitted(smoothed(counted[p].astype(np.float64)), shares[p[0]], shares[p[1]])
+            if p in counted
+            else np.outer(shares[p[0]], shares[p[1]])
+            for p in pairs
+        ]
+
+
+def smoothed(counts: Floats) -> Floats:
+    """A pair's shares without what chance explains of its departure from independence; sums to 1.
+
+    The departure keeps the part 1 - (degrees of freedom) / chi squared (positive-part James-Stein).
+    """
+    total = max(float(counts.sum()), 1.0)
+    first, second = counts.sum(axis=1) + 1e-9, counts.sum(axis=0) + 1e-9
+    independent = np.outer(first, second) / total
+    chi = float(((counts - independent) ** 2 / independent).sum())
+    degrees = (np.count_nonzero(first > 0.5) - 1) * (np.count_nonzero(second > 0.5) - 1)
+    keep = max(0.0, 1.0 - degrees / chi) if chi > 0 else 0.0
+    found = np.maximum(independent + keep * (counts - independent), 1e-6 * independent)
+    return np.asarray(found / found.sum())
+
+
+def fitted(shares: Floats, first: Floats, second: Floats) -> Floats:
+    """The shares nearest to ``shares`` in relative entropy with these one-ways, by iterative proportional fitting."""
+    found = shares
+    for _ in range(_FITTING):
+        found = found * _factor(first, found.sum(axis=1))[:, None]
+        found = found * _factor(second, found.sum(axis=0))
+    total = found.sum()
+    return found / total if total > 0 else np.outer(first, second)
+
+
+def _factor(wanted: Floats, now: Floats) -> Floats:
+    return np.divide(wanted, now, out=np.zeros_like(wanted), where=now > 0)
+
+
+def is_better(prior: PriorPairs, pairs: Sequence[Clique], scores: Sequence[float], sigma: float) -> bool:
+    """Whether the public table's pairs are nearer to the private ones than independence, by the noisy scores.
+
+    scores: distances in records from the public table's pairs, with noise of standard deviation ``sigma``.  Chance
+    alone makes distances, too, of which what a table of the same counts would have is taken off, in squares.
+    """
+    total, shares = prior.independent.total, prior.independent.shares
+    if not pairs or total <= 0:
+        return False
+    wrong = own = doubt = 0.0
+    for (a, b), table, score in zip(pairs, prior.all(pairs), scores, strict=True):
+        expected = total * table
+        chance = float(np.minimum(np.sqrt(2 * expected / math.pi), 2 * expected).sum())
+        wrong += score**2 - sigma**2 - chance**2
+        doubt += 4 * max(score**2 - sigma**2, 0.0) * sigma**2 + 2 * sigma**4
+        own += float(np.abs(expected - total * np.outer(shares[a], shares[b])).sum()) ** 2
+    return wrong < BETTER * own + math.sqrt(doubt)
+
+
+@dataclass(frozen=True, eq=False)
+class Followed:
+    """What rows take from a public table: its ``rows`` in coarse codes, and ``pairs`` that were not measured."""
+
+    rows: CodeTable
+    pairs: list[Marginal]
+
+
+def followed(prior: PriorPairs, recode: Recode, consistent: Sequence[Marginal]) -> Followed | None:
+    """The public rows without filtered values, and pairs in no marginal of ``consistent``; None without rows."""
+    domain = coarse_domain(recode)
+    inside = np.ones(prior.rows.rows, dtype=bool)
+    for a, size in zip(domain.attributes, domain.sizes, strict=True):
+        inside &= prior.rows.column(a) < size
+    if not inside.any():
+        return None
+    columns = (prior.rows.column(a)[inside] for a in domain.attributes)
+    codes = tuple(c.astype(code_dtype(n)) for c, n in zip(columns, domain.sizes, strict=True))
+    total = float(consistent[0].counts.sum())
+    sigma = float(np.median([m.sigma for m in consistent]))
+    missing = missing_pairs([m.attributes for m in consistent if len(m.attributes) > 1], domain)
+    pairs = []
+    for pair, shares in zip(missing, prior.all(missing), strict=True):
+        counts = total * shares[: domain.size(pair[0]), : domain.size(pair[1])]
+        chance = total / math.sqrt(len(codes[0]) * counts.size)
+        pairs.append(Marginal(pair, counts, math.hypot(DOUBT * sigma, chance)))
+    return Followed(CodeTable(domain, codes), pairs)
