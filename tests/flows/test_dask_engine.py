@@ -145,11 +145,11 @@ def test_two_workers_give_the_local_counts_with_one_draw(
     for names in loaded.values():
         assert "privsyn.engines.partitions" in names, "this worker has counted nothing"
         assert [name for name in names if name.startswith(FORBIDDEN)] == []
-    monkeypatch.setattr(DaskEngine, "open", lambda self: pytest.fail("the second run needs no cluster"))
-    monkeypatch.setattr(LocalEngine, "rows", lambda *a, **k: pytest.fail("the second run counts nothing"))
-    again = run(spec, noise=noise)
+    with monkeypatch.context() as patch:
+        patch.setattr(DaskEngine, "open", lambda self: pytest.fail("the second run needs no cluster"))
+        patch.setattr(LocalEngine, "rows", lambda *a, **k: pytest.fail("the second run counts nothing"))
+        again = run(spec, noise=noise)
     assert (again.run, again.drawn, noise.draws) == (there.run, (), draws), "the engine is part of a key"
-    monkeypatch.undo()
     here = run(spec.model_copy(update={"dataset": "again"}), noise=NoNoise(), new_dataset="the same, here")
     assert tables(here.released) == tables(there.released)
     assert cluster.scheduler_address not in (Path(there.released) / "manifest.json").read_text(encoding="utf-8")
