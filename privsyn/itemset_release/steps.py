@@ -30,7 +30,7 @@ from privsyn.tasks.encode import Repairs
 from privsyn.tasks.itemsets import basis_marginals, basis_set, estimates, item_counts, pair_counts
 from privsyn.tasks.itemsets.basis_set import Basis
 from privsyn.tasks.itemsets.estimates import Measured
-from privsyn.tasks.itemsets.frequent_items import above_noise, frequent_items, threshold
+from privsyn.tasks.itemsets.frequent_items import frequent_items, threshold
 from privsyn.tasks.itemsets.transactions import ROW_SCHEMA, Transactions, gathered
 
 ROWS = "transactions.transaction_rows"
@@ -40,6 +40,9 @@ SHARES = {"item_counts": Fraction(1, 4), "pair_counts": Fraction(1, 4), "basis_m
 
 ITEMS_MARGIN = 0.8
 """An item is looked at from this part of the count that makes a set frequent: noise may have lowered it."""
+
+PAIR_FLOOR = 2.0
+"""Pairs whose count is below so many standard deviations of its noise are not taken for frequent (docs/itemsets.md)."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +211,7 @@ def _graph(asked: ItemsetSpec, inputs: Inputs) -> nx.Graph:
     if not queries:
         return basis_set.pair_graph(np.empty(0), size, 0.0)
     count, _ = threshold(*inputs.noisy("item_counts"), asked.at_least)
-    return basis_set.pair_graph(answers[0], size, above_noise(count, queries[0].sigma, queries[0].cells))
+    return basis_set.pair_graph(answers[0], size, max(count, PAIR_FLOOR * queries[0].sigma))
 
 
 def _bases(asked: ItemsetSpec) -> Step:
