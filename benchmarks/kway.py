@@ -71,7 +71,7 @@ CASES = (
 
 
 def table_of(case: Case) -> tuple[ReleaseSpec, pa.Table]:
-    """The spec and the rows; a binary column is "above the median" or "the most frequent value" (the data is public)."""
+    """The spec and the rows; a binary column is "above the median" or "the most frequent value": the data is public."""
     spec = table_spec(case.table, case.epsilon, DELTA)
     kept = [name for name, c in spec.columns.items() if not isinstance(c, DropColumn)]
     table = pq.read_table(FOLDER / f"{case.table}.parquet").select(kept)
