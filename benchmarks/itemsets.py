@@ -27,7 +27,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
-from privsyn.itemset_release.spec_file import release_spec_of
+from privsyn.itemset_release.itemset_spec_file import release_spec_of
 from privsyn.itemset_release.steps import itemset_steps
 from privsyn.run.memory import MemoryRun
 from privsyn.run.request import Request

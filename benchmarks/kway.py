@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import altair as alt
 import numpy as np
@@ -41,11 +41,13 @@ from privsyn.tasks.privacy.noise import SeededNoise
 
 HERE = Path(__file__).parent
 KEPT, PICTURE = HERE / "kway.jsonl", HERE.parent / "docs" / "img" / "kway.png"
-DELTA, SETS, LARGEST = 1e-9, 40, 400
-"""Failure probability; random sets of each k; most cells of a set of the tables as they are."""
+DELTA, SETS, LARGEST, SOLVED = 1e-9, 40, 1_500, 400
+"""Failure probability; random sets of each k; most cells of a set, and most for least squares and linear programs."""
 
 METHODS = ("rows", "maximum entropy", "least squares", "linear programming")
 Floats = NDArray[np.float64]
+Kept: TypeAlias = dict[str, list[dict[str, Any]]]
+"""Case and seed, as text -> its sets by k and by whether a pair was measured."""
 
 
 @dataclass(frozen=True)
@@ -207,8 +209,8 @@ def unmeasured_sets(domain: Domain, known: Sequence[Clique], ways: int, most: in
     return list(found)
 
 
-def distances(case: Case, seed: int) -> Iterator[dict[str, Any]]:
-    """For every set: half the sum of absolute differences of shares, by method, and what was measured among it."""
+def distances(case: Case, seed: int) -> Iterator[tuple[int, bool, dict[str, float]]]:
+    """For every set: k, whether some pair of it was measured, and half the sum of absolute differences, by method."""
     real, rows, known = released(case, seed)
     domain, pairs = real.domain, {p for c in known for p in combinations(c, 2)}
     for ways in case.ways:
@@ -216,22 +218,33 @@ def distances(case: Case, seed: int) -> Iterator[dict[str, Any]]:
             truth = count(real, asked) / real.rows
             given = constraints(asked, known, domain)
             errors = {"rows": _apart(truth, count(rows, asked) / max(rows.rows, 1))}
-            errors |= {name: _apart(truth, solve(given)) for name, solve in SOLVERS.items()}
-            among = sum(p in pairs for p in combinations(asked, 2))
-            yield {"k": ways, "pairs measured": among, **errors}
+            few = domain.cells(asked) <= SOLVED
+            solvers = SOLVERS if few else {"maximum entropy": maximum_entropy}
+            errors |= {name: _apart(truth, solve(given)) for name, solve in solvers.items()}
+            yield ways, any(p in pairs for p in combinations(asked, 2)), errors
 
 
 def _apart(truth: Floats, answer: Floats) -> float:
     return round(float(np.abs(truth - answer).sum() / 2), 5)
 
 
-def _kept() -> dict[str, list[dict[str, Any]]]:
+def _summed(case: Case, seed: int) -> list[dict[str, Any]]:
+    """The sets of one release by k and by whether a pair was measured: method -> [sets, sum of their distances]."""
+    groups: dict[tuple[int, bool], dict[str, list[float]]] = defaultdict(lambda: {m: [0, 0.0] for m in METHODS})
+    for ways, some, errors in distances(case, seed):
+        for method, error in errors.items():
+            sets, total = groups[ways, some][method]
+            groups[ways, some][method] = [sets + 1, round(total + error, 5)]
+    return [{"k": k, "some pair": some, **found} for (k, some), found in sorted(groups.items())]
+
+
+def _kept() -> Kept:
     lines = KEPT.read_text(encoding="utf-8").splitlines() if KEPT.exists() else []
-    return {line["case"]: line["sets"] for line in map(json.loads, lines)}
+    return {line["case"]: line["groups"] for line in map(json.loads, lines)}
 
 
 def main() -> None:
-    """Make what is missing, and print the tables and draw the picture."""
+    """Make what is missing, print the tables and draw the picture."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     seeds = parser.parse_args().seeds
@@ -242,30 +255,36 @@ def main() -> None:
             if name in kept:
                 continue
             start = time.process_time()
-            kept[name] = list(distances(case, seed))
+            kept[name] = _summed(case, seed)
             with KEPT.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"case": name, "sets": kept[name]}) + "\n")
-            print(f"{name}: {len(kept[name])} sets, {time.process_time() - start:.0f} CPU s", flush=True)
+                file.write(json.dumps({"case": name, "groups": kept[name]}) + "\n")
+            print(f"{name}: {time.process_time() - start:.0f} CPU s", flush=True)
     print(binary_table(kept), "\n")
     print(earlier_table(kept))
     PICTURE.write_bytes(drawn(picture(kept), "png"))
 
 
-def _means(kept: dict[str, list[dict[str, Any]]]) -> dict[tuple[str, str, int], dict[str, tuple[float, float]]]:
+def _mean(groups: Sequence[dict[str, Any]], method: str) -> tuple[int, float]:
+    """How many sets the groups have for a method, and their mean distance."""
+    sets = sum(g[method][0] for g in groups)
+    return sets, sum(g[method][1] for g in groups) / max(sets, 1)
+
+
+def _means(kept: Kept) -> dict[tuple[str, str, int], dict[str, tuple[float, float]]]:
     """(table, measured, k) of the binary cases -> method -> mean over the seeds, and their standard deviation."""
     by_seed: dict[tuple[str, str, int], list[dict[str, float]]] = defaultdict(list)
-    for name, sets in kept.items():
+    for name, groups in kept.items():
         table, binary, measured, _, _ = json.loads(name)
-        for k in sorted({s["k"] for s in sets}) if binary else ():
-            own = [s for s in sets if s["k"] == k]
-            by_seed[table, measured, k].append({m: float(np.mean([s[m] for s in own])) for m in METHODS})
+        for k in sorted({g["k"] for g in groups}) if binary else ():
+            own = [g for g in groups if g["k"] == k]
+            by_seed[table, measured, k].append({m: _mean(own, m)[1] for m in METHODS})
     return {
         key: {m: (float(np.mean([v[m] for v in values])), float(np.std([v[m] for v in values]))) for m in METHODS}
         for key, values in sorted(by_seed.items())
     }
 
 
-def binary_table(kept: dict[str, list[dict[str, Any]]]) -> str:
+def binary_table(kept: Kept) -> str:
     """Markdown: error against k on the binary tables."""
     lines = [f"| table | measured | k | {' | '.join(METHODS)} |", "|---|---|---|---|---|---|---|"]
     for (table, measured, k), found in _means(kept).items():
@@ -274,20 +293,20 @@ def binary_table(kept: dict[str, list[dict[str, Any]]]) -> str:
     return "\n".join(lines)
 
 
-def earlier_table(kept: dict[str, list[dict[str, Any]]]) -> str:
-    """Markdown: the tables as they are, by how many pairs of the asked columns were measured."""
-    groups: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
-    for name, sets in kept.items():
-        for s in sets if not json.loads(name)[1] else ():
-            groups[s["k"], "some pair" if s["pairs measured"] else "no pair"].append(s)
-    lines = [f"| columns | measured among them | sets | {' | '.join(METHODS)} |", "|---|---|---|---|---|---|---|"]
-    for (k, among), sets in sorted(groups.items()):
-        cells = " | ".join(f"{np.mean([s[m] for s in sets]):.3f}" for m in METHODS)
-        lines.append(f"| {k} | {among} | {len(sets)} | {cells} |")
+def earlier_table(kept: Kept) -> str:
+    """Markdown: the tables as they are, by whether some pair of the asked columns was measured; (N): of N sets."""
+    groups: dict[tuple[int, bool], list[dict[str, Any]]] = defaultdict(list)
+    for name, own in kept.items():
+        for group in own if not json.loads(name)[1] else ():
+            groups[group["k"], group["some pair"]].append(group)
+    lines = [f"| columns | measured among them | {' | '.join(METHODS)} |", "|---|---|---|---|---|---|"]
+    for (k, some), own in sorted(groups.items()):
+        means = [_mean(own, m) for m in METHODS]
+        lines.append(f"| {k} | {'some' if some else 'no'} pair | {' | '.join(f'{v:.3f} ({n})' for n, v in means)} |")
     return "\n".join(lines)
 
 
-def picture(kept: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+def picture(kept: Kept) -> dict[str, Any]:
     """Error against k: a panel a table and choice, a line a method, as Vega-Lite."""
     points = [
         {"panel": f"{table}, {measured}", "k": k, "method": m, "distance": mean}

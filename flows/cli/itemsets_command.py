@@ -45,8 +45,8 @@ def itemsets_command(
     The same request again finds its release and costs nothing.
     """
     with errors_for_people(debug=debug):
+        from privsyn.itemset_release.itemset_spec_file import load_itemset_spec
         from privsyn.itemset_release.publish_itemsets import publish_itemsets
-        from privsyn.itemset_release.spec_file import load_itemset_spec
         from privsyn.itemset_release.steps import itemset_steps
         from privsyn.progress import progress_bars
         from privsyn.settings import Settings

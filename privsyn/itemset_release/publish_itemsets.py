@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.itemset_release.itemset_note import itemset_note
-from privsyn.itemset_release.spec_file import release_spec_of
+from privsyn.itemset_release.itemset_spec_file import release_spec_of
 from privsyn.itemset_release.steps import itemset_steps
 from privsyn.publish.certificate_of_run import certificate_of
 from privsyn.publish.folder import REPAIRS, place, write_manifest
@@ -115,6 +117,8 @@ def _publish(run: OpenRun, asked: ItemsetSpec, refs: Mapping[str, StepRefs]) -> 
 
 def _write_csv(folder: Path) -> None:
     """The itemsets as CSV beside the Parquet file; a set of items is a JSON list."""
-    frame = pq.read_table(folder / "itemsets.parquet").to_pandas()
-    frame["items"] = [json.dumps(list(items), ensure_ascii=False) for items in frame["items"]]
-    frame.to_csv(folder / "itemsets.csv", index=False, lineterminator="\n")
+    table, text = pq.read_table(folder / "itemsets.parquet"), io.StringIO()
+    writer = csv.DictWriter(text, table.column_names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({**row, "items": json.dumps(row["items"], ensure_ascii=False)} for row in table.to_pylist())
+    (folder / "itemsets.csv").write_text(text.getvalue(), encoding="utf-8")

@@ -43,6 +43,7 @@ def check_policy(spec: ReleaseSpec, job: Job, settings: Settings) -> None:
     else:
         for output in spec.formats:
             _check_output(rules, at, output, "formats")
+    if job.output != "figures":
         _check_period(rules, at, job.period)
 
 

@@ -18,8 +18,8 @@ from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.errors import BudgetRefusedError, RequestError
+from privsyn.itemset_release.itemset_spec_file import checked_itemset_spec, load_itemset_spec
 from privsyn.itemset_release.publish_itemsets import ItemsetSummary, publish_itemsets
-from privsyn.itemset_release.spec_file import checked_itemset_spec, load_itemset_spec
 from privsyn.itemset_release.steps import itemset_steps
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import is_whole
@@ -295,3 +295,21 @@ def test_the_universe_may_lie_in_a_file(listed: ItemsetSpec, places: Path) -> No
     (places / "items.txt").unlink()
     with pytest.raises(RequestError, match=r"^items_file: "):
         load_itemset_spec(places / "spec.json")
+
+
+NOT_ALLOWED = {"no output": ("", "dataset"), "a period": ("outputs: [itemsets]\n    period: month", "release.period")}
+
+
+@pytest.mark.parametrize("what", NOT_ALLOWED)
+def test_a_policy_that_does_not_allow_itemsets_refuses_them(
+    listed: ItemsetSpec, places: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    more, field = NOT_ALLOWED[what]
+    rules = "paths: [.]\n    budget: {epsilon: 9, delta: 1.0e-8}\n    epsilon: 2\n    delta: 1.0e-9\n    "
+    monkeypatch.setenv("PRIVSYN_POLICY", str(places / "policy.yaml"))
+    (places / "policy.yaml").write_text(f"datasets:\n  baskets:\n    {rules}{more}\n")
+    with pytest.raises(RequestError) as refused:
+        ask(listed)
+    assert refused.value.field == field
+    (places / "policy.yaml").write_text(f"datasets:\n  baskets:\n    {rules}outputs: [itemsets]\n")
+    assert ask(listed).itemsets
