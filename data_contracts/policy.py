@@ -34,8 +34,10 @@ class DatasetPolicy(FrozenModel):
         default=None,
         description="The shortest period that is released; with one, every release is of a period that has begun.",
     )
-    outputs: tuple[Format | Literal["figures"], ...] = Field(
-        default=("parquet",), description="File formats of the synthetic table, and `figures`: noisy quality figures."
+    outputs: tuple[Format | Literal["figures", "itemsets"], ...] = Field(
+        default=("parquet",),
+        description="File formats of the synthetic table, `figures`: noisy quality figures, and `itemsets`: frequent "
+        "itemsets.",
     )
 
 

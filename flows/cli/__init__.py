@@ -1,4 +1,4 @@
-"""The command line: ``privsyn release | query | evaluate | rerun | compare | formats | epsilon | spec | ledger ...``.
+"""The command line: ``privsyn release | query | evaluate | rerun | compare | itemsets | formats | epsilon | spec ...``.
 
 Belongs here: one module a command: arguments, exit codes, progress and summaries on standard error, JSON and tables
 on standard output.  Does not belong here: any logic of a release.  Heavy packages are imported inside the commands,
@@ -18,6 +18,7 @@ from privsyn.flows.cli import compare_command as compare
 from privsyn.flows.cli import epsilon_command as epsilon
 from privsyn.flows.cli import evaluate_command as evaluate
 from privsyn.flows.cli import formats_command as formats
+from privsyn.flows.cli import itemsets_command as itemsets
 from privsyn.flows.cli import ledger_command as ledger
 from privsyn.flows.cli import prune_command as prune
 from privsyn.flows.cli import query_command as query
@@ -34,6 +35,7 @@ app.command("query")(query.query_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("rerun")(rerun.rerun_command)
 app.command("compare")(compare.compare_command)
+app.command("itemsets")(itemsets.itemsets_command)
 app.command("formats")(formats.formats_command)
 app.command("epsilon")(epsilon.epsilon_command)
 app.command("prune")(prune.prune_command)

@@ -97,6 +97,11 @@ def _pairs(domain: Domain, most: int) -> list[Clique]:
 
 def _chosen(trial: Trial, choose: Choose) -> MethodResult:
     """The paper's settings, but ``choose`` names what is measured; the scores' budget goes there."""
+    return paper_but(trial, steps_choosing(choose))
+
+
+def steps_choosing(choose: Choose) -> Callable[[Request], Steps]:
+    """PrivSyn's steps, but ``choose`` names what is measured; the scores' budget goes there."""
 
     def steps(request: Request) -> Steps:
         one_way, selection, measurement = options_of(request).split.exact()
@@ -110,7 +115,7 @@ def _chosen(trial: Trial, choose: Choose) -> MethodResult:
             *rows_from(["measure_marginals"]),
         )
 
-    return paper_but(trial, steps)
+    return steps
 
 
 def _choice(choose: Choose) -> Step:

@@ -112,7 +112,7 @@ def publish_quality(
         asks={STEP: {"release": release.manifest.run, "synthetic": comparison.sha256}},
         order=tuple(release.manifest.column_order),
         name=f"{release.manifest.run}-quality",
-        figures=True,
+        output="figures",
         redraw="ask for another epsilon: that draws new noise at new cost",
     )
     report = lambda step, done, total: None  # noqa: E731

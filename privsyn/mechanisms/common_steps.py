@@ -110,13 +110,13 @@ def _null_values_key(spec: ReleaseSpec) -> tuple[str, ...]:
 
 def _encode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     encoding, repairs = request.encoding, encode.Repairs()
-    rows = _unless_changed(encode.encode(inputs.private.rows, encoding, request.spec.unit, repairs), inputs)
+    rows = unless_changed(encode.encode(inputs.private.rows, encoding, request.spec.unit, repairs), inputs)
     domain = encoding.domain
     profile = lambda batches: tables.profile_codes(batches, domain)  # noqa: E731
     return {"encoded_rows": Wide(tables.code_schema(domain), rows, profile), "repairs": repairs.to_table}
 
 
-def _unless_changed(batches: Batches, inputs: Inputs) -> Batches:
+def unless_changed(batches: Batches, inputs: Inputs) -> Batches:
     """Pass batches through; RequestError at the end, before anything is kept, if the data changed meanwhile."""
     yield from batches
     if not inputs.private.unchanged():

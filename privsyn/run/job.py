@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import Text
 from privsyn.run.execute import REDRAW
 from privsyn.run.plan import Plan
 from privsyn.run.request import Request
 from privsyn.run.step import Step, check_shares
+from privsyn.source.private_table import Source, SupportsArrowStream
+from privsyn.storage.table_files import Place
 
 
 @dataclass(frozen=True)
@@ -19,19 +22,21 @@ class Job:
 
     ``steps``: in order, their shares summing to the budget; ``asks``: the request beyond the spec, public and
     JSON-ready; ``order``: the columns' order (None: the source's); ``name``: how the run's name begins (empty: the data
-    set's name); ``figures``: quality figures are released, not a table; ``redraw``: how new noise is asked for;
-    ``period``: the period of the data set that the run releases, which the ledger lets one run do (None: no period);
-    ``new_dataset``: why a table that is known under another name gets a second one (None: nobody said).
+    set's name); ``output``: what is released, as a policy names it (None: a table); ``redraw``: how new noise is asked
+    for; ``period``: the period of the data set that the run releases, which the ledger lets one run do (None: none);
+    ``new_dataset``: why a table that is known under another name gets a second one (None: nobody said); ``opened``: how
+    the private table is opened (None: as a table of the spec's columns).
     """
 
     steps: Sequence[Step]
     asks: Mapping[str, Any] = field(default_factory=dict)
     order: tuple[str, ...] | None = None
     name: str = ""
-    figures: bool = False
+    output: Literal["figures", "itemsets"] | None = None
     redraw: Text = REDRAW
     period: str | None = None
     new_dataset: str | None = None
+    opened: Callable[[Place | SupportsArrowStream, ReleaseSpec], Source] | None = None
 
     def plan(self, request: Request) -> Plan:
         """The public plan of ``request``.

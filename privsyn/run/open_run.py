@@ -89,7 +89,7 @@ def open_run(
     agreed = _agreed(spec, settings, fresh=fresh, job=job)
     with agreed as (store, records, ledger), engine_of(spec.engine, settings) as engine:
         request_record = request_name(spec, job)
-        source = open_source(spec.data if data is None else data, spec)
+        source = (job.opened or open_source)(spec.data if data is None else data, spec)
         fingerprint, *file_fingerprints = source.fingerprints(store)
         plan = job.plan(Request(spec, job.order or _released_order(source, spec), settings.threads))
         private = PrivateAccess(source.batches, lambda: source.fingerprint(store) == fingerprint, engine)
@@ -168,7 +168,7 @@ def check_request(
     """
     checked_reason(job.new_dataset)
     with _agreed(spec, settings, fresh=fresh, job=job) as (_, records, _):
-        source = open_source(spec.data if data is None else data, spec)
+        source = (job.opened or open_source)(spec.data if data is None else data, spec)
         if records.load_as(request_name(spec, job), RequestRecord) is None:
             source.check_rows()
 

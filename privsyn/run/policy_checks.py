@@ -38,11 +38,12 @@ def check_policy(spec: ReleaseSpec, job: Job, settings: Settings) -> None:
             raise _refused(f"is {asked:g}, and the policy's {at}.{rule} allows at most {most:g}", field)
     if rules.unit is not None and spec.unit != rules.unit:
         raise _refused(f"is not the unit of the policy's {at}.unit, which is {rules.unit.describe()}", "unit")
-    if job.figures:
-        _check_output(rules, at, "figures", "evaluate.epsilon_report")
+    if job.output is not None:
+        _check_output(rules, at, job.output, {"figures": "evaluate.epsilon_report"}.get(job.output, "dataset"))
     else:
         for output in spec.formats:
             _check_output(rules, at, output, "formats")
+    if job.output != "figures":
         _check_period(rules, at, job.period)
 
 

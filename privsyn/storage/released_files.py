@@ -29,6 +29,9 @@ SYNTHETIC = "synthetic.parquet"
 
 _PART = re.compile(r"synthetic/part-[0-9]+\.parquet")
 
+ITEMSETS = "itemsets"
+"""The last step of a release of itemsets."""
+
 
 def synthetic_names(manifest: Manifest) -> tuple[str, ...]:
     """The files of the synthetic table in a released folder, in order; empty if the folder holds none."""
@@ -62,10 +65,13 @@ def release_folder(release: str, settings: Settings, field: str) -> Path:
 def public_spec(manifest: Manifest, field: str = "") -> ReleaseSpec:
     """The request of a release, as public as its manifest: where the private table lies is not known.
 
-    Raises RequestError for figures of another release, for test noise, and for a request of another version.
+    Raises RequestError for figures of another release, for itemsets, for test noise, and for another version's request.
     """
     safe_name(manifest.run, field)
     if not synthetic_names(manifest):
+        if any(step.get("step") == ITEMSETS for step in manifest.steps):
+            problem = f"{manifest.run} holds frequent itemsets, not a synthetic table"
+            raise RequestError(problem, "Read its itemsets.parquet, or name a release of a table", field)
         problem = f"{manifest.run} holds figures of another release, not a synthetic table"
         raise RequestError(problem, "Name the release itself", field)
     if not manifest.differentially_private:

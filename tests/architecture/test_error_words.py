@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from typer.main import get_command
 
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import API, REQUESTS, Vocabulary
 from privsyn.flows import cli
@@ -120,8 +121,8 @@ def _note(value: Any, constants: dict[str, str], into: dict[str, str], unknown: 
 
 
 def is_of_a_file(name: str) -> bool:
-    """Whether the spec, or an evaluation's settings, have such a field."""
-    return any(_has(model, name.split(".")) for model in (ReleaseSpec, EvaluationSpec))
+    """Whether the spec, an itemset spec, or an evaluation's settings have such a field."""
+    return any(_has(model, name.split(".")) for model in (ReleaseSpec, EvaluationSpec, ItemsetSpec))
 
 
 def _has(model: type[BaseModel], parts: list[str]) -> bool:

@@ -1,0 +1,129 @@
+"""The itemset spec: one frozen model that is the YAML file of ``privsyn itemsets``.
+
+The universe of items and every bound are public: nothing here may be read off the transactions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from privsyn.data_contracts.csv_options import CsvOptions
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.release_spec import DATASET, MAX_COLUMNS, Guarantee
+
+MAX_ITEMS = 100_000
+"""Most items of a universe."""
+
+
+class ListLayout(FrozenModel):
+    """One row a transaction, its items in one column."""
+
+    kind: Literal["list"]
+    column: str = Field(min_length=1, description="The column with the items: a list, or text with a separator.")
+    separator: str = Field(default=";", min_length=1, max_length=10, description="What stands between items in text.")
+
+
+class WideLayout(FrozenModel):
+    """One row a transaction, one column an item: true, or a number other than 0, where it is held."""
+
+    kind: Literal["wide"]
+
+
+class PairsLayout(FrozenModel):
+    """One row an item of a transaction, in any order."""
+
+    kind: Literal["pairs"]
+    transaction: str = Field(
+        min_length=1, description="The column that names the transaction; rows without one are left out."
+    )
+    item: str = Field(min_length=1, description="The column that names the item.")
+
+
+class ItemsetSpec(FrozenModel):
+    """Everything that a release of frequent itemsets depends on, except the private table itself."""
+
+    dataset: str = Field(pattern=DATASET, description="The ledger's name for the private data set.")
+    data: str = Field(description="CSV or Parquet: a file, or a folder of files with the same columns.")
+    layout: Annotated[ListLayout | WideLayout | PairsLayout, Field(discriminator="kind")] = Field(
+        description="How the table holds transactions: `{kind: list, column: C}`, `{kind: wide}` or "
+        "`{kind: pairs, transaction: C, item: C}`. Columns that it does not name are not read."
+    )
+    items: tuple[str, ...] = Field(
+        default=(), description="The universe of items, from a public source. Items outside it are not counted."
+    )
+    items_file: str = Field(default="", description="In place of `items`: a text file with one item a line.")
+    transactions_per_person: int = Field(
+        ge=1,
+        le=10_000,
+        description="Public bound on the transactions of one person: a factor of all noise.",
+    )
+    max_items: int = Field(
+        ge=1,
+        le=10_000,
+        description="At most this many items of a transaction are kept. The noise of item counts grows with its root "
+        "(rounded up: a square number wastes nothing), that of pairs in proportion; choose it from public knowledge.",
+    )
+    top: int | None = Field(default=None, ge=1, le=5_000, description="Release about this many most frequent itemsets.")
+    at_least: float | None = Field(
+        default=None, gt=0, lt=1, description="Instead: release the itemsets of at least this share of transactions."
+    )
+    largest: int = Field(default=5, ge=1, le=8, description="Most items of an itemset.")
+    largest_basis: int = Field(
+        default=8,
+        ge=3,
+        le=12,
+        description="Most items of a basis, whose 2^items cells are counted (PrivBasis: 12).",
+    )
+    most_frequent_items: int = Field(
+        default=100, ge=2, le=1_000, description="At most this many items are looked at together: a bound on work."
+    )
+    privacy: Guarantee = Field(description="What this release may cost: its (epsilon, delta)-differential privacy.")
+    budget: Guarantee = Field(description="The data set's lifetime cap: set once, kept by the ledger.")
+    accountant: Literal["gaussian", "tight", "paper"] = Field(
+        default="gaussian", description="How (epsilon, delta) becomes rho, and rho noise; as for `privsyn release`."
+    )
+    csv: CsvOptions = Field(default=CsvOptions(), description="CSV only: what a record is, and how fields are written.")
+
+    @field_validator("items", mode="before")
+    @classmethod
+    def _as_text(cls, items: Any) -> Any:
+        whole = isinstance(items, list | tuple)
+        return [str(i) if isinstance(i, int) and not isinstance(i, bool) else i for i in items] if whole else items
+
+    @field_validator("items")
+    @classmethod
+    def _universe(cls, items: tuple[str, ...]) -> tuple[str, ...]:
+        if len(items) > MAX_ITEMS:
+            raise FieldError(f"has {len(items):,} items, and at most {MAX_ITEMS:,} can be counted")
+        repeated = [item for item, times in Counter(items).items() if times > 1]
+        if repeated:
+            raise FieldError(f"names the item {repeated[0]!r} more than once", "Remove one")
+        if "" in items:
+            raise FieldError("an item needs a name", "The empty text is not one")
+        return items
+
+    @model_validator(mode="after")
+    def _fits(self) -> ItemsetSpec:
+        if (self.top is None) == (self.at_least is None):
+            raise FieldError("give either `top` (how many itemsets) or `at_least` (a share of the transactions)")
+        if self.items_file and self.items:
+            raise FieldError("stands beside `items`", "Leave one of them out", ("items_file",))
+        if not self.items_file and len(self.items) < 2:
+            raise FieldError("has fewer than two items", "List the universe, from a public source", ("items",))
+        if self.layout.kind == "wide" and len(self.items) > MAX_COLUMNS:
+            raise FieldError(
+                f"is wide, and such a table has at most {MAX_COLUMNS:,} columns",
+                "Store the transactions as lists or pairs",
+                ("layout",),
+            )
+        if self.layout.kind == "pairs" and self.layout.transaction == self.layout.item:
+            raise FieldError("names one column twice", "Name the item's column", ("layout", "item"))
+        return self
+
+    def public(self) -> dict[str, Any]:
+        """The spec as JSON without paths: what a released folder may show."""
+        return self.model_dump(mode="json", exclude={"data", "items_file"})

@@ -1,0 +1,123 @@
+"""Step *basis set* (post-processing): few small sets of items that hold every set that may be frequent.
+
+PrivBasis, ConstructBasisSet: an itemset can be frequent only if its pairs are, so it is a clique of the graph of
+frequent pairs; maximal cliques are merged while that lowers the expected error.  Two items together have a count of
+their own here, so only cliques of three and more need a basis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations, islice
+from typing import Any
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+Basis = tuple[int, ...]
+"""Items of one basis, ascending: places in the list of frequent items."""
+
+MOST_CLIQUES = 2_000
+"""Maximal cliques that are looked at; a public limit on work."""
+
+MOST_BASES = 60
+"""Bases that are measured at most: those of the most frequent pairs come first."""
+
+_MOST_TARGETS = 1_000
+
+
+def pair_graph(counts: NDArray[Any], items: int, least: float) -> nx.Graph:
+    """The graph of frequent pairs among ``items``: an edge where the noisy count is at least ``least``.
+
+    ``counts``: the upper triangle row by row; an edge's ``count`` is its count.
+    """
+    graph = nx.Graph()
+    graph.add_nodes_from(range(items))
+    for a, b, count in zip(*np.triu_indices(items, 1), counts, strict=True):
+        if count >= least:
+            graph.add_edge(int(a), int(b), count=float(count))
+    return graph
+
+
+def basis_set(graph: nx.Graph, largest: int) -> list[Basis]:
+    """Bases of 3 to ``largest`` items that hold every triangle of ``graph``, if MOST_BASES of them can.
+
+    Follows from the graph alone.
+    """
+    cliques = [tuple(sorted(c)) for c in islice(nx.find_cliques(graph), MOST_CLIQUES) if len(c) > 2]
+    cliques.sort(key=lambda c: (-_least_count(graph, c), c))
+    bases = list(dict.fromkeys(part for clique in cliques for part in _parts(clique, largest)))
+    bases = _maximal(bases)[:MOST_BASES]
+    targets = list(islice(dict.fromkeys(t for b in bases for t in combinations(b, 3)), _MOST_TARGETS))
+    targets = [t for t in targets if all(graph.has_edge(*pair) for pair in combinations(t, 2))]
+    return _merged(bases, targets, largest)
+
+
+def _least_count(graph: nx.Graph, clique: Basis) -> float:
+    return min(graph.edges[pair]["count"] for pair in combinations(clique, 2))
+
+
+def _parts(clique: Basis, largest: int) -> Iterable[Basis]:
+    """The clique, or where it is too large, sets of ``largest`` items that hold all its triples."""
+    if len(clique) <= largest:
+        return [clique]
+    size = max(largest // 3, 1)
+    chunks = [clique[i : i + size] for i in range(0, len(clique), size)]
+    return [tuple(sorted(sum(three, ()))) for three in combinations(chunks, 3)]
+
+
+def _maximal(bases: Sequence[Basis]) -> list[Basis]:
+    """Those that are no part of another one, in their order."""
+    sets = [frozenset(b) for b in bases]
+    return [b for b, s in zip(bases, sets, strict=True) if not any(s < other for other in sets)]
+
+
+def expected_variance(bases: Sequence[Basis], targets: Sequence[Basis]) -> float:
+    """Mean variance of the targets' estimates, in units of K^2 / (2 rho) for the bases together.
+
+    Each of w bases has rho / w, so a cell's variance is w; a set T sums 2^(|B| - |T|) cells of a basis B, and the bases
+    that hold it are combined by inverse variance (PrivBasis, average-case error variance, for Gaussian noise).  Targets
+    in no basis count as the worst one does.
+    """
+    return _mean_variance(_precisions(bases, targets).sum(axis=0), len(bases))
+
+
+def _precisions(bases: Sequence[Basis], targets: Sequence[Basis]) -> NDArray[np.float64]:
+    """For each basis and target, 2^(|T| - |B|) if the basis holds the target, else 0."""
+    top = 1 + max((item for s in (*bases, *targets) for item in s), default=0)
+    inside, asked = np.zeros((len(bases), top)), np.zeros((len(targets), top))
+    for table, sets in ((inside, bases), (asked, targets)):
+        for row, items in enumerate(sets):
+            table[row, list(items)] = 1
+    sizes = asked.sum(axis=1)
+    held = inside @ asked.T == sizes
+    return np.where(held, 2.0 ** (sizes - inside.sum(axis=1)[:, None]), 0.0)
+
+
+def _mean_variance(precision: NDArray[np.float64], bases: int) -> float:
+    held = precision[precision > 0]
+    if not held.size:
+        return 0.0 if not precision.size else np.inf
+    unheld = (precision.size - held.size) * bases / held.min()
+    return float((bases / held).sum() + unheld) / precision.size
+
+
+def _merged(bases: list[Basis], targets: Sequence[Basis], largest: int) -> list[Basis]:
+    """Two bases become one as long as that lowers the expected variance; the best merge first."""
+    while True:
+        precisions = _precisions(bases, targets)
+        now = _mean_variance(precisions.sum(axis=0), len(bases))
+        unions = {tuple(sorted({*a, *b})) for a, b in combinations(bases, 2)}
+        candidates = sorted(u for u in unions if len(u) <= largest)
+        if not candidates or not targets:
+            return bases
+        added = _precisions(candidates, targets)
+        within = np.array([[set(b) <= set(u) for b in bases] for u in candidates])
+        left = precisions.sum(axis=0) - within @ precisions + added
+        variances = [_mean_variance(p, len(bases) - int(w.sum()) + 1) for p, w in zip(left, within, strict=True)]
+        best = int(np.argmin(variances))
+        if variances[best] >= now:
+            return bases
+        union = candidates[best]
+        bases = [*(b for b, inside in zip(bases, within[best], strict=True) if not inside), union]

@@ -1,0 +1,84 @@
+"""Step *itemsets* (post-processing): the count of every set that may be frequent, with its standard deviation.
+
+PrivBasis, BasisFreq: a set's count is the sum of the cells of a basis that hold it; what several bases, and the counts
+of items and pairs, say of it is combined by inverse variance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.tasks.itemsets.basis_set import Basis
+
+Measured = tuple[float, float]
+"""A count without bias, and its variance, both in transactions."""
+
+
+def superset_sums(cells: NDArray[np.integer]) -> NDArray[np.int64]:
+    """For every subset of a basis, the sum of the cells of its supersets: int64, the cells' shape.
+
+    Bit j of a cell's number is the basis's item j (:meth:`Transactions.marginal`).
+    """
+    sums = cells.astype(np.int64)
+    size = cells.size.bit_length() - 1
+    shaped = sums.reshape((2,) * size) if size else sums
+    for axis in range(size):
+        shaped[(slice(None),) * axis + (0,)] += shaped[(slice(None),) * axis + (1,)]
+    return sums
+
+
+def of_basis(basis: Basis, cells: NDArray[np.integer], sigma: float, largest: int) -> Iterable[tuple[Basis, Measured]]:
+    """Each subset of 1 to ``largest`` items of a basis with what its noisy marginal says; variance 2^(l - s) sigma^2.
+
+    ``sigma``: of a cell's noise, in transactions; the basis has l items, the subset s.
+    """
+    sums = superset_sums(cells)
+    for size in range(1, min(largest, len(basis)) + 1):
+        for places in combinations(range(len(basis)), size):
+            cell = sum(1 << p for p in places)
+            yield tuple(basis[p] for p in places), (float(sums[cell]), 2.0 ** (len(basis) - size) * sigma**2)
+
+
+def combined(measured: Iterable[Measured]) -> Measured:
+    """The combination by inverse variance of independent measurements, one or more."""
+    counts, variances = np.array(list(measured)).T
+    precision = 1 / variances
+    return float(counts @ precision / precision.sum()), float(1 / precision.sum())
+
+
+def estimates(
+    items: Mapping[Basis, Measured],
+    pairs: Mapping[Basis, Measured],
+    bases: Iterable[Iterable[tuple[Basis, Measured]]],
+    graph: nx.Graph,
+) -> dict[Basis, Measured]:
+    """The estimate of every frequent item, every frequent pair and every clique of ``graph`` inside a basis."""
+    found: dict[Basis, list[Measured]] = {s: [m] for s, m in items.items()}
+    found.update({s: [m] for s, m in pairs.items() if graph.has_edge(*s)})
+    for subsets in bases:
+        for subset, one in subsets:
+            if subset in found or _is_clique(subset, graph):
+                found.setdefault(subset, []).append(one)
+    return {s: combined(m) for s, m in found.items()}
+
+
+def _is_clique(subset: Basis, graph: nx.Graph) -> bool:
+    return all(graph.has_edge(*pair) for pair in combinations(subset, 2))
+
+
+def frequent(found: Mapping[Basis, Measured], count: float, top: int | None) -> list[Basis]:
+    """The sets to publish: the ``top`` most frequent ones, or those of at least ``count`` transactions.
+
+    A set is ranked by the smallest estimate among it and its subsets: it is held no more often than any of them.
+    """
+    rank: dict[Basis, float] = {}
+    for subset in sorted(found, key=lambda s: (len(s), s)):
+        smaller = [rank[s] for s in combinations(subset, len(subset) - 1) if s in rank]
+        rank[subset] = min([found[subset][0], *smaller])
+    ordered: Sequence[Basis] = sorted(rank, key=lambda s: (-rank[s], len(s), s))
+    return list(ordered[:top]) if top is not None else [s for s in ordered if rank[s] >= count]

@@ -1,0 +1,48 @@
+"""Step *frequent items* (post-processing): the items whose itemsets are looked at, from their noisy counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.receipts import Query
+from privsyn.tasks.itemsets.item_counts import ITEMS, RANK, TOTAL
+
+
+def threshold(
+    queries: Sequence[Query], answers: Sequence[NDArray[np.int64]], at_least: float | None
+) -> tuple[float, float]:
+    """The noisy count from which an itemset is frequent, and the noisy number of transactions, at least 1.
+
+    The count is that at the rank, or ``at_least`` (a share) of the transactions.
+    """
+    found = {q.attributes[0]: float(y[0]) for q, y in zip(queries, answers, strict=True) if q.attributes[0] != ITEMS}
+    total = max(found[TOTAL], 1.0)
+    return (found[RANK] if at_least is None else at_least * total), total
+
+
+def above_noise(count: float, sigma: float, compared: int) -> float:
+    """The count, or where noise alone would reach it, what the largest of ``compared`` draws of noise is about."""
+    return max(count, sigma * math.sqrt(2 * math.log(max(compared, 2))))
+
+
+def frequent_items(
+    queries: Sequence[Query],
+    answers: Sequence[NDArray[np.int64]],
+    at_least: float | None,
+    most: int,
+    margin: float = 1.0,
+) -> list[int]:
+    """Codes of at most ``most`` items, by noisy count, the largest first: lambda of PrivBasis is their number.
+
+    ``margin``: the part of the frequent count from which an item is looked at.
+    """
+    count = margin * threshold(queries, answers, at_least)[0]
+    (query,) = [q for q in queries if q.attributes == (ITEMS,)]
+    noisy = answers[queries.index(query)]
+    order = np.argsort(-noisy, kind="stable")[:most]
+    least = above_noise(count, query.sigma, query.cells)
+    return [int(code) for code in order if noisy[code] >= least]

@@ -1,0 +1,64 @@
+"""Step *item counts* (release): how many transactions there are, how many hold each item, and how frequent is frequent.
+
+PrivBasis, steps 1 and 2: the number lambda of items to look at, and which.  The paper draws both with the exponential
+mechanism; here all are integer counts with discrete Gaussian noise, which the estimates use again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.receipts import Query, sigma_for
+from privsyn.tasks.itemsets.transactions import Transactions
+
+TOTAL, RANK, ITEMS = "transactions", "count at the rank", "items"
+"""What stands for the attributes of a query."""
+
+MARGIN = Fraction(11, 10)
+"""eta: the rank whose count bounds what is frequent, as a multiple of the itemsets asked for (PrivBasis: 1.1)."""
+
+_TOTAL_SHARE, _RANK_SHARE = Fraction(1, 20), Fraction(1, 10)
+
+
+def root(number: int) -> int:
+    """The smallest whole number whose square is at least ``number``."""
+    return math.isqrt(number - 1) + 1 if number > 0 else 0
+
+
+def margin_rank(top: int) -> int:
+    """The rank of the itemset whose count bounds what is frequent."""
+    return math.ceil(MARGIN * top)
+
+
+def plan(items: int, most: int, top: int | None, rho: Fraction, persons: int) -> list[Query]:
+    """The total, (with ``top``) the count at the rank, and the vector of ``items`` counts.
+
+    ``most`` = m: items of a transaction at most; ``persons`` = K: transactions of one person at most.
+    Privacy: together rho-zCDP for adding or removing one person.  Each of K transactions changes the total by 1, every
+    itemset's count by at most 1 and so the count at a rank (an order statistic moves no further than its numbers), and
+    at most m of the item counts by 1, an L2 change of sqrt(m); K of them at most K times that (triangle inequality).
+    The mechanisms' instances, two or three, add up (Theorem 1).
+    """
+    asked = [(TOTAL, 1, persons, _TOTAL_SHARE)]
+    if top is not None:
+        asked.append((RANK, 1, persons, _RANK_SHARE))
+    rest = 1 - sum((share for *_, share in asked), start=Fraction(0))
+    asked.append((ITEMS, items, persons * root(min(most, items)), rest))
+    return [Query((name,), cells, bound, sigma_for(rho * share, bound)) for name, cells, bound, share in asked]
+
+
+def exact(rows: Transactions, queries: list[Query], top: int | None, largest: int) -> Iterator[NDArray[np.int64]]:
+    """The exact answers, in order.  Private until the shell has added the noise."""
+    for query in queries:
+        (name,) = query.attributes
+        if name == TOTAL:
+            yield np.array([len(rows)], dtype=np.int64)
+        elif name == RANK and top is not None:
+            yield np.array([rows.support_at_rank(margin_rank(top), largest)], dtype=np.int64)
+        else:
+            yield rows.item_counts()

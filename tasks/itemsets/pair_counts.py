@@ -1,0 +1,35 @@
+"""Step *pair counts* (release): how many transactions hold both of two frequent items, for every pair of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.receipts import Query, sigma_for
+from privsyn.tasks.itemsets.item_counts import root
+from privsyn.tasks.itemsets.transactions import Transactions
+
+PAIRS = "pairs of frequent items"
+"""What stands for the attributes of the query."""
+
+
+def plan(frequent: int, most: int, rho: Fraction, persons: int) -> list[Query]:
+    """One vector with a count for every pair of ``frequent`` items; none for fewer than two items.
+
+    Privacy: rho-zCDP for adding or removing one person, the items being fixed by released counts.  A transaction holds
+    at most j = min(m, frequent) of them, so it changes at most j (j - 1) / 2 counts by 1: an L2 change of the root of
+    that; K of them at most K times as much.  One mechanism instance.
+    """
+    if frequent < 2:
+        return []
+    bound = persons * max(root(math.comb(min(most, frequent), 2)), 1)
+    return [Query((PAIRS,), math.comb(frequent, 2), bound, sigma_for(rho, bound))]
+
+
+def exact(rows: Transactions, frequent: Sequence[int]) -> Iterator[NDArray[np.int64]]:
+    """The exact counts, the upper triangle row by row.  Private until the shell has added the noise."""
+    yield rows.pair_counts(frequent)

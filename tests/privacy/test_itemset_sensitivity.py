@@ -1,0 +1,92 @@
+"""Bug class 5 for itemsets: the sensitivity of every look, by brute force over all neighbours of small tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from itertools import combinations, combinations_with_replacement, product
+
+import numpy as np
+import pytest
+
+from privsyn.data_contracts.receipts import Query, total_rho
+from privsyn.tasks.itemsets import basis_marginals, item_counts, pair_counts
+from privsyn.tasks.itemsets.transactions import Transactions, gathered
+
+ITEMS, MOST = 4, 3
+EVERY = [s for size in range(MOST + 1) for s in combinations(range(ITEMS), size)]
+"""Every transaction of at most MOST items."""
+
+Counts = Callable[[Transactions], Sequence[np.ndarray]]
+
+
+def worst(exact: Counts, persons: int, rows: int, every: Sequence[Sequence[int]] = EVERY) -> list[float]:
+    """The largest L2 change of each answer over all tables of up to ``rows`` transactions and all added persons."""
+    cached = {}
+    tables = [t for n in range(rows + persons + 1) for t in combinations_with_replacement(range(len(every)), n)]
+    for table in tables:
+        cached[table] = exact(Transactions.of([list(every[i]) for i in table], ITEMS))
+    change = [0.0] * len(cached[()])
+    for table in tables:
+        if len(table) > rows:
+            continue
+        for added in combinations_with_replacement(range(len(every)), persons):
+            more = cached[tuple(sorted((*table, *added)))]
+            for i, (x, y) in enumerate(zip(cached[table], more, strict=True)):
+                change[i] = max(change[i], float(np.linalg.norm(x - y)))
+    return change
+
+
+def looks(persons: int) -> Iterator[tuple[list[Query], Counts]]:
+    queries = item_counts.plan(ITEMS, MOST, 5, Fraction(1), persons)
+    yield queries, lambda rows: list(item_counts.exact(rows, queries, 5, 3))
+    yield pair_counts.plan(4, MOST, Fraction(1), persons), lambda rows: list(pair_counts.exact(rows, range(4)))
+    yield pair_counts.plan(2, MOST, Fraction(1), persons), lambda rows: list(pair_counts.exact(rows, [1, 3]))
+    names = [("a", "b", "c"), ("b", "d")]
+    yield (
+        basis_marginals.plan(names, Fraction(1), persons),
+        lambda rows: list(basis_marginals.exact(rows, [(0, 1, 2), (1, 3)])),
+    )
+
+
+@pytest.mark.parametrize("persons", [1, 2])
+def test_05_no_answer_moves_by_more_than_is_declared(persons: int) -> None:
+    for queries, exact in looks(persons):
+        for query, found in zip(queries, worst(exact, persons, 3 - persons), strict=True):
+            assert 0 < found <= query.sensitivity, query.attributes
+            assert query.sensitivity < found + persons, query.attributes  # but for rounding up
+
+
+@pytest.mark.parametrize("rank", range(1, 12))
+def test_05_the_count_at_a_rank_moves_by_one_at_most(rank: int) -> None:
+    (found,) = worst(lambda rows: [np.array([rows.support_at_rank(rank, 3)])], 1, 2)
+    assert found <= 1
+
+
+def test_05_mutant_pairs_at_the_price_of_an_item() -> None:
+    """Planted mutant: the counts of pairs declared with the sensitivity of one count."""
+    (found,) = worst(lambda rows: list(pair_counts.exact(rows, range(4))), 1, 2)
+    assert found > 1
+
+
+def test_09_mutant_a_bound_on_items_that_is_not_kept() -> None:
+    """Planted mutant: transactions with all their items, at the price of those that were cut."""
+    queries = item_counts.plan(12, 4, None, Fraction(1), 1)
+    whole = [list(range(12))]
+    change = float(np.linalg.norm(Transactions.of(whole, 12).item_counts()))
+    assert change > queries[-1].sensitivity == 2
+    batch, _ = gathered(np.zeros(12, np.int64), np.arange(12), 1, 12, 4)
+    kept = float(np.linalg.norm(Transactions.from_arrow([batch], 12).item_counts()))
+    assert kept <= queries[-1].sensitivity
+
+
+def test_06_noise_is_priced_for_what_is_declared() -> None:
+    for rho, persons in product((Fraction(1, 100), Fraction(3)), (1, 2)):
+        for plan in (
+            item_counts.plan(1_000, 20, 100, rho, persons),
+            item_counts.plan(1_000, 20, None, rho, persons),
+            pair_counts.plan(30, 20, rho, persons),
+            basis_marginals.plan([("a", "b", "c"), ("b", "d")], rho, persons),
+        ):
+            assert rho * Fraction(999_999, 10**6) <= total_rho(plan) <= rho
+    assert pair_counts.plan(1, 20, Fraction(1), 1) == basis_marginals.plan([], Fraction(1), 1) == []
