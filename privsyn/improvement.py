@@ -19,6 +19,8 @@ from privsyn.tasks.privacy.accountant import epsilon_for
 
 RUN = "improve.release"
 EPSILON = "improve.epsilon"
+MOST_EPSILON = 1e6
+"""As large as a spec's epsilon may be."""
 
 
 def improved_spec(release: str, settings: Settings, epsilon: float, data: str | Path | None = None) -> ReleaseSpec:
@@ -28,6 +30,8 @@ def improved_spec(release: str, settings: Settings, epsilon: float, data: str | 
     was).  ``privacy`` is what all looks cost together, rounded up.  Raises RequestError if the run is not in the
     private folder, cannot be improved, or the epsilon cannot be accounted.
     """
+    if not 0 < epsilon <= MOST_EPSILON:
+        raise RequestError(f"must be above 0 and at most {MOST_EPSILON:,.0f}, not {epsilon:g}", "Correct it", EPSILON)
     note = note_of(_run_of(release, settings), settings)
     place = str(note.get("data", "")) if data is None else str(expanded(data, "release.data").absolute())
     try:

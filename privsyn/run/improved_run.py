@@ -20,7 +20,7 @@ from privsyn.storage.safe_names import safe_name
 from privsyn.storage.store import Store
 from privsyn.tasks.privacy.noise import NoiseSource
 
-FIELD = "improves.earlier"
+FIELD = "improve.release"
 
 
 def keys_of_earlier(

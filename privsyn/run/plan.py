@@ -92,11 +92,12 @@ class Plan:
         """Raises RequestError if the first look would say nothing: its total could be any number of rows."""
         known = [query for stage in self.stages for query in stage.queries or ()]
         if max((q.sigma * math.sqrt(q.cells) for q in known), default=0.0) > MOST_NOISE:
+            spec = self.request.spec
             raise RequestError(
-                f"epsilon {self.request.spec.privacy.epsilon:g} means noise of more than {MOST_NOISE:,.0f} records; "
+                f"epsilon {(spec.improves or spec.privacy).epsilon:g} means noise of more than {MOST_NOISE:,.0f} records; "
                 "nothing was read, nothing was spent",
                 "Choose a larger epsilon",
-                "privacy.epsilon",
+                "privacy.epsilon" if spec.improves is None else "improve.epsilon",
             )
 
 
