@@ -77,7 +77,8 @@ def main() -> None:
     print("| table | epsilon | one release | pooled | one of the same total rho | pooled errs more by |")
     print("|---|---|---|---|---|---|")
     for name in asked.tables:
-        print(line(name, asked.epsilon, compared(name, asked.epsilon, asked.times, asked.seeds), asked.times), flush=True)
+        found = compared(name, asked.epsilon, asked.times, asked.seeds)
+        print(line(name, asked.epsilon, found, asked.times), flush=True)
 
 
 if __name__ == "__main__":

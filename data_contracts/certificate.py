@@ -74,7 +74,8 @@ class Certificate(_Model):
     ``ledger`` and ``by_published_theorems``: None in certificates of earlier versions, which leave them out.
     ``targets``: the fields ``focus`` and ``workload`` of the public request, None where it has none.
     ``improves``: the earlier runs whose looks are among ``stages``, so that the promise is of all of them together;
-    None where there are none.  ``relations``: NO_RELATION_MEASURED where that is so, else left out, as by earlier versions.
+    None where there are none.  ``relations``: NO_RELATION_MEASURED where that is so, else left out, as by earlier
+    versions.
     """
 
     schema_version: Literal[1] = 1

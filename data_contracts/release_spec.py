@@ -20,8 +20,8 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.focus import Focus, NamedMarginal, check_targets
 from privsyn.data_contracts.form import Schema, leave_options, leave_to_preset, one_object
 from privsyn.data_contracts.frozen_model import FrozenModel
-from privsyn.data_contracts.improvement import Improvement, check_poolable
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
+from privsyn.data_contracts.pooled_releases import Improvement, check_poolable
 from privsyn.data_contracts.presets import PAPER, PAPER_ACCOUNTANT, PRESET_MECHANISMS, filled
 from privsyn.data_contracts.publication import About, Format, checked_formats
 from privsyn.data_contracts.rules import Rule, check_rules, computed_columns

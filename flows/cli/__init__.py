@@ -1,4 +1,4 @@
-"""The command line: ``privsyn release | improve | query | evaluate | rerun | compare | formats | epsilon | spec | ledger ...``.
+"""The command line: ``privsyn release | improve | query | evaluate | rerun | compare | formats | spec ...``.
 
 Belongs here: one module a command: arguments, exit codes, progress and summaries on standard error, JSON and tables
 on standard output.  Does not belong here: any logic of a release.  Heavy packages are imported inside the commands,

@@ -92,9 +92,7 @@ def release_command(
             )
 
 
-def run_request(
-    request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bool, prefect: bool
-) -> ReleaseSummary:
+def run_request(request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bool, prefect: bool) -> ReleaseSummary:
     """The release as a Prefect flow, where that is asked for or a server is configured, else in this process."""
     from privsyn.flows.server.configured import server_is_configured
     from privsyn.run.open_run import check_request

@@ -115,7 +115,8 @@ def _improved(c: Certificate) -> str:
     return (
         f"\n\nThis release improves {', '.join(map(code, c.improves))}: it was made from their noisy counts and new "
         "ones of the same unchanged table, pooled. The figure above is of all these looks together, so it holds for "
-        "whoever has these earlier releases too."
+        "whoever has these earlier releases too. Where what they showed decided how much more was asked, the lifetime "
+        "cap is what is proved."
     )
 
 

@@ -31,7 +31,8 @@ def lineage_keys(
     adds the data's fingerprint (an HMAC), the release steps the generation of their noise and its source: what
     was made with test noise is never taken for a release.  They add the period of a scheduled release too, so that
     each period draws and pays whether or not the data changed: when a release appears tells nothing of the data.
-    ``given``: step -> key, of steps whose tables an earlier run has.  Without ``versions`` the keys identify the request under any version of the steps.
+    ``given``: step -> key, of steps whose tables an earlier run has.
+    Without ``versions`` the keys identify the request under any version of the steps.
     """
     keys: dict[str, str] = {}
     for step in steps:

@@ -93,8 +93,9 @@ class Plan:
         known = [query for stage in self.stages for query in stage.queries or ()]
         if max((q.sigma * math.sqrt(q.cells) for q in known), default=0.0) > MOST_NOISE:
             spec = self.request.spec
+            asked = (spec.improves or spec.privacy).epsilon
             raise RequestError(
-                f"epsilon {(spec.improves or spec.privacy).epsilon:g} means noise of more than {MOST_NOISE:,.0f} records; "
+                f"epsilon {asked:g} means noise of more than {MOST_NOISE:,.0f} records; "
                 "nothing was read, nothing was spent",
                 "Choose a larger epsilon",
                 "privacy.epsilon" if spec.improves is None else "improve.epsilon",
@@ -109,7 +110,7 @@ def _check_sum(request: Request, allowed: Fraction) -> None:
     ):
         raise RequestError(
             f"epsilon {privacy.epsilon:g} is less than what this release and those that it improves cost together",
-            "Leave the spec as `privsyn improve` writes it",
+            "Leave the spec as it was written for the improvement",
             "privacy.epsilon",
         )
 
