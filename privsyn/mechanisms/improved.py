@@ -29,6 +29,7 @@ from privsyn.mechanisms.privsyn import (
     select_step,
     targets_of,
     up_to_measurement,
+    with_scores,
 )
 from privsyn.mechanisms.synthesis_steps import rows_from
 from privsyn.run.inputs import Inputs
@@ -50,7 +51,8 @@ def improved(request: Request) -> tuple[Step, ...]:
     for n, part in enumerate(parts[1:], 2):
         run = improves.earlier[n - 2].run
         steps += _round(n, part, run, looks, options)
-    return (*steps, *rows_from([*looks.measured, *looks.one_ways[1:]]))
+    steps += rows_from([*looks.measured, *looks.one_ways[1:]])
+    return tuple(steps if request.prior is None else map(with_scores, steps))
 
 
 class _Looks:

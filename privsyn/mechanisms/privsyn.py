@@ -264,10 +264,10 @@ def up_to_measurement(options: PrivSyn, measurement: Fraction, part: Fraction = 
 def privsyn(request: Request) -> tuple[Step, ...]:
     """The steps of PrivSyn, in the paper's order; each step's inputs are outputs of earlier ones."""
     steps = steps_by(options_of(request))
-    return steps if request.prior is None else tuple(_with_scores(s) for s in steps)
+    return steps if request.prior is None else tuple(with_scores(s) for s in steps)
 
 
-def _with_scores(step: Step) -> Step:
+def with_scores(step: Step) -> Step:
     """The steps that ask the noisy scores whether the prior is to be followed read them."""
     if step.name not in ("synthesize", "append_attributes"):
         return step

@@ -132,8 +132,7 @@ class Shell:
         return None
 
     def _ledger_detail(self, step: Step) -> dict[str, str]:
-        spec = self.request.spec
-        privacy = spec.improves or spec.privacy
+        spec, privacy = self.request.spec, self.request.spec.improves or self.request.spec.privacy
         return {
             "neighbours": "add or remove one person",
             "unit": spec.unit.describe(),
