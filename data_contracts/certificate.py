@@ -73,7 +73,9 @@ class Certificate(_Model):
 
     ``ledger`` and ``by_published_theorems``: None in certificates of earlier versions, which leave them out.
     ``targets``: the fields ``focus`` and ``workload`` of the public request, None where it has none.
-    ``relations``: NO_RELATION_MEASURED where that is so, else left out, as by earlier versions.
+    ``improves``: the earlier runs whose looks are among ``stages``, so that the promise is of all of them together;
+    None where there are none.  ``relations``: NO_RELATION_MEASURED where that is so, else left out, as by earlier
+    versions.
     """
 
     schema_version: Literal[1] = 1
@@ -96,6 +98,7 @@ class Certificate(_Model):
     ledger: LedgerHead | None = None
     by_published_theorems: PublishedTheorems | None = None
     targets: dict[str, Any] | None = None
+    improves: list[str] | None = None
     relations: Literal["no relation was measured: columns are independent of each other"] | None = None
 
     @model_serializer(mode="wrap")

@@ -50,6 +50,17 @@ def leave_to_preset(field: Schema, default: Any, preset: str, value: Any) -> Non
         _say(field, f"Empty: {_written(default)}; with the preset `{preset}`, {_written(value)}.")
 
 
+def leave_options(options: Schema, preset: Mapping[str, Any], resolve: Callable[[Schema], Schema]) -> None:
+    """Show a mechanism's options empty, in place, those in its sections likewise; ``preset``: the paper's values."""
+    for name, field in options.items():
+        if "$ref" in field:
+            field.pop("default", None)
+            leave_options(resolve(field)["properties"], preset.get(name, {}), resolve)
+        elif "default" in field and name != "name":  # mechanisms share sections: each is said once
+            default = field["default"]
+            leave_to_preset(field, default, "paper", preset.get(name, default))
+
+
 def one_object(field: Schema, resolve: Callable[[Schema], Schema]) -> None:
     """Show a choice of models that have ``name`` for discriminator as one object with all their properties, in place.
 

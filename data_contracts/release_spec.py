@@ -5,7 +5,7 @@ Where a default differs from the paper's value, the field's description says why
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
@@ -18,9 +18,10 @@ from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, current_s
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.focus import Focus, NamedMarginal, check_targets
-from privsyn.data_contracts.form import Schema, leave_to_preset, one_object
+from privsyn.data_contracts.form import Schema, leave_options, leave_to_preset, one_object
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
+from privsyn.data_contracts.pooled_releases import Improvement, check_poolable
 from privsyn.data_contracts.presets import PAPER, PAPER_ACCOUNTANT, PRESET_MECHANISMS, filled
 from privsyn.data_contracts.publication import About, Format, checked_formats
 from privsyn.data_contracts.rules import Rule, check_rules, computed_columns
@@ -83,21 +84,10 @@ class Guarantee(FrozenModel):
     )
 
 
-def _leave_options(options: Schema, preset: Mapping[str, Any], resolve: Callable[[Schema], Schema]) -> None:
-    """Show a mechanism's options empty, in place, those in its sections likewise; ``preset``: the paper's values."""
-    for name, field in options.items():
-        if "$ref" in field:
-            field.pop("default", None)
-            _leave_options(resolve(field)["properties"], preset.get(name, {}), resolve)
-        elif "default" in field and name != "name":  # mechanisms share sections: each is said once
-            default = field["default"]
-            leave_to_preset(field, default, "paper", preset.get(name, default))
-
-
 class ReleaseSpec(FrozenModel):
     """Everything a release depends on, except the private table itself."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"focus", "workload"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"focus", "workload", "improves"})
 
     dataset: str = Field(
         pattern=DATASET,
@@ -164,6 +154,11 @@ class ReleaseSpec(FrozenModel):
         description="Public: sets of columns whose joint counts matter more, as "
         '`[{"columns": ["age", "sex", "income"], "weight": 10}]`. A pair inside several sets has the largest weight.',
     )
+    improves: Improvement | None = Field(
+        default=None,
+        description="Written by `privsyn improve RUN`: the earlier releases of the same unchanged data whose counts "
+        "are pooled with those of this one. `privacy` is then the promise of all of them together.",
+    )
     engine: EngineChoice = Field(
         default=EngineChoice(), description="Where private rows are counted: another engine, the same result."
     )
@@ -184,7 +179,7 @@ class ReleaseSpec(FrozenModel):
         fields = whole["properties"]
         leave_to_preset(fields["accountant"], cls.model_fields["accountant"].default, "paper", PAPER_ACCOUNTANT)
         for choice in fields["mechanism"]["oneOf"]:
-            _leave_options(handler.resolve_ref_schema(choice)["properties"], PAPER, handler.resolve_ref_schema)
+            leave_options(handler.resolve_ref_schema(choice)["properties"], PAPER, handler.resolve_ref_schema)
         one_object(fields["mechanism"], handler.resolve_ref_schema)
         return schema
 
@@ -257,6 +252,12 @@ class ReleaseSpec(FrozenModel):
                 "Take the field out, or write `mechanism: {selection: {criterion: expected_error}}`",
                 (field,),
             )
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_improved(self) -> ReleaseSpec:
+        if self.improves is not None:
+            check_poolable(self.mechanism.name)
         return self
 
     @property

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from privsyn.api import compare as compare
     from privsyn.api import evaluate as evaluate
     from privsyn.api import forecast as forecast
+    from privsyn.api import improve as improve
     from privsyn.api import ledger as ledger
     from privsyn.api import release as release
     from privsyn.api import rerun as rerun
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from privsyn.spec_draft import draft_spec as draft_spec
 
 _MODULES = {
-    "api": ("check_spec", "compare", "evaluate", "forecast", "ledger", "release", "rerun"),
+    "api": ("check_spec", "compare", "evaluate", "forecast", "improve", "ledger", "release", "rerun"),
     "spec_draft": ("draft_spec", "SpecDraft"),
     "released": ("open_release", "Release"),
     "data_contracts.release_spec": ("ReleaseSpec",),

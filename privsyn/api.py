@@ -105,6 +105,53 @@ def release(
     return Release(Path(summary.released), summary.drawn)
 
 
+_make_release = release
+
+
+def improve(
+    release: Release | str | Path,
+    epsilon: float,
+    *,
+    data: Table | None = None,
+    out: str | Path | None = None,
+    fresh: bool = False,
+    progress: bool | None = None,
+) -> Release:
+    """Measure more of the same unchanged table, and make a better one of all that was paid for.
+
+    Args:
+        release: The release, a run's name, or its released folder; its private folder must be here.  It may itself be
+            an improvement.
+        epsilon: What the new looks cost by themselves, > 0, at the release's own delta.
+        data: The private table; None: the file that the run remembers.  It must be unchanged.
+        out: As for :func:`release`.
+        fresh: Draw new noise although this improvement exists; costs budget.
+        progress: As for :func:`release`.
+
+    Returns:
+        A release of its own.  Its certificate's epsilon is that of all its looks together, the earlier ones included,
+        and only the new ones are charged.
+
+    Raises:
+        As :func:`release`, and RequestError if the table has changed, or the run was made by another mechanism than
+        privsyn or by steps of another version; nothing was spent.
+
+    Privacy: the released folder is (epsilon, delta)-differentially private with its certificate's epsilon; by the
+    ledger's sum, so are the earlier releases and this one together.
+    """
+    from privsyn.improvement import improved_spec
+
+    settings = settings_for(out)
+    run = release.run if isinstance(release, Release) else str(release)
+    path = data if isinstance(data, str | Path) else None
+    spec = improved_spec(run, settings, epsilon, path)
+    if data is None and not spec.data:
+        raise RequestError(
+            f"the table of {run} was handed over in memory, and is not here", "Hand it over again", "release.data"
+        )
+    return _make_release(spec.data if data is None else data, spec, out=out, fresh=fresh, progress=progress)
+
+
 def release_in_process(
     spec: ReleaseSpec,
     settings: Settings,

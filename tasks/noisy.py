@@ -54,7 +54,7 @@ def answers_from_table(table: pa.Table, queries: Sequence[Query]) -> Answers:
     return [np.ascontiguousarray(part) for part in np.split(count, np.cumsum(cells)[:-1])] if len(cells) else []
 
 
-def pooled(queries: Sequence[Query], answers: Sequence[NDArray[np.int64]]) -> tuple[list[Query], list[NDArray[Any]]]:
+def pooled(queries: Sequence[Query], answers: Sequence[NDArray[Any]]) -> tuple[list[Query], list[NDArray[Any]]]:
     """Queries and answers with those on the same attributes pooled by inverse variance; larger cliques first.
 
     A pooled query has the sigma of its answer, whose variance is 1 / sum 1 / sigma_i^2; it is not a receipt.  Answers
@@ -78,7 +78,7 @@ def all_measured(receipts: Sequence[pa.Table], answers: Sequence[pa.Table]) -> t
     return pooled([q for asked in queries for q in asked], [y for part in parts for y in part])
 
 
-def _pool(queries: Sequence[Query], answers: Sequence[NDArray[np.int64]]) -> tuple[Query, NDArray[Any]]:
+def _pool(queries: Sequence[Query], answers: Sequence[NDArray[Any]]) -> tuple[Query, NDArray[Any]]:
     if len(queries) == 1:
         return queries[0], answers[0]
     precision = np.array([q.sigma**-2.0 for q in queries])

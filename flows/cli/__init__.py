@@ -1,4 +1,4 @@
-"""The command line: ``privsyn release | query | evaluate | rerun | compare | itemsets | formats | epsilon | spec ...``.
+"""The command line: ``privsyn release | improve | query | evaluate | rerun | compare | itemsets | formats | spec ...``.
 
 Belongs here: one module a command: arguments, exit codes, progress and summaries on standard error, JSON and tables
 on standard output.  Does not belong here: any logic of a release.  Heavy packages are imported inside the commands,
@@ -18,6 +18,7 @@ from privsyn.flows.cli import compare_command as compare
 from privsyn.flows.cli import epsilon_command as epsilon
 from privsyn.flows.cli import evaluate_command as evaluate
 from privsyn.flows.cli import formats_command as formats
+from privsyn.flows.cli import improve_command as improve
 from privsyn.flows.cli import itemsets_command as itemsets
 from privsyn.flows.cli import ledger_command as ledger
 from privsyn.flows.cli import prune_command as prune
@@ -31,6 +32,7 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Differentially private synthetic tables."
 )
 app.command("release")(release.release_command)
+app.command("improve")(improve.improve_command)
 app.command("query")(query.query_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("rerun")(rerun.rerun_command)

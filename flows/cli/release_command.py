@@ -68,9 +68,7 @@ def release_command(
     """
     start = time.monotonic()
     with errors_for_people(debug=debug):
-        from privsyn.flows.server.configured import server_is_configured
         from privsyn.mechanisms.release_job import release_job
-        from privsyn.run.open_run import check_request
         from privsyn.settings import Settings
         from privsyn.spec.spec_file import load_spec, override
 
@@ -84,24 +82,36 @@ def release_command(
         warn_of_epsilon(request.privacy.epsilon)
         job = release_job(request, period, new_dataset)
         with _released_before(request.dataset, settings, as_json=as_json):
-            if prefect or server_is_configured():
-                check_request(request, settings, fresh=fresh, job=job)  # what is wrong is said before a server starts
-                for line in _what_is_opened(request, settings):
-                    people.print(line, soft_wrap=True, markup=False)
-                summary = _run_flow(request, job, fresh=fresh)
-            else:
-                summary = _run_here(request, settings, job, fresh=fresh)
-        seconds = round(time.monotonic() - start, 1)
-        if as_json:
-            print_answer(json.dumps({**_as_json(request.dataset, summary), "seconds": seconds}))
-        _print_summary(request, summary, seconds)
-        _say_relations(request, summary)
+            summary = run_request(request, settings, job, fresh=fresh, prefect=prefect)
+        show_summary(request, summary, start, as_json=as_json)
         say_misread(Path(summary.private), spec)
         if summary.rows == 0 and request.mechanism.synthesis.rows == "auto":
             warn(
                 f"the release has 0 rows: the noisy total is zero, since epsilon {request.privacy.epsilon:g} is too "
                 "small for a table of this size. What was spent stays spent."
             )
+
+
+def run_request(request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bool, prefect: bool) -> ReleaseSummary:
+    """The release as a Prefect flow, where that is asked for or a server is configured, else in this process."""
+    from privsyn.flows.server.configured import server_is_configured
+    from privsyn.run.open_run import check_request
+
+    if not (prefect or server_is_configured()):
+        return _run_here(request, settings, job, fresh=fresh)
+    check_request(request, settings, fresh=fresh, job=job)  # what is wrong is said before a server starts
+    for line in _what_is_opened(request, settings):
+        people.print(line, soft_wrap=True, markup=False)
+    return _run_flow(request, job, fresh=fresh)
+
+
+def show_summary(request: ReleaseSpec, summary: ReleaseSummary, start: float, *, as_json: bool) -> None:
+    """The release's JSON object, if asked for, and its summary for people; ``start``: by the monotonic clock."""
+    seconds = round(time.monotonic() - start, 1)
+    if as_json:
+        print_answer(json.dumps({**_as_json(request.dataset, summary), "seconds": seconds}))
+    _print_summary(request, summary, seconds)
+    _say_relations(request, summary)
 
 
 def _say_relations(request: ReleaseSpec, summary: ReleaseSummary) -> None:

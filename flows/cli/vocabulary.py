@@ -31,6 +31,8 @@ COMMAND_LINE = Vocabulary(
         "compare.seeds": "--seeds",
         "compare.holdout": "--holdout",
         "compare.labels": "--label",
+        "improve.release": "RUN",
+        "improve.epsilon": "--epsilon",
         "rerun.release": "RUN",
         "rerun.keep": "--output",
         "query.release": "RELEASE",

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from privsyn.answers.conditions import Language
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.rules import type_of
 from privsyn.errors import RequestError
 from privsyn.mechanisms.registry import steps_of
@@ -26,6 +27,7 @@ from privsyn.tasks.codecs import EncodingPlan, with_even_cells
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import plan_of_columns
 from privsyn.tasks.compress_domain import Recode, coarse_domain, recode_from_table
+from privsyn.tasks.noisy import pooled
 from privsyn.tasks.rules.book import RuleBook
 
 Floats = NDArray[np.float64]
@@ -162,11 +164,14 @@ class ReleasedCounts:
 
     @cached_property
     def scores(self) -> dict[Clique, Score]:
-        """Scored pair -> its noisy distance from independence; empty where the release has none."""
-        if "marginals/scores.parquet" not in self.manifest.files:
-            return {}
-        pairs, distances, sigmas = _flat(self.read("marginals/scores.parquet"), self._receipts("scores"))
-        return {tuple(pair): Score(float(y[0]), sigma) for pair, y, sigma in zip(pairs, distances, sigmas, strict=True)}
+        """Scored pair -> its noisy distance from independence, by all looks at it; empty where there is none."""
+        looks = {step.name for step in release_steps(self.steps) if step.look.noise_of == "a score"}
+        queries, answers = list[Query](), list[Floats]()
+        for file in (file for name, file in self.noisy_files.items() if name in looks):
+            pairs, distances, sigmas = _flat(self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet"))
+            queries += [Query(tuple(pair), 1, 1, sigma) for pair, sigma in zip(pairs, sigmas, strict=True)]
+            answers += distances
+        return {q.attributes: Score(float(y[0]), q.sigma) for q, y in zip(*pooled(queries, answers), strict=True)}
 
     @cached_property
     def table(self) -> pa.Table:
@@ -210,9 +215,6 @@ class ReleasedCounts:
                 cliques, answers, sigmas = _flat(self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet"))
                 found[name] = [Counts(tuple(c), y, s) for c, y, s in zip(cliques, answers, sigmas, strict=True)]
         return found
-
-    def _receipts(self, name: str) -> pa.Table:
-        return self.read(f"marginals/{name}_receipts.parquet")
 
 
 def _plain_type(type_: pa.DataType) -> pa.DataType:

@@ -20,6 +20,7 @@ from privsyn.data_contracts import tables
 from privsyn.data_contracts.columns import BooleanColumn
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import AnyMechanism, Independent, Mst, PrivBayes, PrivSyn
+from privsyn.data_contracts.pooled_releases import Improvement
 from privsyn.data_contracts.receipts import Query, sigma_for, total_rho
 from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec, Unit
 from privsyn.data_contracts.step_options import Rows, Synthesis
@@ -92,6 +93,15 @@ def request_of(trial: Trial, mechanism: AnyMechanism) -> CodeRequest:
 def default(trial: Trial) -> MethodResult:
     """What a release does, by the trial's own settings."""
     request = request_of(trial, trial.settings.mechanism)
+    return _run_steps(trial, request, steps_of(request))
+
+
+def pooled_releases(trial: Trial, epsilons: Sequence[float]) -> MethodResult:
+    """Releases of these epsilons, at the trial's delta, each improving those before it; the last one's rows."""
+    names = [{"run": f"run-{i}", "epsilon": epsilon, "delta": trial.delta} for i, epsilon in enumerate(epsilons)]
+    improves = Improvement.model_validate({"earlier": names[:-1], "epsilon": epsilons[-1], "delta": trial.delta})
+    request = request_of(trial, trial.settings.mechanism)
+    request = replace(request, spec=request.spec.model_copy(update={"improves": improves}))
     return _run_steps(trial, request, steps_of(request))
 
 

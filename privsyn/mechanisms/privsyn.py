@@ -41,6 +41,8 @@ from privsyn.tasks.prior_pairs import PriorPairs
 
 RECODED = "recode_rows.recoded_rows"
 CHOSEN = "combine_cliques.cliques"
+WHOLE = Fraction(1)
+"""The whole budget."""
 
 
 def options_of(request: Request) -> PrivSyn:
@@ -241,15 +243,18 @@ def first_measurement(share: Fraction, chosen: str = CHOSEN) -> ReleaseStep:
     )
 
 
-def up_to_measurement(options: PrivSyn, measurement: Fraction) -> tuple[Step, ...]:
-    """The steps up to the first measurement, which has the share ``measurement`` of the budget."""
-    split, measure = options.split, first_measurement(measurement)
+def up_to_measurement(options: PrivSyn, measurement: Fraction, part: Fraction = WHOLE) -> tuple[Step, ...]:
+    """The steps up to the first measurement, which has the share ``measurement`` of the budget.
+
+    ``part``: the part of the whole budget that these steps share; ``measurement`` is of that part.
+    """
+    split, measure = options.split, first_measurement(measurement * part)
     return (
         ENCODE,
-        one_way_step(split.exact()[0], split.one_ways),
+        one_way_step(split.exact()[0] * part, split.one_ways),
         COMPRESS_DOMAIN,
         RECODE_ROWS,
-        INDIF_SCORES,
+        INDIF_SCORES if part == WHOLE else replace(INDIF_SCORES, share=lambda r: split.exact()[1] * part),
         select_step(measure),
         COMBINE_CLIQUES,
         measure,
@@ -259,10 +264,10 @@ def up_to_measurement(options: PrivSyn, measurement: Fraction) -> tuple[Step, ..
 def privsyn(request: Request) -> tuple[Step, ...]:
     """The steps of PrivSyn, in the paper's order; each step's inputs are outputs of earlier ones."""
     steps = steps_by(options_of(request))
-    return steps if request.prior is None else tuple(_with_scores(s) for s in steps)
+    return steps if request.prior is None else tuple(with_scores(s) for s in steps)
 
 
-def _with_scores(step: Step) -> Step:
+def with_scores(step: Step) -> Step:
     """The steps that ask the noisy scores whether the prior is to be followed read them."""
     if step.name not in ("synthesize", "append_attributes"):
         return step

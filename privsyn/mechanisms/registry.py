@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from privsyn.mechanisms.adaptive import adaptive
+from privsyn.mechanisms.improved import improved
 from privsyn.mechanisms.independent import independent
 from privsyn.mechanisms.mst import mst
 from privsyn.mechanisms.privbayes import privbayes
@@ -27,6 +28,7 @@ MECHANISMS: dict[str, MechanismSteps] = {
 
 def steps_of(request: Request) -> tuple[Step, ...]:
     """Every step of the requested mechanism, in order.  Raises ValueError if their shares are not the whole budget."""
-    steps = MECHANISMS[request.spec.mechanism.name](request)
+    improves = request.spec.improves is not None
+    steps = improved(request) if improves else MECHANISMS[request.spec.mechanism.name](request)
     check_shares(steps, request)
     return steps

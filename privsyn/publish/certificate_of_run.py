@@ -86,6 +86,7 @@ def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
         ),
         ledger=LedgerHead(entries=entries[-1].id, hash=entries[-1].hash),
         targets=spec.targets() or None,
+        improves=None if spec.improves is None else [look.run for look in spec.improves.earlier],
     )
     if _is_without_relations(shell, certificate):
         certificate = certificate.model_copy(update={"relations": NO_RELATION})

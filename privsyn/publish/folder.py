@@ -169,7 +169,7 @@ def summarize(run: OpenRun, published: Published) -> ReleaseSummary:
         rows=published.rows,
         epsilon=request.spec.privacy.epsilon,
         delta=request.spec.privacy.delta,
-        rho=float(request.total_rho),
+        rho=float(request.rounds[-1]),
         drawn=tuple(run.shell.drawn),
     )
 

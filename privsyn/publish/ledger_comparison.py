@@ -205,10 +205,11 @@ def _receipt_problems(folder: Path, stage: StageCost, receipts: Mapping[str, str
 def _charges(published: PublishedCertificate, entries: Sequence[Entry]) -> dict[str, Entry]:
     """Release step -> the latest reservation that the certificate's stage rests on; by key, else by the run's name."""
     steps = {s.step for s in published.certificate.stages}
+    runs = {published.certificate.run, *(published.certificate.improves or ())}
     charges = {}
     for entry in entries:
         by_key = published.keys is not None and published.keys.get(entry.step) == entry.key
-        by_name = published.keys is None and entry.run == published.certificate.run
+        by_name = published.keys is None and entry.run in runs
         if entry.event == "reserve" and entry.step in steps and (by_key or by_name):
             charges[entry.step] = entry
     return charges

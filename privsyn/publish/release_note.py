@@ -104,7 +104,19 @@ def promise(c: Certificate) -> str:
         f"tables differ by adding or removing {plain(c.unit_of_protection)}. The promise holds for this release. All "
         f"releases of this data set, whatever comes, together keep its lifetime cap of ({total.epsilon_cap:g}, "
         f"{total.delta:g}), of which ({total.epsilon:.4g}, {total.delta:g}) is used so far{others}.{other}"
-        f"{_published_theorems(c)}"
+        f"{_improved(c)}{_published_theorems(c)}"
+    )
+
+
+def _improved(c: Certificate) -> str:
+    """What the promise covers, where earlier releases are pooled."""
+    if not c.improves:
+        return ""
+    return (
+        f"\n\nThis release improves {', '.join(map(code, c.improves))}: it was made from their noisy counts and new "
+        "ones of the same unchanged table, pooled. The figure above is of all these looks together, so it holds for "
+        "whoever has these earlier releases too. Where what they showed decided how much more was asked, the lifetime "
+        "cap is what is proved."
     )
 
 

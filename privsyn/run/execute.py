@@ -12,7 +12,7 @@ each draw before its look and takes one a charge, which copies of a private fold
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from privsyn.data_contracts.artifacts import ArtifactRef, Kind, Zone
@@ -109,10 +109,10 @@ class Shell:
         refs = self._recorded(step)
         return refs is not None and self.store.read_table(refs.tables["receipts"]).num_rows == 0
 
-    def has_drawn(self) -> bool:
-        """Whether any noise under these keys was paid for."""
-        states = self.ledger.states(self.dataset)
-        return any(states.get(self.keys[s.name]) in ("reserved", "spent") for s in self.release_steps)
+    def has_drawn(self, besides: Collection[str] = ()) -> bool:
+        """Whether any noise under these keys was paid for, ``besides`` that of these steps."""
+        states, own = self.ledger.states(self.dataset), [s for s in self.release_steps if s.name not in besides]
+        return any(states.get(self.keys[s.name]) in ("reserved", "spent") for s in own)
 
     def has_drawn_all(self) -> bool:
         """Whether all noise under these keys was paid for."""
@@ -132,13 +132,13 @@ class Shell:
         return None
 
     def _ledger_detail(self, step: Step) -> dict[str, str]:
-        privacy = self.request.spec.privacy
+        spec, privacy = self.request.spec, self.request.spec.improves or self.request.spec.privacy
         return {
             "neighbours": "add or remove one person",
-            "unit": self.request.spec.unit.describe(),
+            "unit": spec.unit.describe(),
             "release_epsilon": repr(privacy.epsilon),
             "release_delta": repr(privacy.delta),
-            "accountant": self.request.spec.accountant,
+            "accountant": spec.accountant,
             "mechanism": "discrete Gaussian",
             "title": step.title,
         }

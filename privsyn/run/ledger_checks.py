@@ -50,7 +50,7 @@ def check_ledger(ledger: Ledger, records: Records, spec: ReleaseSpec) -> None:
 
 def check_room(ledger: Ledger, spec: ReleaseSpec) -> None:
     """Refuse a request that cannot fit before the data is opened; a new data set has its whole cap."""
-    asked = Request(spec).total_rho
+    asked = Request(spec).rounds[-1]
     if ledger.summary(spec.dataset):
         line = Line("release", f"room-{secrets.token_hex(8)}", asked, {"accountant": spec.accountant})
         ledger.check_room(spec.dataset, [line], spec.privacy.delta)

@@ -27,6 +27,7 @@ from privsyn.ledgers.released_periods import PeriodRow
 from privsyn.run.earlier_runs import refuse_silent_redraw
 from privsyn.run.execute import ReportProgress, Shell
 from privsyn.run.generations import current_generation, keep_run_name, request_name, run_name
+from privsyn.run.improved_run import keys_of_earlier
 from privsyn.run.inputs import PrivateAccess
 from privsyn.run.job import Job
 from privsyn.run.keys import lineage_keys
@@ -95,8 +96,10 @@ def open_run(
         private = PrivateAccess(source.batches, lambda: source.fingerprint(store) == fingerprint, engine)
         source_of_noise = noise or OpenDPNoise()
 
+        given = keys_of_earlier(plan, fingerprint, type(source_of_noise), settings, store, records, ledger)
+
         def keys_of(number: int, data: str) -> dict[str, str]:
-            return lineage_keys(plan.request, data, number, type(source_of_noise), job.steps, job.period)
+            return lineage_keys(plan.request, data, number, type(source_of_noise), job.steps, job.period, given=given)
 
         def shell_of(number: int, data: str) -> Shell:
             keys = keys_of(number, data)
@@ -114,12 +117,12 @@ def open_run(
             fingerprint = _data_to_finish(records, begun, fingerprint, partial(shell_of, 0))
         generation = current_generation(records, keys_of(0, fingerprint), job.steps)
         shell = shell_of(generation.number, fingerprint)
-        if fresh and not generation.killed_fresh and (generation.finished or shell.has_drawn()):
+        if fresh and not generation.killed_fresh and (generation.finished or shell.has_drawn(given)):
             generation = replace(generation, number=generation.last + 1, finished=False)
             shell = shell_of(generation.number, fingerprint)
         if not fresh and not shell.has_drawn_all():
             refuse_silent_redraw(shell, settings, fingerprint, job.asks)
-        while fresh and shell.lost_step():
+        while fresh and shell.lost_step() not in (None, *given):
             generation = replace(generation, number=generation.number + 1, finished=False)
             shell = shell_of(generation.number, fingerprint)
         store.released.check_place(shell.run)

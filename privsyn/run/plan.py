@@ -17,7 +17,7 @@ from privsyn.errors import RequestError
 from privsyn.run.inputs import Inputs
 from privsyn.run.request import Request
 from privsyn.run.step import ReleaseStep, Step, release_steps
-from privsyn.tasks.privacy.accountant import Accountant, cap_accountant, rho_for
+from privsyn.tasks.privacy.accountant import Accountant, cap_accountant, epsilon_for, rho_for
 
 MOST_NOISE = 1e8
 """Largest standard deviation of a table's total, in records: beyond it `rows: auto` may be too many to make."""
@@ -53,8 +53,10 @@ class Plan:
     def of(cls, request: Request, steps: Sequence[Step]) -> Plan:
         """The plan of ``steps``.  Raises RequestError if the promise or the lifetime cap cannot be accounted."""
         spec = request.spec
-        accounted(spec.privacy, "privacy", spec.accountant)
+        allowed = accounted(spec.privacy, "privacy", spec.accountant)
         accounted(spec.budget, "budget", cap_accountant(spec.accountant))
+        if spec.improves is not None:
+            _check_sum(request, allowed)
         return cls(request, tuple(steps))
 
     @property
@@ -88,14 +90,29 @@ class Plan:
 
     def check_noise(self) -> None:
         """Raises RequestError if the first look would say nothing: its total could be any number of rows."""
-        first = self.stages[0].queries or ()
-        if max((q.sigma * math.sqrt(q.cells) for q in first), default=0.0) > MOST_NOISE:
+        known = [query for stage in self.stages for query in stage.queries or ()]
+        if max((q.sigma * math.sqrt(q.cells) for q in known), default=0.0) > MOST_NOISE:
+            spec = self.request.spec
+            asked = (spec.improves or spec.privacy).epsilon
             raise RequestError(
-                f"epsilon {self.request.spec.privacy.epsilon:g} means noise of more than {MOST_NOISE:,.0f} records; "
+                f"epsilon {asked:g} means noise of more than {MOST_NOISE:,.0f} records; "
                 "nothing was read, nothing was spent",
                 "Choose a larger epsilon",
-                "privacy.epsilon",
+                "privacy.epsilon" if spec.improves is None else "improve.epsilon",
             )
+
+
+def _check_sum(request: Request, allowed: Fraction) -> None:
+    """Raises RequestError if the looks of an improved release cost more together than ``privacy`` says."""
+    privacy = request.spec.privacy
+    if request.total_rho > allowed and epsilon_for(request.total_rho, privacy.delta, request.spec.accountant) > (
+        privacy.epsilon
+    ):
+        raise RequestError(
+            f"epsilon {privacy.epsilon:g} is less than what this release and those that it improves cost together",
+            "Leave the spec as it was written for the improvement",
+            "privacy.epsilon",
+        )
 
 
 def accounted(promise: Guarantee, field: str, accountant: Accountant) -> Fraction:

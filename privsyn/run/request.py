@@ -45,5 +45,12 @@ class Request:
 
     @cached_property
     def total_rho(self) -> Fraction:
-        """The whole budget of the request, in the accountant's pricing."""
-        return rho_for(self.spec.privacy.epsilon, self.spec.privacy.delta, self.spec.accountant)
+        """The whole budget of the request, in the accountant's pricing; with that of releases that it improves."""
+        return sum(self.rounds, Fraction(0))
+
+    @cached_property
+    def rounds(self) -> tuple[Fraction, ...]:
+        """The budget of each release that is pooled, in order, this one's last; one number where none is improved."""
+        improves, privacy = self.spec.improves, self.spec.privacy
+        looks = ((privacy.epsilon, privacy.delta),) if improves is None else improves.looks
+        return tuple(rho_for(epsilon, delta, self.spec.accountant) for epsilon, delta in looks)

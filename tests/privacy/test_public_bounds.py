@@ -158,7 +158,9 @@ def test_17_settings_and_defaults_do_not_depend_on_the_data(places: Path, save: 
     sources = (str(places / "absent"), save(people(9)), save(people(90), "more.parquet"))
     settings = [settings_of(few(data, mechanism={"name": name}, synthesis={})) for data in sources]
     assert settings[0] == settings[1] == settings[2]
-    targets = {"focus": {"columns": ["age"]}, "workload": [{"columns": ["age", "region"]}]}
+    targets: dict[str, Any] = {"focus": {"columns": ["age"]}, "workload": [{"columns": ["age", "region"]}]}
+    earlier = [{"run": "people-1", "epsilon": 1.0, "delta": 1e-9}]
+    targets["improves"] = {"earlier": earlier, "epsilon": 0.5, "delta": 1e-9}
     chosen = make_spec(**targets, csv={"line_breaks": True}, rules=[{"never": "happy and age < 20"}])
     assert ReleaseSpec.model_fields.keys() == chosen.public().keys() | {"data", "engine"}
 

@@ -148,6 +148,13 @@ VALUES: dict[str, Any] = {
     "mechanism.synthesis.duplicate_share": 0.5,
     "focus": {"focus": {"columns": ["income"]}},
     "workload": [{"columns": ["age", "income", "happy"], "weight": 5}],
+    "improves": {
+        "improves": {
+            "earlier": [{"run": "people-1", "epsilon": 1.0, "delta": 1e-9}],
+            "epsilon": 0.5,
+            "delta": 1e-9,
+        }
+    },
     "engine.kind": "dask",
     "engine.workers": {"engine.kind": "dask", "engine.workers": 2},
     "formats": ["parquet", "csv"],

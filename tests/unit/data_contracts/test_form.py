@@ -9,6 +9,7 @@ import pytest
 from prefect.utilities.schema_tools.validation import validate
 from pydantic import ValidationError
 
+from privsyn.data_contracts import form
 from privsyn.data_contracts import release_spec as specs
 from privsyn.data_contracts.earlier_spellings import current_spelling
 from privsyn.data_contracts.field_error import FieldError
@@ -113,7 +114,8 @@ def test_the_form_s_defaults_leave_the_preset_as_it_is(preset: str, mechanism: s
 
 def test_a_form_that_sends_every_default_would_overrule_the_preset(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault: fields of the preset, and those of one mechanism, shown with a default."""
-    monkeypatch.setattr(specs, "leave_to_preset", lambda *how: None)
+    for module in (specs, form):
+        monkeypatch.setattr(module, "leave_to_preset", lambda *how: None)
     assert from_form("default", "adaptive", its_own=True) == make_spec(mechanism="adaptive")
     paper = make_spec(preset="paper", mechanism="adaptive")
     overruled = from_form("paper", "adaptive", its_own=True)

@@ -1,0 +1,85 @@
+"""Two releases pooled against one of the same price: ``python -m benchmarks.improve [--seeds N] [--tables A B]``.
+
+The tables are public and the noise is seeded: nothing here is a release.  Runs are in memory, by the steps that give a
+release's rows.  Printed for each table: the mean L1 error of all pairs of one release of epsilon 0.5, of two of 0.5
+pooled, and of one release of the same total rho, each with the standard deviation over the seeds; and by how much the
+pooled ones err more than the one, with the standard error of that over the seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from benchmarks.accuracy import base_spec, rows_of
+from privsyn.comparison import variants
+from privsyn.comparison.method import MethodSettings, Trial
+from privsyn.tasks.codecs import plan
+from privsyn.tasks.metrics.marginal_distance import all_cliques, mean_l1
+from privsyn.tasks.privacy.accountant import epsilon_for, rho_for
+from privsyn.tasks.privacy.noise import SeededNoise
+
+DELTA = 1e-9
+
+
+def trial(name: str, epsilon: float, seed: int) -> Trial:
+    """A trial on a public table, one thread."""
+    spec = base_spec(name)
+    rows, encoding = rows_of(name), plan(spec)
+    return Trial(
+        rows.fine, encoding.groups, epsilon, DELTA, spec.unit.records, SeededNoise(seed), seed, threads=1,
+        settings=MethodSettings.of(spec), in_order=encoding.in_order, added=encoding.added,
+    )  # fmt: skip
+
+
+def compared(name: str, epsilon: float, times: int, seeds: int) -> np.ndarray:
+    """Mean L1 errors of all pairs, shape (seeds, 3): one release, ``times`` pooled, one of their total rho."""
+    rows = rows_of(name)
+    pairs = all_cliques(rows.bins.domain, 2)
+    rho = rho_for(epsilon, DELTA, "gaussian")
+    together = epsilon_for(Fraction(times) * rho, DELTA, "gaussian")
+    found = []
+    for seed in range(seeds):
+        first = trial(name, epsilon, 3 * seed)
+        found.append(
+            [
+                mean_l1(rows.bins, made.table, pairs)
+                for made in (
+                    variants.default(first),
+                    variants.pooled_releases(replace(first, noise=SeededNoise(3 * seed + 1)), [epsilon] * times),
+                    variants.default(trial(name, together, 3 * seed + 2)),
+                )
+            ]
+        )
+    return np.array(found)
+
+
+def line(name: str, epsilon: float, found: np.ndarray, times: int) -> str:
+    """A row of the table, as markdown."""
+    mean, spread = found.mean(axis=0), found.std(axis=0, ddof=1)
+    more = found[:, 1].mean() / found[:, 2].mean() - 1
+    error = np.hypot(*(found[:, i].std(ddof=1) / found[:, i].mean() for i in (1, 2))) / np.sqrt(len(found))
+    cells = [f"{m:.4f} ±{s:.4f}" for m, s in zip(mean, spread, strict=True)]
+    return f"| {name} | {epsilon:g} x {times} | {' | '.join(cells)} | {more:+.1%} ±{error:.1%} |"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="Two releases pooled against one of the same price.")
+    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--epsilon", type=float, default=0.5)
+    parser.add_argument("--times", type=int, default=2)
+    parser.add_argument("--tables", nargs="+", default=["adult", "stroke_ist", "gss_happiness"])
+    asked = parser.parse_args()
+    print("| table | epsilon | one release | pooled | one of the same total rho | pooled errs more by |")
+    print("|---|---|---|---|---|---|")
+    for name in asked.tables:
+        found = compared(name, asked.epsilon, asked.times, asked.seeds)
+        print(line(name, asked.epsilon, found, asked.times), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""What a release adds to: the earlier releases of the same unchanged data whose counts are pooled with its own."""
+
+from __future__ import annotations
+
+from pydantic import Field, field_validator
+
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FrozenModel
+
+MOST_EARLIER = 20
+"""Earlier releases at most."""
+
+RUN = r"^[a-z0-9][a-z0-9_-]{0,80}$"
+"""What a run may be called."""
+
+
+class EarlierLook(FrozenModel):
+    """One earlier release, by its public name, with the (epsilon, delta) that its own looks at the data cost."""
+
+    run: str = Field(pattern=RUN, description="The public name of the earlier run.")
+    epsilon: float = Field(gt=0, le=1e6, description="What that run's own looks cost: epsilon.")
+    delta: float = Field(gt=0, lt=1, description="What that run's own looks cost: delta.")
+
+
+class Improvement(FrozenModel):
+    """The earlier releases that are pooled, the first one first, and what the new looks cost by themselves."""
+
+    earlier: tuple[EarlierLook, ...] = Field(
+        description="The releases of the same unchanged data that are pooled, in the order in which they were made."
+    )
+    epsilon: float = Field(gt=0, le=1e6, description="What the new looks cost by themselves: epsilon.")
+    delta: float = Field(gt=0, lt=1, description="What the new looks cost by themselves: delta.")
+
+    @field_validator("earlier")
+    @classmethod
+    def _earlier(cls, earlier: tuple[EarlierLook, ...]) -> tuple[EarlierLook, ...]:
+        if not 1 <= len(earlier) <= MOST_EARLIER:
+            raise FieldError(f"must name 1 to {MOST_EARLIER} earlier releases", "Name the run that is improved")
+        names = [look.run for look in earlier]
+        twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+        if twice is not None:
+            raise FieldError(f"names the run {twice!r} twice", "Take one out: the same counts say nothing new")
+        return earlier
+
+    @property
+    def looks(self) -> tuple[tuple[float, float], ...]:
+        """(epsilon, delta) of every release in order, the new one last."""
+        return (*((look.epsilon, look.delta) for look in self.earlier), (self.epsilon, self.delta))
+
+
+def check_poolable(mechanism: str) -> None:
+    """Raises FieldError for a mechanism whose releases cannot be pooled: all but privsyn."""
+    if mechanism != "privsyn":
+        raise FieldError(
+            f"releases by the mechanism {mechanism!r} cannot be pooled",
+            "Take the field out, or improve a release by the mechanism privsyn",
+            ("improves",),
+        )
