@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.compress_domain import Recode
+from privsyn.tasks.estimation.projection import norm_sub
 from privsyn.tasks.estimation.shrink_departures import nearer, shrink_marginal
 from privsyn.tasks.marginals import Marginal
 from privsyn.tasks.rules.known_zeros import KnownZeros
@@ -252,21 +253,6 @@ def _average_all(groups: Iterable[Sequence[_Member]]) -> None:
         mean = np.sum(weighted, axis=0) / np.sum([m.precision for m in members], axis=0)
         for m, p in zip(members, projections, strict=True):
             m.shift(mean - p)
-
-
-def norm_sub(counts: Floats, total: float) -> Floats:
-    """Euclidean projection on {x >= 0, sum x = total}, of the same shape.
-
-    Subtracts one constant from all cells and cuts at 0 (the maximum-likelihood estimate under equal
-    Gaussian noise).  With ``total`` 0 all cells are 0.
-    """
-    flat = counts.ravel()
-    descending = np.sort(flat)[::-1]
-    excess = (np.cumsum(descending) - total) / np.arange(1, len(descending) + 1)
-    above = np.flatnonzero(descending - excess > 0)
-    last = int(above[-1]) if above.size else 0  # none: the total is lost in the rounding of the largest count
-    projected = np.maximum(flat - excess[last], 0.0) if total > 0 else np.zeros_like(flat)
-    return projected.reshape(counts.shape)
 
 
 def _inconsistency(groups: Iterable[Sequence[_Member]]) -> float:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.tasks.compress_domain import AttributeRecode, Floats, Recode, Sections, compress_attribute, noisy_total
-from privsyn.tasks.make_consistent import norm_sub
+from privsyn.tasks.estimation.projection import norm_sub
 
 
 def recompress(

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from privsyn.comparison.method import Choices, LaplaceQuery, MethodResult, Trial, check_cells, laplace_scale
 from privsyn.data_contracts.domain import Clique, Domain, code_dtype
 from privsyn.data_contracts.receipts import Query, sigma_for
+from privsyn.tasks.estimation.projection import norm_sub
 from privsyn.tasks.kernels.counting import CodeTable, count, count_all
 from privsyn.tasks.kernels.streams import systematic
-from privsyn.tasks.make_consistent import norm_sub
 from privsyn.tasks.privacy.accountant import rho_for
 
 Floats = NDArray[np.float64]

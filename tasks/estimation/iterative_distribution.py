@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique
+from privsyn.tasks.estimation.projection import norm_sub
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.make_consistent import norm_sub
 
 Floats = NDArray[np.float64]
 

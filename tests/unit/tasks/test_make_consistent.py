@@ -11,7 +11,8 @@ from scipy.optimize import minimize
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Compression
 from privsyn.tasks.compress_domain import compress_attribute
-from privsyn.tasks.make_consistent import coarse_one_ways, make_consistent, norm_sub, without_interaction
+from privsyn.tasks.estimation.projection import norm_sub
+from privsyn.tasks.make_consistent import coarse_one_ways, make_consistent, without_interaction
 from privsyn.tasks.marginals import Marginal
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
