@@ -133,7 +133,7 @@ def _panel(runs: Sequence[Run], methods: Sequence[str], table: str, metric: str,
             if found is not None:
                 ends = {"low": found.mean - (found.sd or 0), "high": found.mean + (found.sd or 0)}
                 values.append({"epsilon": epsilon, "method": METHODS[method].title, "mean": found.mean, **ends})
-    y_scale = alt.Scale(type="log") if metric != "svm" else alt.Scale(zero=False)
+    y_scale = alt.Scale(type="log", nice=False) if metric != "svm" else alt.Scale(zero=False)
     x = alt.X("epsilon:Q", axis=alt.Axis(values=list(EPSILONS)))
     y = alt.Y("mean:Q", title=METRICS[metric], scale=y_scale)
     base = alt.Chart(alt.Data(values=values)).encode(x, alt.Color("method:N", scale=scale))
