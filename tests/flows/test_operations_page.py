@@ -90,6 +90,9 @@ def is_run(block: str) -> bool:
 
 BLOCKS = sections(PAGE)
 RUN = {name: [b for b in blocks if is_run(b)] for name, blocks in BLOCKS.items() if any(map(is_run, blocks))}
+LONG = {"Reproduce a release", "Keep and throw away", "Upgrade"}
+"""Sections whose commands take longest."""
+
 TEXT_ONLY = [b for blocks in BLOCKS.values() for b in blocks if not is_run(b)]
 
 
@@ -192,7 +195,8 @@ def run(home: Path, blocks: list[str], database: str = "") -> subprocess.Complet
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if starts_processes(b) else []) for n, b in RUN.items()]
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] if n in LONG or starts_processes(b) else []) for n, b in RUN.items()],
 )
 def test_the_commands_of_a_section_run(name: str, home: Path, request: pytest.FixtureRequest) -> None:
     needs_database = any(DATABASE in b for b in RUN[name])

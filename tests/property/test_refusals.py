@@ -73,7 +73,10 @@ def test_there_are_a_thousand() -> None:
 
 @pytest.mark.parametrize(
     ("options", "part", "of"),
-    [*(pytest.param((), part, PARTS, id=f"here-{part}") for part in range(PARTS)), (("--prefect",), 0, 10)],
+    [
+        *(pytest.param((), n, PARTS, id=f"here-{n}", marks=[pytest.mark.slow] if n else []) for n in range(PARTS)),
+        (("--prefect",), 0, 10),
+    ],
 )
 def test_wrong_requests_are_refused_in_words_and_spend_nothing(
     no_start: Ledger, places: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], part: int, of: int
