@@ -140,10 +140,8 @@ def make_consistent(
         e.keep_zeros()
         e.variance = e.variance if e.zero is None else np.where(e.zero, SURE * e.variance.min(), e.variance)
     plan = _shared_sets([e.attributes for e in estimates])
-    groups: list[Sequence[_Member | BlockMember]] = [
-        *_groups(estimates, plan),
-        *tied_blocks(estimates[: len(one_way)], zeros),
-    ]
+    groups: list[Sequence[_Member | BlockMember]]
+    groups = [*_groups(estimates, plan), *tied_blocks(estimates[: len(one_way)], zeros)]
     for _ in range(rounds if one_way_weight > 1 or shrink else 0):
         _average_all(groups)
         if _inconsistency(groups) <= TOLERANCE:
