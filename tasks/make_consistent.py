@@ -19,6 +19,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.compress_domain import Recode
 from privsyn.tasks.estimation.projection import norm_sub
 from privsyn.tasks.estimation.shrink_departures import nearer, shrink_marginal
+from privsyn.tasks.estimation.tied_blocks import BlockMember, tied_blocks
 from privsyn.tasks.marginals import Marginal
 from privsyn.tasks.rules.known_zeros import KnownZeros
 
@@ -139,7 +140,8 @@ def make_consistent(
         e.keep_zeros()
         e.variance = e.variance if e.zero is None else np.where(e.zero, SURE * e.variance.min(), e.variance)
     plan = _shared_sets([e.attributes for e in estimates])
-    groups = _groups(estimates, plan)
+    groups: list[Sequence[_Member | BlockMember]]
+    groups = [*_groups(estimates, plan), *tied_blocks(estimates[: len(one_way)], zeros)]
     for _ in range(rounds if one_way_weight > 1 or shrink else 0):
         _average_all(groups)
         if _inconsistency(groups) <= TOLERANCE:
@@ -150,7 +152,7 @@ def make_consistent(
     if one_way_weight != 1:
         for e in estimates[: len(one_way)]:
             e.variance = e.variance / one_way_weight
-        groups = _groups(estimates, plan)
+        groups = [*_groups(estimates, plan), *tied_blocks(estimates[: len(one_way)], zeros)]
     for _ in range(rounds):
         _average_all(groups)
         total = max(float(estimates[0].counts.sum()), 0.0) if estimates else 0.0
@@ -245,7 +247,7 @@ def _groups(estimates: Sequence[_Estimate], plan: Sequence[tuple[Clique, Sequenc
     return [[_Member(estimates[i], shared) for i in members] for shared, members in plan]
 
 
-def _average_all(groups: Iterable[Sequence[_Member]]) -> None:
+def _average_all(groups: Iterable[Sequence[_Member | BlockMember]]) -> None:
     """Move every member of every shared set, set by set, to the inverse-variance average of their estimates of it."""
     for members in groups:
         projections = [m.project() for m in members]
@@ -255,7 +257,7 @@ def _average_all(groups: Iterable[Sequence[_Member]]) -> None:
             m.shift(mean - p)
 
 
-def _inconsistency(groups: Iterable[Sequence[_Member]]) -> float:
+def _inconsistency(groups: Iterable[Sequence[_Member | BlockMember]]) -> float:
     """Largest difference, in records, between two estimates of the same shared count."""
     worst = 0.0
     for members in groups:

@@ -78,7 +78,7 @@ def synthesize(
                 own += _implied(own, Domain.of({a: domain.size(a) for a in group}), settings, rows, threads, zeros)
             else:
                 own += prior.pairs
-        targets = [target_of(m, group, rows) for m in own]
+        targets = [target_of(m, group, rows, zeros) for m in own]
         if settings.method == "sweep":
             forbidden = [(tuple(group.index(a) for a in c), mask) for c, mask in zeros.tables if set(c) <= set(group)]
             how = (numbers[0], thread_count(threads), report, shard, leftovers, forbidden)

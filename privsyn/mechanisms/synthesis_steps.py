@@ -117,7 +117,7 @@ def tied(zeros: known_zeros.KnownZeros | None) -> frozenset[str]:
     return frozenset() if zeros is None else zeros.tied
 
 
-KEEPING_RULES = 2
+KEEPING_RULES = 3
 """The version of how rows come to keep rules; a part of keys where there are rules."""
 
 
@@ -180,7 +180,7 @@ def synthesize_step(stages: Sequence[str]) -> Step:
         {"core_codes": tables.SYNTHETIC_CODES},
         lambda r: {**synthesis_key(r), **rules_key(r)},
         run,
-        version=9,
+        version=10,
         words=_words_of_rows,
     )
 

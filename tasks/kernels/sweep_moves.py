@@ -3,8 +3,9 @@
 A residual is rows wanted less rows there, for every cell of every marginal; W is its weighted form.  With
 S(v) the sum of W over a record's cells when its attribute has the value v, and k the sum of the weights of
 the marginals that hold the attribute, moving the record from u to v changes the weighted sum of squared
-residuals by 2 (S(u) - S(v) + k).  It moves only where that is negative.  Only records in surplus, with
-S(u) < -k/4, look for a move: almost all moves are theirs, and trying every record costs twice the time.
+residuals by 2 (S(u) - S(v) + k).  It moves only where that is negative.  Only records in surplus look
+for a move, with S(u) < -k/4 once the mean of each marginal's cells along the attribute is taken off, which no move of
+it changes: almost all moves are theirs, and trying every record costs twice the time.
 """
 
 from __future__ import annotations
@@ -22,12 +23,8 @@ _BITS = np.uint64(11)
 _STEPS, _FAR = 128, 4  # steps of _CHANCES a unit of temperature; how many units below the best a score has no chance
 _CHANCES = np.rint(np.exp(-np.arange(_STEPS * _FAR) / (_STEPS / 2)) * 2**20).astype(np.int64)  # whole on every CPU
 
-FORBIDDEN = -(1 << 44)
-"""The residual of a forbidden cell, divided among blocks: below all that counts add up to, so no record moves there."""
-
-
-URGENT = FORBIDDEN // 64
-"""Sums below it are of records in a forbidden cell, however many blocks divide the penalty."""
+NEVER = -(1 << 44)
+"""A sum below all that there are: where no cell is forbidden, no record is in one."""
 
 
 class Layout(NamedTuple):
@@ -36,7 +33,7 @@ class Layout(NamedTuple):
     Views ``first[a]`` .. ``first[a + 1]`` - 1 belong to attribute a.  View j: ``base[j]`` its marginal's first
     cell among all residuals, ``left[j]`` and ``right[j]`` the cells of the axes before and after a's,
     ``place[j]`` its first cell in a's workspace, where a's axis comes last, ``weight[j]``, and ``moved[j]``: the weight
-    by which a move changes its cells, 0 where they are fixed penalties (FORBIDDEN) and no counts.  Its other
+    by which a move changes its cells, 0 where they are fixed penalties of forbidden cells and no counts.  Its other
     attributes are ``other[i]`` with step ``stride[i]`` in the workspace, i from ``near[j]`` to ``near[j + 1]`` - 1.
     All int64 but ``stride`` (uint32).
     """
@@ -67,7 +64,7 @@ def share_residuals(residuals, block, blocks, salt, share):  # type: ignore[no-u
 
 
 @njit(nogil=True, cache=True)
-def sweep_block(codes, order, layout, residuals, best, start, heat=0.0, urgent=URGENT):  # type: ignore[no-untyped-def]
+def sweep_block(codes, order, layout, residuals, best, start, heat=0.0, urgent=NEVER):  # type: ignore[no-untyped-def]
     """One pass over every attribute of every row of a block; returns the number of moves.
 
     codes: unsigned (attributes, rows), changed in place; order: int64, the attributes as they are visited;
@@ -84,11 +81,13 @@ def sweep_block(codes, order, layout, residuals, best, start, heat=0.0, urgent=U
     keys = np.empty((most, _CHUNK), np.uint32)
     sums = np.empty(_CHUNK, residuals.dtype)
     scores = np.empty(layout.sizes.max(), residuals.dtype)
+    means = np.empty(room, residuals.dtype)
     moves, rows = 0, codes.shape[1]
     for a in order:
         cost = np.int64(layout.moved[layout.first[a] : layout.first[a + 1]].sum())
         unit = np.int64(max(1.0, np.rint(heat * cost))) if heat > 0 else np.int64(0)
         _load(layout, a, residuals, work)
+        _centre(layout, a, rows, work, means)
         for begin in range(0, rows, _CHUNK):
             n = min(_CHUNK, rows - begin)
             _sum_chunk(codes, layout, a, begin, n, work, keys, sums)
@@ -102,7 +101,7 @@ def sweep_block(codes, order, layout, residuals, best, start, heat=0.0, urgent=U
                         codes[a, begin + i] = new
                         _record(layout, a, old, new, keys, i, work)
                         moves += 1
-        _store(layout, a, work, residuals)
+        _store(layout, a, work, means, residuals)
     return moves
 
 
@@ -142,7 +141,30 @@ def _load(layout, a, residuals, work):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _store(layout, a, work, residuals):  # type: ignore[no-untyped-def]
+def _centre(layout, a, rows, work, means):  # type: ignore[no-untyped-def]
+    """Take the mean of every line of the workspace off its cells; means: (lines), written.
+
+    A line has the cells of one view that differ in ``a`` alone.  Moves keep its sum.  Fixed penalties have no mean, and
+    cells known as empty, with more than ``rows`` in surplus, take no part in it.
+    """
+    size = layout.sizes[a]
+    for j in range(layout.first[a], layout.first[a + 1]):
+        begin = layout.place[j]
+        floor = -np.int64(rows) * layout.weight[j]
+        for line in range(begin // size, begin // size + layout.left[j] * layout.right[j]):
+            total, n = np.int64(0), 0
+            for v in range(line * size, (line + 1) * size):
+                if work[v] >= floor:
+                    total += work[v]
+                    n += 1
+            mean = total // n if n > 0 and layout.moved[j] > 0 else np.int64(0)
+            means[line] = mean
+            for v in range(line * size, (line + 1) * size):
+                work[v] -= mean
+
+
+@njit(nogil=True, cache=True)
+def _store(layout, a, work, means, residuals):  # type: ignore[no-untyped-def]
     """Write the workspace of attribute ``a`` back; every change was a multiple of the weight."""
     size = layout.sizes[a]
     for j in range(layout.first[a], layout.first[a + 1]):
@@ -152,7 +174,7 @@ def _store(layout, a, work, residuals):  # type: ignore[no-untyped-def]
                 target = layout.base[j] + (l * size + v) * right
                 source = layout.place[j] + l * right * size + v
                 for r in range(right):
-                    residuals[target + r] = work[source + r * size] // weight
+                    residuals[target + r] = (work[source + r * size] + means[source // size + r]) // weight
 
 
 @njit(nogil=True, cache=True)
@@ -182,7 +204,7 @@ def _choose(layout, a, cost, old, keys, i, work, scores, best, urgent, word, uni
     now, size = np.int64(0), scores.shape[0]
     for j in range(layout.first[a], layout.first[a + 1]):
         now += work[np.int64(keys[j - layout.first[a], i]) + old]
-    if unit == 0 and now >= -(cost // 4):
+    if (unit == 0 and now >= -(cost // 4)) or _tied(layout, a, old, keys, i, work, scores):
         return old
     scores[:] = 0
     for j in range(layout.first[a], layout.first[a + 1]):
@@ -207,6 +229,30 @@ def _choose(layout, a, cost, old, keys, i, work, scores, best, urgent, word, uni
         if mark < 0:
             return v
     return old
+
+
+@njit(nogil=True, cache=True)
+def _tied(layout, a, old, keys, i, work, scores):  # type: ignore[no-untyped-def]
+    """Whether rules allow row ``i`` of the chunk no value of ``a`` but its own; scores: (codes of a), overwritten.
+
+    Fixed penalties are an attribute's last views, so what has none costs nothing.
+    """
+    j, size = layout.first[a + 1] - 1, scores.shape[0]
+    if j < layout.first[a] or layout.moved[j] > 0:
+        return False
+    scores[:] = 0
+    while j >= layout.first[a] and layout.moved[j] == 0:
+        key = np.uint64(keys[j - layout.first[a], i])
+        line = work[key : key + np.uint64(size)]
+        for v in range(np.uint64(size)):
+            scores[v] += line[v]
+        j -= 1
+    if scores[old] < 0:
+        return False
+    free = 0
+    for v in range(size):
+        free += scores[v] == 0
+    return free < 2
 
 
 @njit(nogil=True, cache=True)

@@ -15,10 +15,13 @@ from threading import Lock
 import numpy as np
 
 from privsyn.tasks.kernels.streams import stream
-from privsyn.tasks.kernels.sweep_moves import FORBIDDEN, URGENT, Layout, share_residuals, sweep_block
+from privsyn.tasks.kernels.sweep_moves import NEVER, Layout, share_residuals, sweep_block
 
 SMALLEST_BLOCK = 1 << 14
 """Rows of a block at least: on fewer rows a sweep has fewer blocks than it asks for."""
+
+BLOCKED = 64
+"""Rows that the rounding of quotas can add to a residual, and more."""
 
 _SHARE, _MOVE = range(2)  # purposes of random streams
 
@@ -47,16 +50,16 @@ class Sweeper:
     ) -> None:
         self.columns = columns
         self._counts = residuals.size
-        penalties = [np.where(cells.ravel(), FORBIDDEN, 0) for _, cells in forbidden]
         known = np.zeros(residuals.size, bool) if empty is None else empty
         self._forbids_empty = bool(known.any())
         self._penalty = np.where(known, 2 * columns[0].size, 0)
-        self._residuals = np.concatenate([residuals - self._penalty, *penalties])
-        self._forbids = bool(forbidden)
+        self._forbids = bool(forbidden) or self._forbids_empty
         cliques = [*cliques, *(positions for positions, _ in forbidden)]
         self._layout = layout_of(sizes, cliques, [*weights, *([1] * len(forbidden))], len(weights))
         self._codes = np.result_type(*(column.dtype for column in columns))
-        self._type = self._sum_type()
+        fine, self._type = self._largest_sums(residuals - self._penalty)
+        penalties = [np.where(cells.ravel(), -fine, 0) for _, cells in forbidden]
+        self._residuals = np.concatenate([residuals - self._penalty, *penalties])
         self._pool = ThreadPoolExecutor(threads)
 
     def __enter__(self) -> Sweeper:
@@ -70,13 +73,17 @@ class Sweeper:
         """Rows wanted less rows there, in all marginals' cells."""
         return self._residuals[: self._counts] + self._penalty
 
-    def _sum_type(self) -> np.dtype:
-        """int32 where no sum of weighted residuals can leave it: moves change each by at most the rows, up and down."""
-        if self._forbids:
-            return np.dtype(np.int64)
-        first, most = self._layout.first, self.columns[0].size + int(np.abs(self._residuals).max(initial=0))
-        largest = max(int(self._layout.weight[a:b].sum()) for a, b in pairwise(first))
-        return np.dtype(np.int32 if 2 * (most + 1) * largest < 1 << 31 else np.int64)
+    def _largest_sums(self, residuals: np.ndarray) -> tuple[int, np.dtype]:
+        """The fine of a forbidden cell, above what all marginals can speak for, and the type of sums.
+
+        That is int32 where no sum of weighted residuals, centred or not, can leave it: moves change each by at most the
+        rows, up and down.
+        """
+        first, most = self._layout.first, self.columns[0].size + int(np.abs(residuals).max(initial=0))
+        largest = max(int(self._layout.moved[a:b].sum()) for a, b in pairwise(first))
+        fines = max(int((self._layout.moved[a:b] == 0).sum()) for a, b in pairwise(first))
+        fine = 2 * (most + BLOCKED) * largest
+        return fine, np.dtype(np.int32 if (2 + fines) * fine < 1 << 31 else np.int64)
 
     def sweep(self, order: np.ndarray, blocks: int, best: bool, seed: int, *address: int, heat: float = 0.0) -> int:
         """Visit every attribute of every row once; returns the number of moves and updates ``residuals``.
@@ -97,7 +104,7 @@ class Sweeper:
             share = np.empty(self._residuals.size, self._type)
             share_residuals(self._residuals, block, blocks, stream(seed, *address, _SHARE), share)
             start = stream(seed, *address, _MOVE, block)
-            urgent = -codes.shape[1] if self._forbids_empty else URGENT
+            urgent = -codes.shape[1] if self._forbids else NEVER
             moves = sweep_block(codes, order, self._layout, share, best, start, heat, urgent)
             for a, column in enumerate(self.columns):
                 column[here] = codes[a]

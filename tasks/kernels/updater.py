@@ -26,13 +26,15 @@ _GOLDEN = 0.6180339887498949
 class Target:
     """A wanted marginal: positions of its attributes, their sizes, and rows wanted per cell (float64, flat).
 
-    ``sigma`` is the standard deviation of the noise in one cell of ``wanted``; 0 where that is unknown.
+    ``sigma`` is the standard deviation of the noise in one cell of ``wanted``; 0 where that is unknown.  ``zero``: the
+    cells that no row can be in, bool of ``shape`` (None: none is known).
     """
 
     attributes: tuple[int, ...]
     shape: tuple[int, ...]
     wanted: np.ndarray
     sigma: float = 0.0
+    zero: np.ndarray | None = None
 
 
 @dataclass(eq=False)

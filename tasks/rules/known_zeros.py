@@ -15,15 +15,20 @@ from privsyn.tasks.codecs.encoding_plan import EncodingPlan
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.compress_domain import AttributeRecode, Recode, coarse_domain
 from privsyn.tasks.rules.book import MAX_GRID, RuleBook
+from privsyn.tasks.rules.implied_zeros import implied_zeros
 
 Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class KnownZeros:
-    """What rules forbid of codes: ``tables`` has (attributes, forbidden), of their shape, one per set of attributes."""
+    """What rules forbid of codes: ``tables`` has (attributes, forbidden), of their shape, one per set of attributes.
+
+    ``implied``: the same of all pairs in which some codes are forbidden, be it by way of other attributes.
+    """
 
     tables: tuple[tuple[Clique, Bools], ...] = ()
+    implied: tuple[tuple[Clique, Bools], ...] = ()
 
     @property
     def tied(self) -> frozenset[str]:
@@ -38,7 +43,7 @@ class KnownZeros:
     def on(self, attributes: Sequence[str], shape: Sequence[int]) -> Bools | None:
         """The cells of a marginal that no row can be in: forbidden whatever the other attributes are; None: no cell."""
         found = np.zeros(shape, dtype=bool)
-        for clique, forbidden in self.tables:
+        for clique, forbidden in (*self.tables, *self.implied):
             inside = [a for a in attributes if a in clique]
             if inside:
                 gone = tuple(i for i, a in enumerate(clique) if a not in inside)
@@ -87,7 +92,8 @@ def _known_zeros(plan: EncodingPlan, rules: RuleBook, recode: Recode) -> KnownZe
         clique = tuple(c.attribute for c in codecs)
         if surely.any():
             found[clique] = surely | found.get(clique, False)
-    return KnownZeros(tuple((c, mask) for c, mask in found.items() if mask.shape == domain.shape(c)))
+    tables = tuple((c, mask) for c, mask in found.items() if mask.shape == domain.shape(c))
+    return KnownZeros(tables, implied_zeros(tables))
 
 
 def _contradictions(plan: EncodingPlan) -> Iterator[tuple[Clique, Bools]]:
@@ -109,4 +115,6 @@ def _coarse(surely: Bools, axis: int, recode: AttributeRecode) -> Bools:
 
 def of_domain(zeros: KnownZeros, domain: Domain) -> KnownZeros:
     """Those of ``zeros`` whose attributes are all in ``domain``."""
-    return KnownZeros(tuple((c, mask) for c, mask in zeros.tables if set(c) <= set(domain.attributes)))
+    here = set(domain.attributes)
+    tables, implied = (tuple((c, mask) for c, mask in t if here.issuperset(c)) for t in (zeros.tables, zeros.implied))
+    return KnownZeros(tables, implied)

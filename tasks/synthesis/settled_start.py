@@ -53,7 +53,7 @@ def settled_start(
             cliques = [*(m.attributes for m in own), *(c for c, _ in tables)]
             group = domain.ordered({a for c in cliques for a in c})
             forbidden = [(tuple(group.index(a) for a in c), cells) for c, cells in tables]
-            targets = [target_of(m, group, rows) for m in (Marginal((attribute,), ones[attribute]), *own)]
+            targets = [target_of(m, group, rows, zeros) for m in (Marginal((attribute,), ones[attribute]), *own)]
             chosen, sizes, number = [columns[a] for a in group], domain.shape(group), domain.index(attribute)
             residuals = residuals_of(chosen, sizes, targets, number, threads, Shard(settings.seed), _SETTLE)
             how = (weights(targets), residuals, threads, forbidden, empty_cells(targets))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Clique
 from privsyn.tasks.kernels.updater import Target
 from privsyn.tasks.marginals import Marginal
+from privsyn.tasks.rules.known_zeros import KnownZeros
 
 FOLLOWS = 0.95
 """One attribute follows from a value of another if at least this share of the value's rows are wanted in one cell."""
@@ -21,14 +22,18 @@ WANTED = 0.1
 """It is, if at most so many standard deviations are wanted in it."""
 
 
-def target_of(marginal: Marginal, group: Clique, rows: int) -> Target:
-    """The marginal scaled to ``rows``, its attributes by their positions in ``group``; without any count, uniform."""
+def target_of(marginal: Marginal, group: Clique, rows: int, zeros: KnownZeros | None = None) -> Target:
+    """The marginal scaled to ``rows``, its attributes by their positions in ``group``; without any count, uniform.
+
+    zeros: what rules forbid, of which the target knows its own cells.
+    """
     wanted = marginal.counts.astype(np.float64).ravel()
     total = wanted.sum()
     scale = rows / total if total > 0 else 0.0
     wanted = wanted * scale if total > 0 else np.full(wanted.size, rows / wanted.size)
     attributes = tuple(group.index(a) for a in marginal.attributes)
-    return Target(attributes, marginal.counts.shape, wanted, marginal.sigma * scale)
+    known = None if zeros is None else zeros.on(marginal.attributes, marginal.counts.shape)
+    return Target(attributes, marginal.counts.shape, wanted, marginal.sigma * scale, known)
 
 
 def empty_cells(targets: Sequence[Target]) -> NDArray[np.bool_]:
@@ -41,12 +46,13 @@ def empty_cells(targets: Sequence[Target]) -> NDArray[np.bool_]:
 
 
 def _empty(target: Target) -> NDArray[np.bool_]:
+    known = np.zeros(target.wanted.size, bool) if target.zero is None else target.zero.ravel()
     if len(target.shape) != 2 or target.sigma <= 0:
-        return np.zeros(target.wanted.size, bool)
+        return known
     wanted = target.wanted.reshape(target.shape)
     first, second = wanted.sum(axis=1, keepdims=True), wanted.sum(axis=0, keepdims=True)
     expected = first * second / max(float(wanted.sum()), 1.0)
     follows = wanted.max(axis=1, keepdims=True) >= FOLLOWS * first
     follows = follows | (wanted.max(axis=0, keepdims=True) >= FOLLOWS * second)
     bare = (expected >= EXPECTED * target.sigma) & (wanted <= WANTED * target.sigma)
-    return (follows & bare).ravel()
+    return known | (follows & bare).ravel()
