@@ -73,6 +73,8 @@ class Certificate(_Model):
 
     ``ledger`` and ``by_published_theorems``: None in certificates of earlier versions, which leave them out.
     ``targets``: the fields ``focus`` and ``workload`` of the public request, None where it has none.
+    ``prior``: the field of that name without the place of its file, and why it changes nothing of the promise; None
+    without one.
     ``improves``: the earlier runs whose looks are among ``stages``, so that the promise is of all of them together;
     None where there are none.  ``relations``: NO_RELATION_MEASURED where that is so, else left out, as by earlier
     versions.
@@ -99,6 +101,7 @@ class Certificate(_Model):
     by_published_theorems: PublishedTheorems | None = None
     targets: dict[str, Any] | None = None
     improves: list[str] | None = None
+    prior: dict[str, Any] | None = None
     relations: Literal["no relation was measured: columns are independent of each other"] | None = None
 
     @model_serializer(mode="wrap")

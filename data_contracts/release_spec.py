@@ -23,6 +23,7 @@ from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.data_contracts.pooled_releases import Improvement, check_poolable
 from privsyn.data_contracts.presets import PAPER, PAPER_ACCOUNTANT, PRESET_MECHANISMS, filled
+from privsyn.data_contracts.prior import Prior, check_prior
 from privsyn.data_contracts.publication import About, Format, checked_formats
 from privsyn.data_contracts.rules import Rule, check_rules, computed_columns
 
@@ -87,7 +88,7 @@ class Guarantee(FrozenModel):
 class ReleaseSpec(FrozenModel):
     """Everything a release depends on, except the private table itself."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"focus", "workload", "improves"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"focus", "workload", "improves", "prior"})
 
     dataset: str = Field(
         pattern=DATASET,
@@ -158,6 +159,11 @@ class ReleaseSpec(FrozenModel):
         default=None,
         description="Written by `privsyn improve RUN`: the earlier releases of the same unchanged data whose counts "
         "are pooled with those of this one. `privacy` is then the promise of all of them together.",
+    )
+    prior: Prior | None = Field(
+        default=None,
+        description="Public: a table of like rows that noisy counts are drawn towards, as "
+        '`{"table": "last_year.parquet", "statement": "whose data, and why public"}`. Its statistics show.',
     )
     engine: EngineChoice = Field(
         default=EngineChoice(), description="Where private rows are counted: another engine, the same result."
@@ -260,6 +266,12 @@ class ReleaseSpec(FrozenModel):
             check_poolable(self.mechanism.name)
         return self
 
+    @model_validator(mode="after")
+    def _prior_fits(self) -> ReleaseSpec:
+        if self.prior is not None:
+            check_prior(self.mechanism)
+        return self
+
     @property
     def released_columns(self) -> dict[str, Any]:
         """The columns that are synthesized, in the spec's order."""
@@ -268,6 +280,10 @@ class ReleaseSpec(FrozenModel):
     def targets(self) -> dict[str, Any]:
         """The fields ``focus`` and ``workload`` as JSON, those that are used."""
         return self.model_dump(mode="json", include={"focus", "workload"})
+
+    def prior_key(self) -> dict[str, Any]:
+        """The prior by its name in keys: the hash of its content; nothing without one."""
+        return {} if self.prior is None else {"prior": self.prior.key()}
 
     def nulls_of(self, column: str) -> tuple[str, ...]:
         """The texts of a CSV file that mean null in a column.
@@ -292,4 +308,5 @@ class ReleaseSpec(FrozenModel):
         ``csv`` and ``rules`` are in it only where they were chosen: manifests of before know no such fields.
         """
         unchosen = {name for name, same in (("csv", self.csv == CsvOptions()), ("rules", not self.rules)) if same}
-        return self.model_dump(mode="json", exclude={"data", "engine", *unchosen})
+        content = self.model_dump(mode="json", exclude={"data", "engine", "prior", *unchosen})
+        return content if self.prior is None else {**content, "prior": self.prior.public()}

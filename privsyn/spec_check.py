@@ -106,6 +106,12 @@ def _warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
     spec = plan.request.spec
     privacy, budget, unit = spec.privacy, spec.budget, spec.unit
     found = []
+    known = plan.request.prior
+    if known is not None:
+        found.append(
+            f"prior: {known.rows:,} rows that the spec states to be public: their statistics show in the release, and "
+            "its promise does not protect them."
+        )
     if privacy.epsilon > LARGE_EPSILON:
         found.append(f"privacy.epsilon is {privacy.epsilon:g}: above {LARGE_EPSILON:g} a release protects little.")
     if privacy.delta >= LARGE_DELTA:

@@ -17,6 +17,7 @@ from privsyn.source.private_table import SupportsArrowStream
 from privsyn.spec.draft import TODO, draft
 from privsyn.spec.lookup_tables import with_lookup_tables
 from privsyn.spec.places import dotted
+from privsyn.spec.public_priors import with_prior
 from privsyn.spec.spec_file import checked_spec, load_spec, todos
 from privsyn.spec.yaml_file import parse_yaml
 
@@ -129,7 +130,7 @@ def spec_of(
         section = content.get(name)
         if fields:
             content[name] = {**(section if isinstance(section, Mapping) else {}), **fields}
-    return with_lookup_tables(checked_spec(content), Path())
+    return with_prior(with_lookup_tables(checked_spec(content), Path()), Path())
 
 
 def _plain(value: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,3 +148,21 @@ def followed(prior: PriorPairs, recode: Recode, consistent: Sequence[Marginal]) 
         chance = total / math.sqrt(len(codes[0]) * counts.size)
         pairs.append(Marginal(pair, counts, math.hypot(DOUBT * sigma, chance)))
     return Followed(CodeTable(domain, codes), pairs)
+
+
+def absent_pairs(public: CodeTable, recode: Recode) -> tuple[tuple[Clique, NDArray[np.bool_]], ...]:
+    """The pairs of coarse codes that no public row has though some have each code: what ``prior.zeros`` declares.
+
+    A code that no public row has says nothing; it is left alone.
+    """
+    sizes = {a: r.size + 1 for a, r in recode.items()}
+    columns = tuple(recode[a].coarse[public.column(a)].astype(code_dtype(n)) for a, n in sizes.items())
+    rows, pairs = CodeTable(Domain.of(sizes), columns), list(combinations(sizes, 2))
+    found = []
+    for pair, counts in zip(pairs, count_all(rows, pairs, threads=1), strict=True):
+        inside = counts[:-1, :-1]
+        seen = (inside.sum(axis=1) > 0)[:, None] & (inside.sum(axis=0) > 0)
+        absent = (inside == 0) & seen
+        if absent.any():
+            found.append((pair, absent))
+    return tuple(found)

@@ -185,7 +185,7 @@ COMPRESS_DOMAIN = Step(
     Kind.POSTPROCESS,
     counts_of(["one_way_marginals"]),
     {"recode": tables.RECODE},
-    lambda r: r.spec.mechanism.compression.key(),
+    lambda r: {**r.spec.mechanism.compression.key(), **r.spec.prior_key()},
     _compress,
     version=3,
     published={

@@ -101,7 +101,7 @@ def scores_step(selection: Callable[[Request], Selection], share: Callable[[Requ
         Kind.RELEASE,
         (RECODED, RECODE),
         RELEASED,
-        lambda r: selection(r).model_dump(include={"scores", "max_cells"}),
+        lambda r: {**selection(r).model_dump(include={"scores", "max_cells"}), **r.spec.prior_key()},
         plan=lambda r, inputs, rho: _plan_scores(selection(r), r, inputs, rho),
         exact=lambda r, inputs, rows, queries: _exact_scores(selection(r), r, inputs, rows, queries),
         share=share,

@@ -83,8 +83,13 @@ def consistent_marginals(
 
 
 def forbidden_codes(request: Request, recode: compress_domain.Recode) -> known_zeros.KnownZeros | None:
-    """The coarse codes that the request's rules forbid together; None without rules."""
-    return known_zeros.known_zeros(request.encoding, recode) if request.spec.rules else None
+    """The coarse codes that the request's rules, or its prior by ``zeros``, forbid together; None without such."""
+    found = known_zeros.known_zeros(request.encoding, recode) if request.spec.rules else None
+    prior = request.spec.prior
+    if prior is None or not prior.zeros or request.prior is None:
+        return found
+    absent = prior_pairs.absent_pairs(request.prior, recode)
+    return known_zeros.KnownZeros((*(() if found is None else found.tables), *absent))
 
 
 def trusts_prior(request: Request, inputs: Inputs) -> bool:
@@ -139,7 +144,7 @@ def consistent_step(stages: Sequence[str]) -> Step:
         Kind.POSTPROCESS,
         (RECODE, *counts_of(stages)),
         {"marginals": tables.MARGINALS},
-        lambda r: {**consistency_key(r), **rules_key(r)},
+        lambda r: {**consistency_key(r), **rules_key(r), **r.spec.prior_key()},
         run,
         version=7,
         published={"marginals": PublishedFile("marginals/consistent.parquet")},
@@ -178,7 +183,7 @@ def synthesize_step(stages: Sequence[str]) -> Step:
         Kind.POSTPROCESS,
         (MARGINALS, RECODE, *counts_of(stages)),
         {"core_codes": tables.SYNTHETIC_CODES},
-        lambda r: {**synthesis_key(r), **rules_key(r)},
+        lambda r: {**synthesis_key(r), **rules_key(r), **r.spec.prior_key()},
         run,
         version=10,
         words=_words_of_rows,
@@ -232,7 +237,11 @@ APPEND_ATTRIBUTES = Step(
     Kind.POSTPROCESS,
     ("synthesize.core_codes", MARGINALS, RECODE),
     {"codes": tables.SYNTHETIC_CODES},
-    lambda r: {**r.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"}), **rules_key(r)},
+    lambda r: {
+        **r.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"}),
+        **rules_key(r),
+        **r.spec.prior_key(),
+    },
     _append,
 )
 

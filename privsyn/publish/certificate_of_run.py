@@ -8,6 +8,7 @@ from pathlib import Path
 
 from privsyn.data_contracts.certificate import Certificate, LedgerHead, PublishedTheorems, QueryGroup, StageCost, Total
 from privsyn.data_contracts.receipts import SMOOTHING, Pricing, Query, rho_text, total_rho
+from privsyn.publish.prior_note import PRIOR_PROMISE
 from privsyn.publish.relations_note import NO_RELATION, measured_relations
 from privsyn.run.execute import Shell
 from privsyn.run.step import ReleaseStep
@@ -87,6 +88,7 @@ def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
         ledger=LedgerHead(entries=entries[-1].id, hash=entries[-1].hash),
         targets=spec.targets() or None,
         improves=None if spec.improves is None else [look.run for look in spec.improves.earlier],
+        prior=None if spec.prior is None else {**spec.prior.public(), "promise": PRIOR_PROMISE},
     )
     if _is_without_relations(shell, certificate):
         certificate = certificate.model_copy(update={"relations": NO_RELATION})

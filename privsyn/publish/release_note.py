@@ -22,6 +22,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.publish.formats.csv_file import csv_name, formula_like
 from privsyn.publish.formats.described import null_text, ranges_of
 from privsyn.publish.markdown import code, paragraph, plain
+from privsyn.publish.prior_note import prior_note
 from privsyn.publish.related_pairs import RelatedPair
 from privsyn.publish.relations_note import loading_section, measured_relations, relations_section
 from privsyn.publish.relations_picture import NAME
@@ -50,6 +51,7 @@ def release_note(
         _schema(request),
         rules_note(request.spec),
         targets_note(request.spec),
+        prior_note(request.spec),
         cost(certificate, looks_of(plan.steps)),
         relations_section(plan, certificate, pairs),
         _files(plan, rows, private=private, picture=bool(pairs)),

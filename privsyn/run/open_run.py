@@ -34,6 +34,7 @@ from privsyn.run.keys import lineage_keys
 from privsyn.run.ledger_checks import check_ledger, check_room, refuse_released_period
 from privsyn.run.names_of_tables import checked_reason, fingerprints_by_name, names_of
 from privsyn.run.policy_checks import check_policy
+from privsyn.run.prior_checks import refuse_private_prior
 from privsyn.run.request import Request
 from privsyn.settings import Settings
 from privsyn.source.open_source import open_source
@@ -92,6 +93,7 @@ def open_run(
         request_record = request_name(spec, job)
         source = (job.opened or open_source)(spec.data if data is None else data, spec)
         fingerprint, *file_fingerprints = source.fingerprints(store)
+        refuse_private_prior(spec, (fingerprint, *file_fingerprints), store, ledger, settings.private_root)
         plan = job.plan(Request(spec, job.order or _released_order(source, spec), settings.threads))
         private = PrivateAccess(source.batches, lambda: source.fingerprint(store) == fingerprint, engine)
         source_of_noise = noise or OpenDPNoise()
@@ -170,8 +172,10 @@ def check_request(
     seen before are left to :func:`open_run`, which knows whether they are encoded already.
     """
     checked_reason(job.new_dataset)
-    with _agreed(spec, settings, fresh=fresh, job=job) as (_, records, _):
+    with _agreed(spec, settings, fresh=fresh, job=job) as (store, records, ledger):
         source = (job.opened or open_source)(spec.data if data is None else data, spec)
+        if spec.prior is not None:
+            refuse_private_prior(spec, source.fingerprints(store), store, ledger, settings.private_root)
         if records.load_as(request_name(spec, job), RequestRecord) is None:
             source.check_rows()
 

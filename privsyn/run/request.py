@@ -19,7 +19,8 @@ class Request:
 
     ``column_order``: the released columns in the source's order, since the order in the spec means nothing; empty: the
     spec's order.  ``threads``: 0 for all cores; no part of what is released.  ``even``: columns of a release of before,
-    whose wide bins had two cells.  ``prior``: the rows of the spec's public prior in fine codes.
+    whose wide bins had two cells.  ``prior``: the rows of a public prior in fine codes; not given: those of the spec's
+    prior, read when the request is made.  A spec as a manifest shows it does not say where they are: then None.
     """
 
     spec: ReleaseSpec
@@ -27,6 +28,14 @@ class Request:
     threads: int = 0
     even: frozenset[str] = frozenset()
     prior: CodeTable | None = None
+
+    def __post_init__(self) -> None:
+        """Read the public rows.  Raises RequestError for a prior whose file does not fit the spec or its hash."""
+        stated = self.spec.prior
+        if self.prior is None and stated is not None and stated.place:
+            from privsyn.source.public_table import public_rows  # here: most requests have none
+
+            object.__setattr__(self, "prior", public_rows(self.spec, self.encoding))
 
     @property
     def records(self) -> int:

@@ -14,6 +14,7 @@ from privsyn.paths import expanded
 from privsyn.spec import messages
 from privsyn.spec.defaults import with_defaults
 from privsyn.spec.lookup_tables import with_lookup_tables
+from privsyn.spec.public_priors import with_prior
 from privsyn.spec.yaml_file import Document, parse_yaml, read_yaml
 
 _FREE_LISTS = ("values", "null_values")
@@ -29,7 +30,7 @@ def load_spec(path: Path) -> ReleaseSpec:
     """
     path = Path(path)
     folder = path.absolute().parent
-    return with_lookup_tables(_with_data(_validate(read_yaml(path)), folder), folder)
+    return with_prior(with_lookup_tables(_with_data(_validate(read_yaml(path)), folder), folder), folder)
 
 
 def parse_spec(text: str, name: str = "the spec") -> ReleaseSpec:

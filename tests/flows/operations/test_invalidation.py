@@ -155,6 +155,7 @@ VALUES: dict[str, Any] = {
             "delta": 1e-9,
         }
     },
+    "prior": {"prior": {"sha256": "0" * 64, "statement": "Rows that anybody may have."}},
     "engine.kind": "dask",
     "engine.workers": {"engine.kind": "dask", "engine.workers": 2},
     "formats": ["parquet", "csv"],

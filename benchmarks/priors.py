@@ -1,0 +1,124 @@
+"""What a public prior brings: ``python -m benchmarks.priors [--tables ..] [--epsilons ..] [--seeds N] [--priors ..]``.
+
+A table is split at random into two halves: one is the private table, the other "last year's", which is public.  The
+prior is that half as it is (right); with 70 % of the rows of the commonest value of the first column left out (stale);
+with every column shuffled on its own (shuffled); with the values of every column renamed at random (renamed); or with
+every column sorted on its own (sorted), which keeps the one-ways and makes all pairs wrong.  The tables are public and
+the noise is seeded: nothing here is a release.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from benchmarks.tables import FOLDER, table_spec
+from privsyn.data_contracts.prior import Prior
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.evaluation.coded_tables import coded
+from privsyn.mechanisms.registry import steps_of
+from privsyn.run.inputs import PrivateAccess
+from privsyn.run.memory import MemoryRun
+from privsyn.run.request import Request
+from privsyn.source.open_source import open_source
+from privsyn.source.public_table import sha256_of
+from privsyn.tasks.codecs import plan
+from privsyn.tasks.metrics.marginal_distance import all_cliques, mean_l1, random_cliques
+from privsyn.tasks.privacy.noise import SeededNoise
+
+TABLES = ("stroke_ist", "support2", "adult", "gss_happiness")
+"""Those that the estimates were chosen on."""
+PRIORS = ("none", "right", "stale", "shuffled", "renamed", "sorted")
+EPSILONS = (0.05, 0.2, 1.0)
+MOST_ROWS = 20_000
+TRIPLES = 100
+STATEMENT = "The other half of a public benchmark table, taken at random."
+
+
+@cache
+def halves(name: str, seed: int) -> tuple[pa.Table, pa.Table]:
+    """The private half and the public one, of at most MOST_ROWS rows together."""
+    table = pq.read_table(FOLDER / f"{name}.parquet")
+    order = np.random.default_rng(seed).permutation(table.num_rows)[:MOST_ROWS]
+    return table.take(order[: len(order) // 2]), table.take(order[len(order) // 2 :])
+
+
+def prior_of(kind: str, public: pa.Table, spec: ReleaseSpec, seed: int) -> pa.Table:
+    """The public half as a prior of that kind."""
+    rng, released = np.random.default_rng(1000 + seed), list(spec.released_columns)
+    if kind == "stale":
+        column = public[released[0]].combine_chunks()
+        counts = column.drop_null().value_counts()
+        commonest = counts.field("values")[int(counts.field("counts").to_numpy().argmax())]
+        own = np.asarray(pc.equal(column, commonest).fill_null(False))
+        return public.filter(pa.array(~own | (rng.random(public.num_rows) > 0.7)))
+    for name in released if kind in ("shuffled", "renamed", "sorted") else ():
+        column = public[name].combine_chunks()
+        if kind == "shuffled":
+            column = column.take(pa.array(rng.permutation(len(column))))
+        elif kind == "sorted":
+            column = column.take(pc.array_sort_indices(column))
+        else:
+            encoded = column.dictionary_encode(null_encoding="encode")
+            values = encoded.dictionary.take(pa.array(rng.permutation(len(encoded.dictionary))))
+            column = values.take(encoded.indices)
+        public = public.set_column(public.column_names.index(name), name, column)
+    return public
+
+
+def errors(name: str, kind: str, epsilon: float, seed: int) -> tuple[float, float, float]:
+    """The mean L1 error of all one-ways, all pairs and TRIPLES triples of a release of the private half."""
+    private, public = halves(name, seed)
+    spec = table_spec(name, epsilon)
+    with tempfile.TemporaryDirectory() as folder:
+        if kind != "none":
+            file = Path(folder) / "prior.parquet"
+            pq.write_table(prior_of(kind, public, spec, seed), file)
+            stated = Prior(table=str(file), statement=STATEMENT, sha256=sha256_of(file))
+            spec = spec.model_copy(update={"prior": stated})
+        rows = lambda *_: open_source(private, spec).batches()  # noqa: E731
+        request = Request(spec.with_rows(seed=seed), tuple(spec.released_columns), threads=1)
+        noise, steps = SeededNoise(seed), steps_of(request)
+        draw = lambda step, queries: [noise.draw(q.sigma, q.cells) for q in queries]  # noqa: E731
+        made = MemoryRun(request, steps, draw, PrivateAccess(rows)).run()[steps[-1].name]["synthetic"]
+    plain = table_spec(name, epsilon)
+    real = coded(rows(), plan(plain)).bins
+    synthetic = coded(made.to_batches(), plan(plain)).bins
+    domain = real.domain
+    workloads = [all_cliques(domain, 1), all_cliques(domain, 2), random_cliques(domain, 3, TRIPLES, 0)]
+    one, pairs, triples = (mean_l1(real, synthetic, cliques) for cliques in workloads)
+    return one, pairs, triples
+
+
+def main() -> None:
+    """Measure and print one JSON line a run, then the table of means as markdown."""
+    parser = argparse.ArgumentParser(description="What a public prior brings.")
+    parser.add_argument("--tables", nargs="+", default=list(TABLES))
+    parser.add_argument("--epsilons", nargs="+", type=float, default=list(EPSILONS))
+    parser.add_argument("--priors", nargs="+", default=list(PRIORS))
+    parser.add_argument("--seeds", type=int, default=3)
+    asked = parser.parse_args()
+    lines = ["| table | epsilon |" + "".join(f" {kind} |" for kind in asked.priors)]
+    lines.append("|---|---|" + "---|" * len(asked.priors))
+    for name in asked.tables:
+        for epsilon in asked.epsilons:
+            cells = []
+            for kind in asked.priors:
+                found = np.array([errors(name, kind, epsilon, seed) for seed in range(asked.seeds)])
+                print(json.dumps([name, epsilon, kind, found.round(4).tolist()]), flush=True)
+                mean, spread = found.mean(axis=0), found.std(axis=0, ddof=min(1, asked.seeds - 1))
+                cells.append(f"{mean[1]:.3f} ±{spread[1]:.3f} / {mean[2]:.3f}")
+            lines.append(f"| {name} | {epsilon:g} | " + " | ".join(cells) + " |")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

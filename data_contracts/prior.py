@@ -1,0 +1,86 @@
+"""A public prior: a table of like rows that anybody may have, which noisy counts are drawn towards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, field_validator, model_validator
+
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
+
+LEAST_STATEMENT = 20
+"""Characters of a statement at least: whose data, and why public, take some words."""
+
+
+class Prior(FrozenModel):
+    """The public table, and why it is public."""
+
+    table: str = Field(
+        default="",
+        description="CSV or Parquet file of public rows with the released columns, beside the spec: last year's "
+        "release of another office, a census extract.",
+    )
+    release: str = Field(
+        default="", description="In place of `table`: the folder of an earlier release, whose synthetic rows are used."
+    )
+    statement: str = Field(
+        max_length=2_000,
+        description="Public, in words: whose data it is, and why it is public. It is printed in the certificate and "
+        "the README of the release.",
+    )
+    zeros: bool = Field(
+        default=False,
+        description="Declares that what never occurs in the prior cannot occur: pairs of codes without any row there "
+        "get none in the synthetic table.",
+    )
+    sha256: str = Field(
+        default="",
+        pattern=r"^([0-9a-f]{64})?$",
+        description="SHA-256 of the public file, filled in where the spec's file is read. A run that is started "
+        "elsewhere takes a prior only with it: who can name a file there must know what is in it.",
+    )
+
+    @field_validator("statement")
+    @classmethod
+    def _said(cls, statement: str) -> str:
+        if len(statement.strip()) < LEAST_STATEMENT or not statement.isprintable():
+            raise FieldError(
+                f"is not a statement of {LEAST_STATEMENT} printable characters or more",
+                "Say whose data the prior is, and why it is public",
+            )
+        return statement.strip()
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Prior:
+        if self.sha256 and not self.place:
+            return self  # as a manifest shows it
+        if bool(self.table) == bool(self.release):
+            raise FieldError(
+                "give either `table: FILE` or `release: FOLDER`", "Name the one place where the public rows are"
+            )
+        return self
+
+    @property
+    def place(self) -> str:
+        """Where the rows are: a file, or a release's folder."""
+        return self.table or self.release
+
+    def key(self) -> dict[str, Any]:
+        """What results depend on: the content, not its place."""
+        return {"sha256": self.sha256, "zeros": self.zeros}
+
+    def public(self) -> dict[str, Any]:
+        """The field without the place of the file: what a manifest or certificate may show."""
+        return self.model_dump(mode="json", exclude={"table", "release"})
+
+
+def check_prior(mechanism: AnyMechanism) -> None:
+    """Raise FieldError for a mechanism that knows no prior."""
+    if mechanism.name != "privsyn" or not isinstance(mechanism, PrivSyn) or mechanism.selection.scores != "one_ways":
+        raise FieldError(
+            "only the mechanism privsyn with scores of `one_ways` knows how to use a prior",
+            "Take the field out, or choose that mechanism",
+            ("prior",),
+        )

@@ -1,0 +1,153 @@
+"""A release with a public prior: what it says of it, which steps it changes, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+import privsyn
+from privsyn.api import release_in_process
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import RequestError
+from privsyn.ledgers.ledger import Ledger
+from privsyn.publish.prior_note import PRIOR_PROMISE
+from privsyn.settings import Settings
+from privsyn.spec.public_priors import with_prior
+from privsyn.spec_check import check
+from tests.support.releases import few
+from tests.support.specs import COLUMNS, make_spec, people
+
+pytestmark = pytest.mark.usefixtures("places")
+
+STATEMENT = "People of another register, who published their rows themselves."
+
+
+def with_public(data: str, folder: Path, rows: Any, **more: Any) -> ReleaseSpec:
+    """A spec whose prior is this table, as if its file were read in ``folder``."""
+    if rows is not None:
+        pq.write_table(rows, folder / "last_year.parquet")
+    prior = {"table": "last_year.parquet", "statement": STATEMENT, **more}
+    return with_prior(few(data, prior=prior), folder)
+
+
+def release(spec: ReleaseSpec) -> Any:
+    return release_in_process(spec, Settings(), data=None)
+
+
+def spent() -> float:
+    return float(sum(s.rho for s in Ledger(Settings().ledger).summary("people")))
+
+
+def test_a_release_states_its_prior_and_pays_the_same(save: Any, tmp_path: Path) -> None:
+    data = save(people(300))
+    first = release(few(data))
+    paid = spent()
+    table = people(200).drop_columns(["caseid"])
+    spec = with_public(data, tmp_path, table)
+    second = release(spec)
+    assert second.run != first.run and second.drawn == ("indif_scores", "measure_marginals")  # one-ways are found again
+    assert paid < spent() < 2 * paid
+    folder = Path(second.released)
+    certificate = json.loads((folder / "certificate.json").read_text())
+    assert certificate["prior"] == {
+        "statement": STATEMENT, "zeros": False, "sha256": spec.prior.sha256, "promise": PRIOR_PROMISE
+    }  # fmt: skip
+    plain = json.loads((Path(first.released) / "certificate.json").read_text())
+    assert certificate["rho_budget"] == plain["rho_budget"] and certificate["epsilon"] == plain["epsilon"]
+    assert "prior" not in plain
+    assert (
+        STATEMENT in (folder / "README.md").read_text()
+        and "Public prior" not in (Path(first.released) / "README.md").read_text()
+    )
+    assert str(tmp_path) not in (folder / "manifest.json").read_text()
+    assert privsyn.open_release(folder).spec.prior.sha256 == spec.prior.sha256
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    again = with_public(data, moved, table)  # the content counts, not its place
+    assert release(again).drawn == () and again.prior.table != spec.prior.table
+    pq.write_table(table.slice(1), tmp_path / "last_year.parquet")
+    with pytest.raises(RequestError, match="another content than its `sha256` says"):
+        release(spec)
+
+
+def test_a_private_table_given_as_a_prior_is_refused_and_nothing_is_spent(save: Any, tmp_path: Path) -> None:
+    data = save(people(300))
+    own = tmp_path / "copy.parquet"
+    own.write_bytes(Path(data).read_bytes())
+    with pytest.raises(RequestError, match="is the private table itself, or a file of it; nothing was spent"):
+        release(with_public(data, tmp_path, None, table="copy.parquet"))
+    with pytest.raises(RequestError, match=r"is the private table itself. Name a public table"):
+        with_public(data, tmp_path, None, table=data)
+    release(few(data))
+    paid = spent()
+    other = save(people(90), "other.parquet")
+    spec = with_public(other, tmp_path, None, table="copy.parquet")
+    spec = spec.model_copy(update={"dataset": "others"})
+    with pytest.raises(RequestError, match="of a data set of the ledger; nothing was spent"):
+        release(spec)
+    assert spent() == paid
+
+
+@pytest.mark.parametrize(
+    ("prior", "words"),
+    [
+        ({"table": "absent.csv"}, "is not there"),
+        ({"table": "few.csv"}, "has no column"),
+        ({"table": "empty.csv"}, "has no rows"),
+        ({"release": "."}, r"has no synthetic.parquet"),
+        ({"table": "few.csv", "sha256": "0" * 64}, "has another content"),
+    ],
+)
+def test_a_file_that_is_no_prior_is_refused_in_a_sentence(
+    save: Any, tmp_path: Path, prior: dict[str, str], words: str
+) -> None:
+    (tmp_path / "few.csv").write_text("age\n30\n")
+    (tmp_path / "empty.csv").write_text(",".join(few("x").released_columns) + "\n")
+    with pytest.raises(RequestError, match=words) as caught:
+        release(with_prior(few(save(people(50)), prior={**prior, "statement": STATEMENT}), tmp_path))
+    assert str(caught.value.field).startswith("prior")
+
+
+def test_a_run_takes_no_file_whose_content_was_not_stated(save: Any, tmp_path: Path) -> None:
+    pq.write_table(people(50), tmp_path / "last_year.parquet")
+    spec = few(save(people(50)), prior={"table": str(tmp_path / "last_year.parquet"), "statement": STATEMENT})
+    with pytest.raises(RequestError, match="names a file without its `sha256`, and a run takes none"):
+        release(spec)
+
+
+def test_an_earlier_release_is_a_prior(save: Any, tmp_path: Path) -> None:
+    data = save(people(300))
+    first = release(few(data))
+    spec = with_prior(few(data, prior={"release": str(first.released), "statement": STATEMENT}), tmp_path)
+    assert release(spec).run != first.run
+
+
+def test_what_never_occurs_in_the_prior_cannot_occur_where_that_is_declared(save: Any, tmp_path: Path) -> None:
+    table = people(400)
+    both = np.asarray(table["happy"]) & (np.asarray(table["region"]) == "north")
+    data = save(table)
+    public = table.filter(~both)
+    pq.write_table(public, tmp_path / "last_year.parquet")
+    columns = {name: COLUMNS[name] if name in ("region", "happy") else {"kind": "drop"} for name in COLUMNS}
+    prior = {"table": "last_year.parquet", "statement": STATEMENT}
+    found = []
+    for zeros in (True, False):
+        asked = make_spec(columns, data=data, prior={**prior, "zeros": zeros})
+        made = privsyn.open_release(release(with_prior(asked, tmp_path)).released).table
+        found.append(int((np.asarray(made["happy"]) & (np.asarray(made["region"]) == "north")).sum()))
+    assert found[0] == 0 < found[1]
+
+
+def test_the_example_of_the_docs_is_released(save: Any, tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "priors.md").read_text()
+    example = yaml.safe_load(text.split("<!-- example -->\n```yaml\n")[1].split("```")[0])
+    pq.write_table(people(200), tmp_path / example["prior"]["table"])
+    spec = with_prior(few(save(people(300)), **example), tmp_path)
+    assert check(spec).warnings[0].startswith("prior: 200 rows that the spec states to be public")
+    assert example["prior"]["statement"] in (Path(release(spec).released) / "README.md").read_text()
