@@ -27,7 +27,7 @@ from privsyn.tasks.codecs import plan_of_columns
 HERE = Path(__file__).parent
 KEPT = HERE / "analyses.jsonl"
 SETTINGS = HERE / "published_analyses"
-TABLES = ("adult", "national2019", "census_income")
+TABLES = ("adult", "national2019", "national2019-zeros", "census_income", "census_income-zeros")
 EPSILON = 1.0
 
 
@@ -39,7 +39,7 @@ def measure(name: str, epsilon: float, seed: int, independent: bool) -> dict[str
     order = tuple(c for c in source.column_names if c in spec.released_columns)
     made = _shuffled(source, seed) if independent else release(name, epsilon, seed)[0].table
     found = analyses_of(
-        load_evaluation_spec(SETTINGS / f"{name}.yaml").analyses,
+        load_evaluation_spec(SETTINGS / f"{_plain(name)}.yaml").analyses,
         spec,
         plan_of_columns(spec, order),
         source.to_batches(65_536),
@@ -53,6 +53,10 @@ def measure(name: str, epsilon: float, seed: int, independent: bool) -> dict[str
         "cpu_seconds": round(time.process_time() - started, 1),
         "analyses": [each.model_dump(mode="json") for each in found],
     }
+
+
+def _plain(name: str) -> str:
+    return name.removesuffix("-zeros")
 
 
 def _shuffled(table: pa.Table, seed: int) -> pa.Table:
@@ -113,7 +117,7 @@ def main() -> None:
     parser.add_argument("--tables", nargs="*", default=[])
     parser.add_argument("--markdown", action="store_true", help="print the table of the finished releases only")
     arguments = parser.parse_args()
-    tables = arguments.tables or [t for t in TABLES if (FOLDER / f"{t}.parquet").is_file()]
+    tables = arguments.tables or [t for t in TABLES if (FOLDER / f"{_plain(t)}.parquet").is_file()]
     done = {(line["table"], line["method"], line["seed"]) for line in kept()}
     for name in tables:
         for seed in range(0 if arguments.markdown else arguments.seeds):
