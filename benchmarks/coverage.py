@@ -54,6 +54,9 @@ SMALL = {
 }
 """Tables of a few columns and SMALL_ROWS rows, drawn once, for what is simulated."""
 SMALL_ROWS = 4_000
+ZEROS = {"census_income-zeros": "wage_per_hour", "national2019-zeros": "PINCP"}
+"""Tables one of whose columns has 0 as an exact value, as its codebook says: no wage, no income."""
+
 EXAMPLES = {"adult": "adult.yaml", "gss_happiness": "gss.yaml"}
 EPSILONS = (0.2, 1.0, 5.0)
 PAIRS, TRIPLES, REGRESSIONS, LEVEL = 6, 3, 3, 0.95
@@ -74,6 +77,11 @@ def spec_of(name: str, epsilon: float) -> ReleaseSpec:
         spec = spec_of(name.removesuffix("-small"), epsilon)
         columns = {c: spec.columns[c] for c in SMALL[name]}
         return spec.model_copy(update={"columns": columns, "rules": (), "dataset": name.replace("-", "_")})
+    if name in ZEROS:
+        spec = spec_of(name.removesuffix("-zeros"), epsilon)
+        column = spec.columns[ZEROS[name]]
+        exact = type(column).model_validate({**column.model_dump(), "exact": [0]})
+        return spec.model_copy(update={"columns": {**spec.columns, ZEROS[name]: exact}})
     if name in EXAMPLES:
         spec = load_spec(HERE.parent / "examples" / EXAMPLES[name])
         privacy = spec.privacy.model_copy(update={"epsilon": epsilon})

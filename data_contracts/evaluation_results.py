@@ -107,6 +107,32 @@ class ColumnStatistics(PrivateResult):
     statistics: tuple[Statistic, ...]
 
 
+class AnalysisFigure(PrivateResult):
+    """One figure of an analysis, real and synthetic; None where a table does not have it.
+
+    ``std_error``: of the real figure, the real rows taken as a sample.  ``apart``: the difference in such errors.
+    ``close``: the synthetic figure is within 15 % of the real one, or within two standard errors.
+    """
+
+    name: str
+    real: float | None
+    std_error: float | None
+    synthetic: float | None
+    apart: float | None
+    close: bool
+
+
+class AnalysisResult(PrivateResult):
+    """One analysis on both tables: the rows that took part, and its figures."""
+
+    title: str
+    kind: Literal["regression", "quantile", "share"]
+    rows_real: int
+    rows_synthetic: int
+    figures: tuple[AnalysisFigure, ...]
+    note: str = ""
+
+
 class Pair(PrivateResult):
     """One pair of columns.
 
@@ -193,6 +219,7 @@ class Evaluation(PrivateResult):
     notes: tuple[str, ...] = ()
     misread: tuple[MisreadColumn, ...] = ()
     statistics: tuple[ColumnStatistics, ...] = ()
+    analyses: tuple[AnalysisResult, ...] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -6,10 +6,11 @@ No default looks at data: ``auto`` choices follow from the public spec.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from privsyn.data_contracts.analyses import MAX_ANALYSES, Analysis
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.mgd_spec import MgdSpec
@@ -39,6 +40,8 @@ class PieColumns(FrozenModel):
 class EvaluationSpec(FrozenModel):
     """All settings of an evaluation; each has a default."""
 
+    LATER: ClassVar[frozenset[str]] = frozenset({"analyses"})
+
     seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the random queries, schemas and subsamples.")
     labels: tuple[str, ...] | Literal["auto"] = Field(
         default=(),
@@ -60,6 +63,11 @@ class EvaluationSpec(FrozenModel):
     )
     attack_rows: int = Field(
         default=2_000, ge=10, le=10**6, description="At most this many members and non-members are attacked."
+    )
+    analyses: tuple[Analysis, ...] = Field(
+        default=(),
+        max_length=MAX_ANALYSES,
+        description="Regressions, quantiles and shares that are computed on both tables.",
     )
 
     @field_validator("labels", "groups")

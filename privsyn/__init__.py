@@ -1,7 +1,8 @@
 """PrivSyn: differentially private synthetic tables.
 
-``forecast`` says what one would be worth, ``release`` makes one, ``evaluate`` says (privately) how good it is,
-``ledger`` what was spent.  Each name is loaded when it is first used; docs/api.md describes them.
+``epsilon`` says what an attacker learns, ``forecast`` what a table would be worth, ``release`` makes one, ``evaluate``
+says (privately) how good it is, ``ledger`` what was spent.  Each name is loaded when it is first used; docs/api.md
+describes them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from privsyn.api import check_spec as check_spec
     from privsyn.api import compare as compare
+    from privsyn.api import epsilon as epsilon
     from privsyn.api import evaluate as evaluate
     from privsyn.api import forecast as forecast
     from privsyn.api import improve as improve
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from privsyn.spec_draft import draft_spec as draft_spec
 
 _MODULES = {
-    "api": ("check_spec", "compare", "evaluate", "forecast", "improve", "ledger", "release", "rerun"),
+    "api": ("check_spec", "compare", "epsilon", "evaluate", "forecast", "improve", "ledger", "release", "rerun"),
     "spec_draft": ("draft_spec", "SpecDraft"),
     "released": ("open_release", "Release"),
     "data_contracts.release_spec": ("ReleaseSpec",),

@@ -1,4 +1,4 @@
-"""The public functions: forecast, release, evaluate, compare, rerun, and looking at specs and at the ledger.
+"""The public functions: epsilon, forecast, release, evaluate, compare, rerun, and looking at specs and at the ledger.
 
 The command line and the Prefect flows do the same by the same parts.  What a function needs is imported when it is
 called, so that ``import privsyn`` is quick.  Errors are those of ``privsyn.errors``: each says
@@ -24,6 +24,8 @@ from privsyn.source.private_table import SupportsArrowStream
 from privsyn.spec_draft import spec_of
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from privsyn.comparison.compare_methods import Compared
     from privsyn.evaluation.private_evaluation import Report
     from privsyn.forecasts.forecast import Forecast
@@ -355,6 +357,47 @@ def forecast(
             seeds=seeds,
             progress=report,
         )
+
+
+def epsilon(
+    spec: AnySpec | None = None, *, epsilons: Sequence[float] | None = None, delta: float | None = None
+) -> pd.DataFrame:
+    """What an attacker can learn at each epsilon, to choose one: what ``privsyn epsilon`` shows.
+
+    Args:
+        spec: Its epsilon is added, and its delta taken; the table that it names is not opened.
+        epsilons: Each > 0; None: 0.1, 0.2, 0.5, 1, 2, 5 and 10.
+        delta: Between 0 and 1; None: the spec's, else 1e-9.
+
+    Returns:
+        A row an epsilon, ascending: ``epsilon``; ``delta``; ``guess`` and ``any_promise``, the probability (0.5 to 1)
+        that the best guess at even chances whether a person is in the table is right, of this noise and of any
+        mechanism of the same promise; ``typical_10`` and ``most_10``, what an attacker who believed 10 % of a person
+        who is in the table believes then (0 to 1), in half of all releases at most and at most; ``found``, the share of
+        those in the table that a test recognises which is wrong for 1 % of the others.  ``attrs["published"]``: what
+        others published with, as mappings, from ``attrs["source"]``.  :func:`forecast` says what a release is worth.
+
+    Raises:
+        RequestError: The spec is wrong, or the epsilons and delta cannot be accounted.
+
+    Privacy: reads no private table, spends nothing.
+    """
+    import pandas as pd
+
+    from privsyn.forecasts.attacker import USUAL_DELTA, USUAL_EPSILONS, risks
+    from privsyn.forecasts.published_epsilons import PUBLISHED, SOURCE
+
+    asked = None if spec is None else spec_of(spec)
+    promised = delta if delta is not None else USUAL_DELTA if asked is None else asked.privacy.delta
+    wanted = [*(USUAL_EPSILONS if epsilons is None else epsilons), *([] if asked is None else [asked.privacy.epsilon])]
+    rows = []
+    for risk in risks(wanted, promised):
+        even, tenth, _ = risk.guesses
+        told = {"guess": even.after, "any_promise": even.any_promise, "typical_10": tenth.typical}
+        rows.append({"epsilon": risk.epsilon, "delta": risk.delta, **told, "most_10": tenth.most, "found": risk.found})
+    table = pd.DataFrame(rows)
+    table.attrs |= {"published": [entry._asdict() for entry in PUBLISHED], "source": SOURCE}
+    return table
 
 
 def ledger(*, out: str | Path | None = None) -> LedgerView:

@@ -20,8 +20,6 @@ from privsyn.flows.cli.forecast_options import (
     numbers,
 )
 
-USUAL_DELTA = 1e-9
-
 
 def epsilon_command(
     spec: Annotated[
@@ -42,7 +40,7 @@ def epsilon_command(
     The last needs SPEC and --rows-about. Reads no private table, spends nothing.
     """
     with errors_for_people(debug=debug):
-        from privsyn.forecasts.attacker import risk
+        from privsyn.forecasts.attacker import USUAL_DELTA, risks
         from privsyn.forecasts.published_epsilons import PUBLISHED, SOURCE
         from privsyn.spec.spec_file import load_spec
 
@@ -50,13 +48,8 @@ def epsilon_command(
         if asked is None and rows_about is not None:
             raise RequestError("--rows-about needs a spec", "Name one: privsyn epsilon SPEC --rows-about N")
         promised = delta if delta is not None else USUAL_DELTA if asked is None else asked.privacy.delta
-        wanted = sorted({*numbers(epsilons), *(() if asked is None else (asked.privacy.epsilon,))})
-        try:
-            risks = [risk(epsilon, promised) for epsilon in wanted]
-        except (ValueError, OverflowError):
-            raise RequestError(
-                "these epsilons and delta cannot be accounted", "Choose epsilons above 0 and a delta between 0 and 1"
-            ) from None
+        wanted = [*numbers(epsilons), *(() if asked is None else (asked.privacy.epsilon,))]
+        found = risks(wanted, promised)
         made = (
             None
             if asked is None
@@ -64,7 +57,7 @@ def epsilon_command(
         )  # fmt: skip
         if as_json:
             content = {
-                "risks": [r.as_json() for r in risks],
+                "risks": [r.as_json() for r in found],
                 "published": [p._asdict() for p in PUBLISHED],
                 "source": SOURCE,
                 "forecast": None if made is None else made.as_json(),
@@ -74,7 +67,7 @@ def epsilon_command(
         from privsyn.flows.cli.forecast_tables import render_forecast, render_published, render_risks
 
         shown = Tables()
-        render_risks(risks, shown)
+        render_risks(found, shown)
         render_published(shown)
         if made is not None:
             render_forecast(made, shown)

@@ -44,7 +44,7 @@ def evaluate_command(
             "--settings",
             metavar="FILE",
             help="YAML with any of the fields seed, labels, range_queries, nist_schemas, nist_queries, k, groups, "
-            "income, pie, mgd (which has hierarchies), model_rows, attack_rows.",
+            "income, pie, mgd (which has hierarchies), model_rows, attack_rows, analyses.",
         ),
     ] = None,
     epsilon_report: Annotated[
@@ -137,6 +137,10 @@ def _print_summary(report: Report, seconds: float) -> None:
     for metric in evaluation.release.metrics:
         if metric.headline and metric.value is None and metric.note:
             people.print(f"{metric.title}: {metric.note.rstrip('.')}.", soft_wrap=True, markup=False)
+    for analysis in evaluation.analyses:
+        close = sum(figure.close for figure in analysis.figures)
+        words = f"{analysis.title}: {close} of {len(analysis.figures)} figures within 15 % or two standard errors."
+        people.print(words, soft_wrap=True, markup=False)
     people.print("Look next at:", style="bold")
     people.print(f"  {report.html}   the private report ({seconds:g} s)", soft_wrap=True)
     people.print(f"  {report.figures}   the same figures", soft_wrap=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from scipy.special import expit, stdtrit
+from scipy.special import stdtrit
 
 from privsyn.answers.cell_weights import as_released
 from privsyn.answers.computed import checked, row_numbers, values_of
@@ -18,15 +18,13 @@ from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.simulation import Progress, replicates, unmeasured
 from privsyn.answers.synthetic_rows import row_codes
 from privsyn.errors import RequestError
+from privsyn.tasks.metrics.regressions import least_squares, logistic
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
 Kind = Literal["linear", "logistic"]
-
-STEPS, CLOSE = 50, 1e-9
-"""Newton's steps of a logistic regression at most, and the change at which they end."""
 
 _TERM = re.compile(r"\s*(?:`([^`]+)`|([^\s+~`]+))\s*")
 
@@ -199,22 +197,3 @@ def _columns(values: pa.ChunkedArray, name: str, levels: list[Any] | None) -> li
     text = np.asarray(array.to_numpy(zero_copy_only=False), dtype=object)
     null = np.array([v is None for v in text], dtype=bool) if array.null_count else np.zeros(len(text), dtype=bool)
     return [(f"{name}[{level}]", np.where(null, np.nan, (text == level).astype(np.float64))) for level in levels[1:]]
-
-
-def least_squares(x: Floats, y: Floats) -> Floats:
-    """Coefficients of least squares; the shortest of several solutions."""
-    return np.asarray(np.linalg.lstsq(x, y, rcond=None)[0], dtype=np.float64)
-
-
-def logistic(x: Floats, y: Floats) -> Floats:
-    """Coefficients of a logistic regression by Newton's method, with a trace of ridge so that they exist."""
-    scale = np.where(np.ptp(x, axis=0) > 0, np.std(x, axis=0), 1.0)
-    z, beta = x / scale, np.zeros(x.shape[1])
-    ridge = 1e-6 * len(y) * np.eye(len(beta))
-    for _ in range(STEPS):
-        p = expit(z @ beta)
-        step = np.linalg.solve((z * (p * (1 - p))[:, None]).T @ z + ridge, z.T @ (y - p) - ridge @ beta)
-        beta = beta + step
-        if np.abs(step).max() < CLOSE:
-            break
-    return beta / scale

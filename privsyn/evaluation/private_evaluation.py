@@ -16,6 +16,7 @@ from typing import TypeVar
 from privsyn.data_contracts.evaluation_results import Evaluation, MisreadColumn, TableScores
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.evaluation import details
+from privsyn.evaluation.analyses import analyses_of, check_analyses
 from privsyn.evaluation.coded_tables import Coded, OpenTable, Release, open_release, open_table
 from privsyn.evaluation.column_statistics import column_statistics
 from privsyn.evaluation.misread_columns import Reading, broken_rules, described, with_misread
@@ -103,6 +104,7 @@ def evaluate(
         if table is not None:
             check_table(release.spec.dataset, table, settings, argument)
     check_settings(request.spec, release.encoding)
+    check_analyses(request.spec.analyses, release.spec)
     released = details.ReleasedTables.read(release)
     opened = _open(request, release)
     tables = stage("Read tables", lambda: opened.read(release, request.spec))
@@ -122,8 +124,18 @@ def evaluate(
             released.recode,
         ),
     )
+    analyses = request.spec.analyses and stage(
+        "Run analyses",
+        lambda: analyses_of(
+            request.spec.analyses,
+            release.spec,
+            release.encoding,
+            opened.real.batches(),
+            opened.compared["release"].batches(),
+        ),
+    )
     evaluation = stage("Find causes", lambda: _evaluation(release, released, tables, scorer, scores))
-    evaluation = evaluation.model_copy(update={"statistics": statistics})
+    evaluation = evaluation.model_copy(update={"statistics": statistics, "analyses": analyses})
     return stage("Write report", lambda: _write(private_folder(settings, "reports", evaluation.run), evaluation))
 
 

@@ -9,17 +9,21 @@ allows more (Kairouz, Oh and Viswanath 2015, Theorem 2.1).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from scipy.stats import norm
 
+from privsyn.errors import RequestError
 from privsyn.tasks.privacy.accountant import rho_for
 
 PRIORS = (0.5, 0.1, 0.01)
 """What the attacker believes beforehand: the probability that the person is in the table."""
 
 FALSE_ALARM = 0.01
+
+USUAL_EPSILONS, USUAL_DELTA = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0), 1e-9
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,16 @@ def risk(epsilon: float, delta: float) -> Risk:
         float(norm.sf(epsilon / mu - mu / 2)),
         tuple(_guess(prior, mu, epsilon, delta) for prior in PRIORS),
     )
+
+
+def risks(epsilons: Iterable[float], delta: float) -> list[Risk]:
+    """:func:`risk` at each epsilon, ascending, each once.  Raises RequestError for what cannot be accounted."""
+    try:
+        return [risk(epsilon, delta) for epsilon in sorted({*epsilons})]
+    except (ValueError, OverflowError):
+        raise RequestError(
+            "these epsilons and delta cannot be accounted", "Choose epsilons above 0 and a delta between 0 and 1"
+        ) from None
 
 
 def _guess(prior: float, mu: float, epsilon: float, delta: float) -> Guess:

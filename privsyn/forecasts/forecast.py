@@ -45,8 +45,9 @@ READ = (
 
 ENTERS = (
     "The noise of counts follows from the spec and holds whatever the table is; errors of means and columns depend "
-    "little on the assumed table. How many pairs are measured, from which strength on, and the random sample depend "
-    "on how the private columns are related: there the assumption enters."
+    "on the shapes of columns too. How many pairs are measured, from which strength on, and the random sample depend "
+    "on how the private columns are related: there the assumption enters. From made-up rows a mean's error is within "
+    "a factor of 1.5 in two of three columns, the rest in about half: name a public table or an earlier release."
 )
 """Which figures the assumption enters."""
 

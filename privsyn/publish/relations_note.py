@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from privsyn.data_contracts.certificate import NO_RELATION_MEASURED, Certificate
 from privsyn.data_contracts.domain import Clique
+from privsyn.publish.formats.csv_file import csv_name
 from privsyn.publish.markdown import plain
 from privsyn.publish.related_pairs import RelatedPair
 from privsyn.publish.relations_picture import NAME
@@ -77,18 +78,26 @@ def _most_noise(pairs: Sequence[RelatedPair]) -> float:
     return max(pair.sigma for pair in pairs[LISTED:])
 
 
-def loading_section(table: str, *, joint: bool) -> str:
+def loading_section(table: str, *, joint: bool, null: str = "") -> str:
     """Markdown: the rows in four programs, and the noisy counts with their noise.
 
     ``table``: where the synthetic table lies in the folder, a file or all files of a pattern; ``joint``: whether
-    columns were counted together.
+    columns were counted together; ``null``: what stands for null in CSV files.
     """
     folder = table.partition("/")[0]
-    r = f'arrow::read_parquet("{table}")'
+    r, without = f'arrow::read_parquet("{table}")', _WITHOUT_ARROW.format(csv=csv_name(table), null=null)
     if folder != table:
-        r = f'dplyr::collect(arrow::open_dataset("{folder}"))'
-    return _LOADING.format(table=table, folder=folder, r=r) + (_JOINT if joint else "")
+        r, without = f'dplyr::collect(arrow::open_dataset("{folder}"))', ""
+    return _LOADING.format(table=table, folder=folder, r=r, without=without) + (_JOINT if joint else "")
 
+
+_WITHOUT_ARROW = """
+R without arrow reads CSV, which `privsyn formats . --to csv` writes where it is not there:
+
+```r
+rows <- read.csv("{csv}", check.names = FALSE, na.strings = "{null}")
+```
+"""
 
 _LOADING = """## Use it
 
@@ -108,7 +117,7 @@ rows <- {r}
 python: import pandas as pd; pd.read_parquet("{folder}").to_stata("rows.dta", version=118)
 use rows.dta
 ```
-
+{without}
 Statistics with error bars: `privsyn.open_release(".").count("column")` in Python, `privsyn query . "column"` in a
 terminal. By hand: `marginals/recode.parquet` has, for every code of every column, the noisy count as `estimate` and the
 variance of its noise as `variance`; the interval of 95 % is estimate ± 1.96 sqrt(variance):

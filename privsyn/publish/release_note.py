@@ -55,7 +55,11 @@ def release_note(
         cost(certificate, looks_of(plan.steps)),
         relations_section(plan, certificate, pairs),
         _files(plan, rows, private=private, picture=bool(pairs)),
-        loading_section(table_name(request.spec, rows), joint=bool(measured_relations(plan, certificate))),
+        loading_section(
+            table_name(request.spec, rows),
+            joint=bool(measured_relations(plan, certificate)),
+            null=null_text(ranges_of(request.spec, request.column_order)),
+        ),
         _limits(plan),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -114,6 +114,21 @@ def test_errors_by_hand(made: ReleaseSummary, report: Report) -> None:
     assert found["age"].ordered and not found["region"].ordered
 
 
+def test_analyses_of_both_tables(made: ReleaseSummary, home: Path) -> None:
+    """The median by group of the file and of the released rows; a wrong one is refused before anything is read."""
+    wanted = {"kind": "quantile", "column": "age", "by": ["region"], "where": "happy"}
+    (found,) = report_on(made, {"analyses": [wanted]}).evaluation.analyses
+    real = people(ROWS).to_pandas()
+    north = real[real["happy"].astype(bool) & (real["region"] == "north")]["age"]
+    figures = {f.name: f for f in found.figures}
+    assert figures["region=north"].real == north.quantile(0.5, interpolation="lower")
+    made_rows = pq.read_table(Path(made.released) / "synthetic.parquet").to_pandas()
+    mine = made_rows[made_rows["happy"].astype(bool) & (made_rows["region"] == "north")]["age"]
+    assert figures["region=north"].synthetic == pytest.approx(mine.quantile(0.5, interpolation="lower"), abs=1)
+    with pytest.raises(RequestError, match=r"analyses\[0\].column: `agee` names 'agee'"):
+        report_on(made, {"analyses": [{"kind": "quantile", "column": "agee"}]}, data=str(home / "nowhere.parquet"))
+
+
 def test_the_real_table_against_itself_is_perfect(made: ReleaseSummary, home: Path) -> None:
     report = report_on(made, against=[str(home / "people.parquet")])
     assert [s.table for s in report.evaluation.scores] == ["release", "people.parquet"]

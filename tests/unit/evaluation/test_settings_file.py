@@ -36,6 +36,8 @@ from privsyn.flows.cli import app
         ),
         ("mgd: {hierarchies: {a: {b: 3}}}", "mgd.hierarchies.a.b (line 1): is `3`, but must be a list of labels,"),
         ("mgd: {bins_of_bins: {a: 3}}", "mgd.bins_of_bins.a (line 1): is `3`, but must be a list,"),
+        ("analyses: [{kind: mean}]", "analyses[0].kind (line 1): is `mean`, but must be one of 'regression',"),
+        ("analyses: [{kind: share}]", "analyses[0] (line 1): a share needs `of`. Add it, such as `of: income == "),
         ("groups: [a, a]", "groups (line 1): names the column 'a' more than once. Correct it,"),
     ],
 )

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+import privsyn
 from privsyn.forecasts.attacker import risk
 from privsyn.forecasts.published_epsilons import PUBLISHED
+from tests.support.specs import make_spec
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
@@ -39,3 +41,16 @@ def test_nobody_learns_more_than_the_promise_allows() -> None:
 def test_published_entries_have_units_and_names() -> None:
     assert all(p.parameters and p.unit and p.entry for p in PUBLISHED)
     assert len({(p.name, p.curator) for p in PUBLISHED}) == len(PUBLISHED)
+
+
+def test_the_table_of_epsilons_takes_those_of_a_spec() -> None:
+    asked = make_spec(privacy={"epsilon": 3.0, "delta": 1e-7})
+    found = privsyn.epsilon(asked, epsilons=[5, 0.5, 3.0])
+    assert found["epsilon"].tolist() == [0.5, 3.0, 5.0] and set(found["delta"]) == {1e-7}
+    even, tenth, _ = risk(3.0, 1e-7).guesses
+    row = found.iloc[1]
+    assert (row.guess, row.any_promise, row.most_10) == (even.after, even.any_promise, tenth.most)
+    assert len(found.attrs["published"]) == len(PUBLISHED)
+    assert len(privsyn.epsilon()) == 7
+    with pytest.raises(privsyn.RequestError, match="cannot be accounted"):
+        privsyn.epsilon(epsilons=[-1.0])

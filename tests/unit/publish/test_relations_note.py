@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import combinations
@@ -70,6 +72,34 @@ def test_the_stata_example_writes_a_file_that_holds_the_rows(
     monkeypatch.chdir(folder)
     exec(code, {})  # noqa: S102 - the example is what is tested
     assert len(pd.read_stata(tmp_path / "rows.dta")) == pq.read_metadata(folder / "synthetic.parquet").num_rows
+
+
+R = shutil.which("Rscript")
+
+
+def r_says(code: str, folder: Path) -> str:
+    """What R prints of it, run in the folder."""
+    return subprocess.run([str(R), "-e", code], cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.skipif(R is None, reason="needs R (Debian: r-base-core)")
+def test_the_r_example_without_arrow_reads_the_rows(places: Path, save: Save) -> None:
+    folder = released(save, formats=["parquet", "csv"])
+    _, code = blocks((folder / "README.md").read_text(encoding="utf-8"), "r")
+    rows = pq.read_table(folder / "synthetic.parquet")
+    said = r_says(f"{code.strip()}; cat(nrow(rows), sum(is.na(rows)), names(rows), sep = '\\n')", folder)
+    nulls = sum(column.null_count for column in rows.columns)
+    assert said.splitlines() == [str(rows.num_rows), str(nulls), *rows.column_names]
+
+
+@pytest.mark.skipif(R is None, reason="needs R (Debian: r-base-core)")
+def test_the_r_example_with_arrow_reads_the_rows(places: Path, save: Save) -> None:
+    folder = released(save)
+    if r_says("cat(requireNamespace('arrow', quietly = TRUE))", folder) != "TRUE":
+        pytest.skip("needs R's package arrow, which Debian does not have")
+    code, _ = blocks((folder / "README.md").read_text(encoding="utf-8"), "r")
+    said = r_says(f"{code.strip()}; cat(nrow(rows))", folder)
+    assert said == str(pq.read_metadata(folder / "synthetic.parquet").num_rows)
 
 
 def test_measured_pairs_are_listed_with_their_strength_and_noise(places: Path, save: Save) -> None:

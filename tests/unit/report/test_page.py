@@ -9,7 +9,15 @@ from html.parser import HTMLParser
 
 import pytest
 
-from privsyn.data_contracts.evaluation_results import ColumnStatistics, Evaluation, MisreadColumn, OneWay, Statistic
+from privsyn.data_contracts.evaluation_results import (
+    AnalysisFigure,
+    AnalysisResult,
+    ColumnStatistics,
+    Evaluation,
+    MisreadColumn,
+    OneWay,
+    Statistic,
+)
 from privsyn.report import charts
 from privsyn.report.page import NOMINAL_BINS, meter, metric_groups, one_way_table, render, tables
 from tests.support.evaluations import make_evaluation
@@ -130,6 +138,18 @@ def test_misread_columns_and_statistics_stand_in_the_page_and_cannot_break_it() 
     assert page.text.count(EVIL) == 5 and len(page.scripts) == 3
     assert "<code>40%</code>" in html and 'class="num beyond">3.5' in html
     assert "37 %" in page.text and "not known" in page.text and "no value of it" in page.text
+
+
+def test_analyses_stand_in_the_page_and_cannot_break_it() -> None:
+    far = AnalysisFigure(name=EVIL, real=2.0, std_error=0.1, synthetic=3.0, apart=10.0, close=False)
+    none = AnalysisFigure(name="b", real=0.5, std_error=None, synthetic=None, apart=None, close=False)
+    found = AnalysisResult(
+        title=EVIL, kind="regression", rows_real=812, rows_synthetic=790, figures=(far, none), note="compared with x"
+    )
+    page = Page(render(make_evaluation(3).model_copy(update={"analyses": (found,)})))
+    assert page.text.count(EVIL) == 2
+    assert "812 real rows, 790 synthetic. Compared with x." in page.text
+    assert page.count("section") == Page(render(make_evaluation(3))).count("section") + 1
 
 
 def test_one_column_or_none_and_nothing_measured_still_make_a_page() -> None:

@@ -1,0 +1,203 @@
+"""Analyses of both tables: regressions, quantiles and shares, each figure beside the other table's.  Private.
+
+Standard errors take the real rows for a sample: they say how much a figure of the private table itself is worth.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from math import isfinite, sqrt
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.analyses import Analysis
+from privsyn.data_contracts.evaluation_results import AnalysisFigure, AnalysisResult
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.rules import type_of
+from privsyn.errors import RequestError
+from privsyn.evaluation.analysis_terms import NULL, Parts, Rows, Term, parsed
+from privsyn.spec.places import dotted
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.metrics.regressions import fitted
+from privsyn.tasks.metrics.sample_errors import quantile, share
+
+Floats = NDArray[np.float64]
+
+CLOSE, ERRORS = 0.15, 2.0
+"""A synthetic figure is close within this part of the real one, or within that many standard errors."""
+
+LEAST_ROWS = 30
+"""Groups, and values in a regression, of fewer real rows are left out."""
+
+MOST_COLUMNS = 500
+"""Coefficients of one regression at most."""
+
+Found = dict[str, tuple[float, float]]
+"""Name -> figure and its standard error; NaN is not known."""
+
+
+def check_analyses(analyses: Sequence[Analysis], spec: ReleaseSpec) -> tuple[Parts, ...]:
+    """The analyses, parsed; RequestError that names the field where one does not fit the columns.  Needs no rows."""
+    types = {name: type_of(column) for name, column in spec.released_columns.items()}
+    found = []
+    for i, analysis in enumerate(analyses):
+        try:
+            found.append(parsed(analysis, types))
+        except FieldError as error:
+            place = dotted(("analyses", i, *error.place))
+            raise RequestError(error.problem, error.cure or "Correct it in the settings", place) from None
+    return tuple(found)
+
+
+def analyses_of(
+    analyses: Sequence[Analysis],
+    spec: ReleaseSpec,
+    encoding: EncodingPlan,
+    real: Iterable[pa.RecordBatch],
+    synthetic: Iterable[pa.RecordBatch],
+) -> tuple[AnalysisResult, ...]:
+    """Every analysis of the two tables; ``encoding``: a codec a column; batches have the spec's columns."""
+    if not analyses:
+        return ()
+    parts = check_analyses(analyses, spec)
+    columns = list(dict.fromkeys(c for part in parts for c in part.columns))
+    tables = [Rows.read(batches, encoding, columns) for batches in (real, synthetic)]
+    return tuple(analysed(analysis, part, *tables) for analysis, part in zip(analyses, parts, strict=True))
+
+
+def analysed(analysis: Analysis, parts: Parts, real: Rows, synthetic: Rows) -> AnalysisResult:
+    """One analysis of the two tables."""
+    tables = real.chosen(parts.where), synthetic.chosen(parts.where)
+    if not all(table.number for table in tables):
+        rows = tables[0].number, tables[1].number
+        return _result(analysis, rows, {}, {}, "No row of one of the tables takes part")
+    compute = _regressions if analysis.kind == "regression" else _groups
+    return compute(analysis, parts, *tables)
+
+
+def _result(analysis: Analysis, rows: tuple[int, int], real: Found, synthetic: Found, note: str = "") -> AnalysisResult:
+    unknown = (np.nan, np.nan)
+    figures = tuple(_figure(name, *found, synthetic.get(name, unknown)[0]) for name, found in real.items())
+    return AnalysisResult(
+        title=analysis.title,
+        kind=analysis.kind,
+        rows_real=rows[0],
+        rows_synthetic=rows[1],
+        figures=figures,
+        note=note,
+    )
+
+
+def _figure(name: str, real: float, error: float, made: float) -> AnalysisFigure:
+    apart = (made - real) / error if error > 0 else np.nan
+    close = abs(made - real) <= max(CLOSE * abs(real), ERRORS * error if isfinite(error) else 0.0)
+    return AnalysisFigure(
+        name=name,
+        real=_known(real),
+        std_error=_known(error),
+        synthetic=_known(made),
+        apart=_known(apart),
+        close=bool(close),
+    )
+
+
+def _known(value: float) -> float | None:
+    return float(value) if isfinite(value) else None
+
+
+def _regressions(analysis: Analysis, parts: Parts, real: Rows, synthetic: Rows) -> AnalysisResult:
+    levels: dict[str, list[str]] = {}
+    words, few = [], 0
+    for term in parts.terms:
+        if term.of_values:
+            labels = real.labels(term)[np.isfinite(real.numbers(parts.target))]
+            counts = Counter(label for label in labels if label != NULL)
+            often = [label for label, rows in counts.most_common() if rows >= LEAST_ROWS]
+            few += len(counts) - len(often)
+            levels[term.text] = often
+            words += [f"{term.text} {often[0]}"] if often else []
+    note = f"Compared with {', '.join(words)}" if words else ""
+    if few:
+        note += f"{'; ' if note else ''}rows of {few} values that fewer than {LEAST_ROWS} real rows have are left out"
+    if 1 + sum(max(1, len(levels.get(t.text, ())) - 1) for t in parts.terms) > MOST_COLUMNS:
+        return _result(analysis, (0, 0), {}, {}, f"It has more than {MOST_COLUMNS} coefficients")
+    one, other = (_regression(table, parts, levels) for table in (real, synthetic))
+    return _result(analysis, (one[1], other[1]), one[0], other[0], note)
+
+
+def _regression(table: Rows, parts: Parts, levels: dict[str, list[str]]) -> tuple[Found, int]:
+    """The coefficients, and how many rows they are from; those of columns that do not vary are not known."""
+    y = table.numbers(parts.target)
+    whole = np.isfinite(y)
+    for term in parts.terms:
+        whole &= np.isin(table.labels(term), levels[term.text]) if term.of_values else np.isfinite(table.numbers(term))
+    kept, y = table.taken(whole), y[whole]
+    two_values = parts.target.node.type == "truth"
+    names, columns = ["(Intercept)"], [np.ones(kept.number)]
+    for term in parts.terms:
+        if term.of_values:
+            labels = kept.labels(term)
+            for label in levels[term.text][1:]:
+                names.append(f"{term.text}[{label}]")
+                columns.append((labels == label).astype(np.float64))
+        else:
+            names.append(term.text)
+            columns.append(kept.numbers(term))
+    varies = [i == 0 or bool(kept.number and np.ptp(c) > 0) for i, c in enumerate(columns)]
+    found = dict.fromkeys(names, (np.nan, np.nan))
+    if kept.number > sum(varies) and (not two_values or np.ptp(y) > 0):
+        x = np.stack([c for c, there in zip(columns, varies, strict=True) if there], axis=1)
+        fit = fitted(x, y, two_values=two_values)
+        there = [name for name, is_there in zip(names, varies, strict=True) if is_there]
+        found |= dict(zip(there, zip(fit.coefficients.tolist(), fit.errors.tolist(), strict=True), strict=True))
+        if not two_values:
+            found["R squared"] = (fit.r_squared, np.nan)
+    return found, kept.number
+
+
+def _groups(analysis: Analysis, parts: Parts, real: Rows, synthetic: Rows) -> AnalysisResult:
+    tables = [table.taken(np.isfinite(table.numbers(parts.target))) for table in (real, synthetic)]
+    values = [(table.numbers(parts.target), _labels(table, parts.terms)) for table in tables]
+    counts = Counter(values[0][1].tolist())
+    names = sorted(group for group, rows in counts.items() if rows >= LEAST_ROWS)
+    one, other = (_by_group(analysis, names, *found) for found in values)
+    if analysis.kind == "share" and len(names) > 1:
+        base = max(names, key=lambda name: counts[name])
+        one, other = (found | _differences(found, names, base) for found in (one, other))
+    few = len(counts) - len(names)
+    note = f"{few} groups of fewer than {LEAST_ROWS} real rows are left out" if few else ""
+    return _result(analysis, (tables[0].number, tables[1].number), one, other, note)
+
+
+def _labels(table: Rows, terms: Sequence[Term]) -> NDArray[np.object_]:
+    """The group of every row, as text."""
+    found = np.full(table.number, "" if terms else "all", dtype=object)
+    for i, term in enumerate(terms):
+        found = found + (", " if i else "") + f"{term.text}=" + table.labels(term)
+    return found
+
+
+def _by_group(analysis: Analysis, names: Sequence[str], numbers: Floats, groups: NDArray[np.object_]) -> Found:
+    found: Found = {}
+    for name in names:
+        mine = numbers[groups == name]
+        if not len(mine):
+            found[name] = (np.nan, np.nan)
+        elif analysis.kind == "quantile":
+            found[name] = quantile(mine, analysis.q)
+        else:
+            found[name] = share(int(mine.sum()), len(mine))
+    return found
+
+
+def _differences(found: Found, names: Sequence[str], base: str) -> Found:
+    """Every group's share less that of the largest group."""
+    return {
+        f"{name} minus {base}": (found[name][0] - found[base][0], sqrt(found[name][1] ** 2 + found[base][1] ** 2))
+        for name in names
+        if name != base
+    }

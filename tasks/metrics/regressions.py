@@ -1,0 +1,73 @@
+"""Least squares and logistic regression: coefficients, and their standard errors as if the rows were a sample."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+Floats = NDArray[np.float64]
+
+STEPS, CLOSE = 50, 1e-9
+"""Newton's steps of a logistic regression at most, and the change at which they end."""
+
+RIDGE = 1e-6
+"""Ridge a row, on columns of standard deviation 1, so that a logistic regression has a solution."""
+
+
+class Fitted(NamedTuple):
+    """A regression: ``coefficients`` and ``errors`` of shape (columns,), ``r_squared`` NaN of a logistic one.
+
+    ``errors`` of least squares: White's, with MacKinnon and White's (1985) factor n / (n - p), HC1; of a logistic
+    regression: of the inverse information.  NaN where there are no more rows than columns.
+    """
+
+    coefficients: Floats
+    errors: Floats
+    r_squared: float
+
+
+def least_squares(x: Floats, y: Floats) -> Floats:
+    """Coefficients of least squares; the shortest of several solutions."""
+    return np.asarray(np.linalg.lstsq(x, y, rcond=None)[0], dtype=np.float64)
+
+
+def logistic(x: Floats, y: Floats) -> Floats:
+    """Coefficients of a logistic regression by Newton's method, with a trace of ridge so that they exist."""
+    scale = _scale(x)
+    z, beta = x / scale, np.zeros(x.shape[1])
+    ridge = RIDGE * len(y) * np.eye(len(beta))
+    for _ in range(STEPS):
+        p = expit(z @ beta)
+        step = np.linalg.solve((z * (p * (1 - p))[:, None]).T @ z + ridge, z.T @ (y - p) - ridge @ beta)
+        beta = beta + step
+        if np.abs(step).max() < CLOSE:
+            break
+    return beta / scale
+
+
+def fitted(x: Floats, y: Floats, *, two_values: bool) -> Fitted:
+    """The regression of ``y``, shape (rows,), on ``x``, shape (rows, columns); logistic of ``two_values`` 0 and 1."""
+    rows, columns = x.shape
+    beta = (logistic if two_values else least_squares)(x, y)
+    if rows <= columns:
+        return Fitted(beta, np.full(columns, np.nan), np.nan)
+    scale = _scale(x)
+    z = x / scale
+    if two_values:
+        p = expit(x @ beta)
+        covariance = np.linalg.pinv((z * (p * (1 - p))[:, None]).T @ z, hermitian=True)
+        return Fitted(beta, np.sqrt(np.maximum(np.diag(covariance), 0)) / scale, np.nan)
+    left = y - x @ beta
+    inverse = np.linalg.pinv(z.T @ z, hermitian=True)
+    covariance = inverse @ ((z * left[:, None] ** 2).T @ z) @ inverse * rows / (rows - columns)
+    spread = float(((y - y.mean()) ** 2).sum())
+    r_squared = 1 - float((left**2).sum()) / spread if spread > 0 else np.nan
+    return Fitted(beta, np.sqrt(np.maximum(np.diag(covariance), 0)) / scale, r_squared)
+
+
+def _scale(x: Floats) -> Floats:
+    """Standard deviation of every column, 1 of a constant one."""
+    return np.where(np.ptp(x, axis=0) > 0, np.std(x, axis=0), 1.0)
