@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.coverage import FOLDER, release, spec_of
-from privsyn.evaluation.analyses import analyses_of
+from privsyn.evaluation.analysis_figures import analyses_of
 from privsyn.evaluation.settings_file import load_evaluation_spec
 from privsyn.tasks.codecs import plan_of_columns
 

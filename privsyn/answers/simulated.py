@@ -18,7 +18,7 @@ from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.simulation import Progress, replicates, unmeasured
 from privsyn.answers.synthetic_rows import row_codes
 from privsyn.errors import RequestError
-from privsyn.tasks.metrics.regressions import least_squares, logistic
+from privsyn.tasks.metrics.regressions import least_squares, logistic_fit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,7 +153,7 @@ def regression(
         y = _columns(table[target], target, levels[target])[-1][1]
         x = np.stack(design, axis=1)
         whole = np.isfinite(x).all(axis=1) & np.isfinite(y)
-        return names, (least_squares if chosen == "linear" else logistic)(x[whole], y[whole])
+        return names, (least_squares if chosen == "linear" else logistic_fit)(x[whole], y[whole])
 
     return simulated(released, (target, *terms), figures, level, progress), chosen
 

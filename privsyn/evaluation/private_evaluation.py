@@ -16,7 +16,7 @@ from typing import TypeVar
 from privsyn.data_contracts.evaluation_results import Evaluation, MisreadColumn, TableScores
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.evaluation import details
-from privsyn.evaluation.analyses import analyses_of, check_analyses
+from privsyn.evaluation.analysis_figures import analyses_of, check_analyses
 from privsyn.evaluation.coded_tables import Coded, OpenTable, Release, open_release, open_table
 from privsyn.evaluation.column_statistics import column_statistics
 from privsyn.evaluation.misread_columns import Reading, broken_rules, described, with_misread

@@ -92,7 +92,7 @@ def loading_section(table: str, *, joint: bool, null: str = "") -> str:
 
 
 _WITHOUT_ARROW = """
-R without arrow reads CSV, which `privsyn formats . --to csv` writes where it is not there:
+R without arrow reads the CSV file, where the release has one:
 
 ```r
 rows <- read.csv("{csv}", check.names = FALSE, na.strings = "{null}")

@@ -34,7 +34,7 @@ def least_squares(x: Floats, y: Floats) -> Floats:
     return np.asarray(np.linalg.lstsq(x, y, rcond=None)[0], dtype=np.float64)
 
 
-def logistic(x: Floats, y: Floats) -> Floats:
+def logistic_fit(x: Floats, y: Floats) -> Floats:
     """Coefficients of a logistic regression by Newton's method, with a trace of ridge so that they exist."""
     scale = _scale(x)
     z, beta = x / scale, np.zeros(x.shape[1])
@@ -51,7 +51,7 @@ def logistic(x: Floats, y: Floats) -> Floats:
 def fitted(x: Floats, y: Floats, *, two_values: bool) -> Fitted:
     """The regression of ``y``, shape (rows,), on ``x``, shape (rows, columns); logistic of ``two_values`` 0 and 1."""
     rows, columns = x.shape
-    beta = (logistic if two_values else least_squares)(x, y)
+    beta = (logistic_fit if two_values else least_squares)(x, y)
     if rows <= columns:
         return Fitted(beta, np.full(columns, np.nan), np.nan)
     scale = _scale(x)
