@@ -75,6 +75,13 @@ _ALL = (
         variants.privbayes,
     ),
     Method(
+        "aim",
+        "AIM over rows",
+        "the mechanism `aim`: rounds that measure the few marginals in which the rows made so far are worst",
+        "McKenna et al., AIM, PVLDB 2022",
+        variants.aim,
+    ),
+    Method(
         "privbayes-selection",
         "PrivBayes(InDif)",
         "privsyn-paper, but the marginals are the families of PrivBayes' network",

@@ -19,7 +19,7 @@ from privsyn.comparison.method import LaplaceQuery, MethodResult, Trial, laplace
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.columns import BooleanColumn
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import AnyMechanism, Independent, Mst, PrivBayes, PrivSyn
+from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, Independent, Mst, PrivBayes, PrivSyn
 from privsyn.data_contracts.pooled_releases import Improvement
 from privsyn.data_contracts.receipts import Query, sigma_for, total_rho
 from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec, Unit
@@ -85,7 +85,9 @@ def request_of(trial: Trial, mechanism: AnyMechanism) -> CodeRequest:
         accountant=trial.settings.accountant,
         mechanism=mechanism,
     ).with_rows(seed=trial.seed)
-    if isinstance(mechanism, PrivSyn) and mechanism.selection.criterion == "expected_error":
+    if isinstance(mechanism, Aim) or (
+        isinstance(mechanism, PrivSyn) and mechanism.selection.criterion == "expected_error"
+    ):
         spec = spec.model_copy(update={"focus": trial.settings.focus, "workload": trial.settings.workload})
     return CodeRequest(spec, trial.rows.domain.attributes, trial.threads, prior=trial.prior, trial=trial)
 
@@ -140,6 +142,15 @@ def privbayes(trial: Trial) -> MethodResult:
     """The mechanism ``privbayes``, with the trial's compression."""
     own = trial.settings.mechanism
     request = request_of(trial, PrivBayes(compression=own.compression, synthesis=_rows_of(own)))
+    return _run_steps(trial, request, steps_of(request))
+
+
+def aim(trial: Trial) -> MethodResult:
+    """The mechanism ``aim``, with the trial's compression and targets; its options where the trial's are of `aim`."""
+    own = trial.settings.mechanism
+    rows = Synthesis(**_rows_of(own).model_dump())
+    options = own if isinstance(own, Aim) else Aim(compression=own.compression, synthesis=rows)
+    request = request_of(trial, options)
     return _run_steps(trial, request, steps_of(request))
 
 

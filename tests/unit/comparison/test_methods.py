@@ -30,8 +30,9 @@ NAMES = [
     "all-pairs",
     "mst",
     "privbayes",
+    "aim",
 ]
-OURS = ("default", "independent", "mst", "privbayes")
+OURS = ("default", "independent", "mst", "privbayes", "aim")
 """The methods that take the trial's accountant."""
 DELTA = 1e-9
 GROUPS = {
@@ -144,6 +145,7 @@ def test_receipts_cost_no_more_than_the_promise(name: str, epsilon: float, recor
         ("independent", 1.0),
         ("mst", 1.0),
         ("privbayes", 1.0),
+        ("aim", 1.0),
         ("equal-gaussian", 1.0),
         ("all-pairs", 1.0),
         ("mcf", 1.0),
