@@ -147,11 +147,23 @@ def privbayes(trial: Trial) -> MethodResult:
 
 def aim(trial: Trial) -> MethodResult:
     """The mechanism ``aim``, with the trial's compression and targets; its options where the trial's are of `aim`."""
+    request = _aim_request(trial)
+    return _run_steps(trial, request, steps_of(request))
+
+
+def exact_aim(trial: Trial) -> MethodResult:
+    """As :func:`aim`, the scores without noise, whose budget is not spent: NOT private."""
+    request = _aim_request(trial)
+    steps = steps_of(request)
+    asked = [s.name for s in steps if s.name == "indif_scores" or s.name.startswith("residual_scores_")]
+    return _run_steps(trial, request, steps, _without_noise_of_scores(trial), unpriced=asked)
+
+
+def _aim_request(trial: Trial) -> CodeRequest:
     own = trial.settings.mechanism
     rows = Synthesis(**_rows_of(own).model_dump())
     options = own if isinstance(own, Aim) else Aim(compression=own.compression, synthesis=rows)
-    request = request_of(trial, options)
-    return _run_steps(trial, request, steps_of(request))
+    return request_of(trial, options)
 
 
 def _rows_of(options: AnyMechanism) -> Rows:
@@ -168,7 +180,7 @@ def _without_noise_of_scores(trial: Trial) -> Draw:
     gaussian = _gaussian(trial)
 
     def draw(step: ReleaseStep, queries: Sequence[Query]) -> noisy.Answers:
-        if step.name == "indif_scores":
+        if step.name == "indif_scores" or step.name.startswith("residual_scores_"):
             return [np.zeros(q.cells, dtype=np.int64) for q in queries]
         return gaussian(step, queries)
 
