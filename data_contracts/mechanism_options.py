@@ -6,6 +6,7 @@ description says why.
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -26,6 +27,9 @@ from privsyn.data_contracts.step_options import (
 
 MOST_ROUNDS = 9
 """Further rounds at most."""
+
+MOST_AIM_ROUNDS = 16
+"""Rounds of `aim` at most."""
 
 
 class Mechanism(FrozenModel):
@@ -139,5 +143,69 @@ class PrivBayes(Mechanism):
     max_cells: int = Field(default=MAX_CELLS, ge=4, le=10**8, description=MEMORY_LIMIT)
 
 
-AnyMechanism = Annotated[PrivSyn | Adaptive | Independent | Mst | PrivBayes, Field(discriminator="name")]
+class Aim(Mechanism):
+    """AIM (McKenna and others 2022) over rows: rounds that ask where the rows are worst, and measure a little there."""
+
+    name: Literal["aim"] = Field(
+        default="aim", description="Rounds that measure the few marginals in which the rows made so far are worst."
+    )
+    compression: Compression = Field(default=Compression(), description="Low-count values: filtered, combined or kept.")
+    rounds: int = Field(
+        default=4,
+        ge=1,
+        le=MOST_AIM_ROUNDS,
+        description="Rounds of scores and measurement, a public number; each after the first makes rows once.",
+    )
+    per_column: float = Field(
+        default=0.5,
+        gt=0,
+        le=100,
+        description="Marginals that a round measures at most, for each column; rounded up. AIM measures one a round, "
+        "in many more rounds.",
+    )
+    one_way_share: float = Field(
+        default=0.3,
+        ge=LEAST_SHARE,
+        le=1 - LEAST_SHARE,
+        description="Share of rho of the one-ways. AIM's is a sixteenth; more did better on two public tables.",
+    )
+    scores_share: float = Field(
+        default=0.1,
+        ge=LEAST_SHARE,
+        le=1 - LEAST_SHARE,
+        description="Share of a round's budget that asking where the rows are worst costs (AIM: 0.1).",
+    )
+    annealing: float = Field(
+        default=2.0,
+        ge=1,
+        le=4,
+        description="How many times the budget of a round the next one has: coarse questions first. AIM decides from "
+        "what it sees; here it is fixed.",
+    )
+    triples: bool = Field(
+        default=False,
+        description="Whether marginals of three columns are candidates from round 2 on: as many as there are pairs.",
+    )
+    gamma: int = Field(default=5_000, ge=1, le=10**7, description="Largest number of cells of a triple.")
+    max_cells: int = Field(default=MAX_CELLS, ge=4, le=10**8, description=MEMORY_LIMIT)
+    synthesis: Synthesis = Field(default=Synthesis(), description="Making the synthetic rows.")
+
+    def at_once(self, columns: int) -> int:
+        """Marginals that a round measures at most, of a table with so many columns; 1 and more."""
+        return max(1, math.ceil(Fraction(repr(self.per_column)) * columns))
+
+    def exact_one_ways(self) -> Fraction:
+        """The one-ways' share of the budget, from the decimal that was written, exactly."""
+        return Fraction(repr(self.one_way_share))
+
+    def exact_rounds(self) -> tuple[tuple[Fraction, Fraction], ...]:
+        """Of each round the shares of its scores and of its measurement; with the one-ways' they sum to exactly 1."""
+        growth, scores = Fraction(repr(self.annealing)), Fraction(repr(self.scores_share))
+        weights = [growth**i for i in range(self.rounds)]
+        left = 1 - self.exact_one_ways()
+        shares = [left * weight / sum(weights) for weight in weights]
+        return tuple((share * scores, share * (1 - scores)) for share in shares)
+
+
+AnyMechanism = Annotated[PrivSyn | Adaptive | Independent | Mst | PrivBayes | Aim, Field(discriminator="name")]
 """The options of one mechanism; ``name`` says of which."""

@@ -20,7 +20,7 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.focus import Focus, NamedMarginal, check_targets
 from privsyn.data_contracts.form import Schema, leave_options, leave_to_preset, one_object
 from privsyn.data_contracts.frozen_model import FrozenModel
-from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
+from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
 from privsyn.data_contracts.pooled_releases import Improvement, check_poolable
 from privsyn.data_contracts.presets import PAPER, PAPER_ACCOUNTANT, PRESET_MECHANISMS, filled
 from privsyn.data_contracts.prior import Prior, check_prior
@@ -246,13 +246,13 @@ class ReleaseSpec(FrozenModel):
             return self
         check_targets(self.focus, self.workload, self.released_columns, computed_columns(self.rules))
         field = "workload" if self.focus is None else "focus"
-        if not isinstance(self.mechanism, PrivSyn):
+        if not isinstance(self.mechanism, PrivSyn | Aim):
             raise FieldError(
                 f"the mechanism {self.mechanism.name!r} knows no targets, so nothing can count more",
-                "Take the field out, or choose the mechanism privsyn",
+                "Take the field out, or choose the mechanism privsyn or aim",
                 (field,),
             )
-        if self.mechanism.selection.criterion != "expected_error":
+        if isinstance(self.mechanism, PrivSyn) and self.mechanism.selection.criterion != "expected_error":
             raise FieldError(
                 f"pairs are chosen by {self.mechanism.selection.criterion!r}, which knows no targets",
                 "Take the field out, or write `mechanism: {selection: {criterion: expected_error}}`",

@@ -75,6 +75,21 @@ _ALL = (
         variants.privbayes,
     ),
     Method(
+        "aim",
+        "AIM over rows",
+        "the mechanism `aim`: rounds that measure the few marginals in which the rows made so far are worst",
+        "McKenna et al., AIM, PVLDB 2022",
+        variants.aim,
+    ),
+    Method(
+        "non-private-aim",
+        "AIM over rows, non-private selection",
+        "aim, but the scores have no noise and their budget is not spent: NOT private, a reference",
+        "McKenna et al., AIM, PVLDB 2022",
+        variants.exact_aim,
+        private=False,
+    ),
+    Method(
         "privbayes-selection",
         "PrivBayes(InDif)",
         "privsyn-paper, but the marginals are the families of PrivBayes' network",
@@ -104,6 +119,13 @@ _ALL = (
         f"{PAPER}, section 6.5",
         paper_variants.exact_selection_sweeps,
         private=False,
+    ),
+    Method(
+        "manual-list",
+        "Manual list",
+        "privsyn-paper, but the sets of columns that the spec's `workload` names are measured, and nothing else",
+        "baseline",
+        public_views.manual_list,
     ),
 )
 

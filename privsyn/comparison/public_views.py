@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
 
+from privsyn.comparison import covering_designs
 from privsyn.comparison.method import MethodResult, Trial
 from privsyn.comparison.variants import Steps, paper_but
 from privsyn.data_contracts import tables
@@ -55,16 +56,39 @@ def random_views(trial: Trial) -> MethodResult:
     return _chosen(trial, choose)
 
 
-def covering_views(domain: Domain, most: int) -> list[Clique]:
-    """Views that hold every pair of at most ``most`` cells, greedily: each begins with the first pair not yet covered.
+def manual_list(trial: Trial) -> MethodResult:
+    """The marginals that the spec's ``workload`` names, each whole, where it fits; the one-ways where none is."""
+    named = [set(m.columns) for m in trial.settings.workload]
 
-    Then the attribute that covers most pairs not covered yet joins, up to WIDTH attributes and CELLS cells (``most``,
-    if that is less).  A covering design (t = 2) that need not be the smallest known.
+    def choose(domain: Domain, most: int) -> list[Clique]:
+        cliques = [domain.ordered([a for a in domain.attributes if a in columns]) for columns in named]
+        return list(dict.fromkeys(c for c in cliques if len(c) > 1 and domain.cells(c) <= most))
+
+    return _chosen(trial, choose)
+
+
+def covering_views(domain: Domain, most: int) -> list[Clique]:
+    """Views that hold every pair of at most ``most`` cells, of up to WIDTH attributes and CELLS cells (or ``most``).
+
+    A covering design (t = 2): the lines of an affine plane (for 64 attributes the known design of 72 views of 8), those
+    of them that fit, and greedy views for the pairs left; or greedy views only, where these are fewer.
+    """
+    names, limit = domain.attributes, min(most, CELLS)
+    lines = [tuple(names[i] for i in line) for line in covering_designs.affine_plane(len(names))]
+    plane = greedy_views(domain, most, [line for line in lines if domain.cells(line) <= limit])
+    greedy = greedy_views(domain, most)
+    return plane if len(plane) < len(greedy) else greedy
+
+
+def greedy_views(domain: Domain, most: int, first: Sequence[Clique] = ()) -> list[Clique]:
+    """The views ``first``, and views for the pairs that are in none: each begins with the first pair not yet covered.
+
+    Then the attribute that covers most pairs not covered yet joins, up to the limits of :func:`covering_views`.
     """
     limit = min(most, CELLS)
     pairs = _pairs(domain, most)
-    left = set(pairs)
-    views: list[Clique] = []
+    views = [domain.ordered(view) for view in first]
+    left = set(pairs).difference(*(combinations(view, 2) for view in views))
     while left:
         view = list(next(p for p in pairs if p in left))
         while len(view) < WIDTH:

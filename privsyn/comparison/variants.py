@@ -19,7 +19,7 @@ from privsyn.comparison.method import LaplaceQuery, MethodResult, Trial, laplace
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.columns import BooleanColumn
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import AnyMechanism, Independent, Mst, PrivBayes, PrivSyn
+from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, Independent, Mst, PrivBayes, PrivSyn
 from privsyn.data_contracts.pooled_releases import Improvement
 from privsyn.data_contracts.receipts import Query, sigma_for, total_rho
 from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec, Unit
@@ -85,7 +85,9 @@ def request_of(trial: Trial, mechanism: AnyMechanism) -> CodeRequest:
         accountant=trial.settings.accountant,
         mechanism=mechanism,
     ).with_rows(seed=trial.seed)
-    if isinstance(mechanism, PrivSyn) and mechanism.selection.criterion == "expected_error":
+    if isinstance(mechanism, Aim) or (
+        isinstance(mechanism, PrivSyn) and mechanism.selection.criterion == "expected_error"
+    ):
         spec = spec.model_copy(update={"focus": trial.settings.focus, "workload": trial.settings.workload})
     return CodeRequest(spec, trial.rows.domain.attributes, trial.threads, prior=trial.prior, trial=trial)
 
@@ -143,6 +145,27 @@ def privbayes(trial: Trial) -> MethodResult:
     return _run_steps(trial, request, steps_of(request))
 
 
+def aim(trial: Trial) -> MethodResult:
+    """The mechanism ``aim``, with the trial's compression and targets; its options where the trial's are of `aim`."""
+    request = _aim_request(trial)
+    return _run_steps(trial, request, steps_of(request))
+
+
+def exact_aim(trial: Trial) -> MethodResult:
+    """As :func:`aim`, the scores without noise, whose budget is not spent: NOT private."""
+    request = _aim_request(trial)
+    steps = steps_of(request)
+    asked = [s.name for s in steps if s.name == "indif_scores" or s.name.startswith("residual_scores_")]
+    return _run_steps(trial, request, steps, _without_noise_of_scores(trial), unpriced=asked)
+
+
+def _aim_request(trial: Trial) -> CodeRequest:
+    own = trial.settings.mechanism
+    rows = Synthesis(**_rows_of(own).model_dump())
+    options = own if isinstance(own, Aim) else Aim(compression=own.compression, synthesis=rows)
+    return request_of(trial, options)
+
+
 def _rows_of(options: AnyMechanism) -> Rows:
     """How many rows the options ask for, and their seed."""
     return Rows(**{name: getattr(options.synthesis, name) for name in Rows.model_fields})
@@ -157,7 +180,7 @@ def _without_noise_of_scores(trial: Trial) -> Draw:
     gaussian = _gaussian(trial)
 
     def draw(step: ReleaseStep, queries: Sequence[Query]) -> noisy.Answers:
-        if step.name == "indif_scores":
+        if step.name == "indif_scores" or step.name.startswith("residual_scores_"):
             return [np.zeros(q.cells, dtype=np.int64) for q in queries]
         return gaussian(step, queries)
 

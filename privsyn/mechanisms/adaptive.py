@@ -81,18 +81,25 @@ def adaptive(request: Request) -> tuple[Step, ...]:
 
 
 def _round(n: int, stages: Sequence[str], options: Adaptive) -> Round:
-    shares, label = options.exact_rounds(), f"round {n}"
-    measure = measure_step(
+    shares = options.exact_rounds()
+    measure = measure_again(n, f"select_again_{n}.cliques", shares.measurement)
+    rows = rows_so_far(n, stages)
+    selection = options.selection
+    limits = Candidates(selection.max_cells, selection.gamma if options.triples else None)
+    scores = scores_of_rows(n, stages, rows, shares.scores, limits)
+    return Round(rows, scores, _choice(n, stages, scores, measure), measure)
+
+
+def measure_again(n: int, chosen: str, share: Fraction) -> ReleaseStep:
+    """The measurement of round ``n``: the marginals in the table ``chosen``, with this share of the budget."""
+    return measure_step(
         f"measure_again_{n}",
-        f"Measure again, {label}",
-        f"select_again_{n}.cliques",
-        shares.measurement,
+        f"Measure again, round {n}",
+        chosen,
+        share,
         Look("joint counts where these were far", lambda r: ONE_CELL, round=n),
         published(f"round_{n}_measured"),
     )
-    rows = _rows_so_far(n, stages)
-    scores = _scores(n, stages, rows, options)
-    return Round(rows, scores, _choice(n, stages, scores, measure), measure)
 
 
 def _versions(*same: Step) -> int:
@@ -100,7 +107,7 @@ def _versions(*same: Step) -> int:
     return sum(step.version for step in same)
 
 
-def _rows_so_far(n: int, stages: Sequence[str]) -> Step:
+def rows_so_far(n: int, stages: Sequence[str]) -> Step:
     """Rows from what ``stages`` measured, for the scores of round ``n``."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -135,18 +142,23 @@ def _rows_so_far(n: int, stages: Sequence[str]) -> Step:
     )
 
 
-def _scores(n: int, stages: Sequence[str], rows_so_far: Step, options: Adaptive) -> ReleaseStep:
-    """How far the rows so far are from the private ones: at every pair and, if asked, at as many triples."""
-    codes, share = f"{rows_so_far.name}.codes", options.exact_rounds().scores
+class Candidates(NamedTuple):
+    """Cells at most of a pair and of a triple that may be chosen; ``gamma`` None: no triples."""
+
+    max_cells: int
+    gamma: int | None
+
+
+def scores_of_rows(n: int, stages: Sequence[str], so_far: Step, share: Fraction, limits: Candidates) -> ReleaseStep:
+    """How far the rows ``so_far`` are from the private ones: at every pair and, if asked, at as many triples."""
+    codes, triples = f"{so_far.name}.codes", limits.gamma is not None
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
         queries, answers = inputs.noisy("indif_scores")
         known = {(q.attributes[0], q.attributes[1]): float(y[0]) for q, y in zip(queries, answers, strict=True)}
-        selection, triples = options.selection, options.triples
-        limits = (selection.max_cells, selection.gamma)
-        cliques = residual_scores.candidates(
-            known, inputs.domain(), *limits, triples=triples, targets=targets_of(request)
-        )
+        cells = (limits.max_cells, limits.gamma or 0)
+        targets = targets_of(request)
+        cliques = residual_scores.candidates(known, inputs.domain(), *cells, triples=triples, targets=targets)
         return residual_scores.plan(cliques, rho, request.records)
 
     def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
@@ -161,9 +173,9 @@ def _scores(n: int, stages: Sequence[str], rows_so_far: Step, options: Adaptive)
         (RECODED, RECODE, *counts_of(["indif_scores"]), *counts_of(stages), codes),
         RELEASED,
         lambda r: {
-            "max_cells": options.selection.max_cells,
-            "gamma": options.selection.gamma if options.triples else None,
-            **(r.spec.targets() if options.triples else {}),
+            "max_cells": limits.max_cells,
+            "gamma": limits.gamma,
+            **(r.spec.targets() if triples else {}),
         },
         plan=plan,
         exact=exact,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from privsyn.mechanisms.adaptive import adaptive
+from privsyn.mechanisms.aim import aim
 from privsyn.mechanisms.improved import improved
 from privsyn.mechanisms.independent import independent
 from privsyn.mechanisms.mst import mst
@@ -22,6 +23,7 @@ MECHANISMS: dict[str, MechanismSteps] = {
     "independent": independent,
     "mst": mst,
     "privbayes": privbayes,
+    "aim": aim,
 }
 """Name -> mechanism; its options are of the same name in data_contracts/mechanism_options.py."""
 

@@ -31,6 +31,7 @@ MECHANISMS: dict[str, type[BaseModel]] = {
     "independent": mechanism_options.Independent,
     "mst": mechanism_options.Mst,
     "privbayes": mechanism_options.PrivBayes,
+    "aim": mechanism_options.Aim,
 }
 
 RULES = ("never", "derive", "lookup", "one_of")

@@ -241,6 +241,7 @@ REQUESTS: dict[str, Request] = {
         "independent": {"mechanism": "independent"},
         "mst": {"mechanism": "mst"},
         "privbayes": {"mechanism": "privbayes"},
+        "aim": {"mechanism": "aim"},
         "paper": {"preset": "paper"},
     }.items()
 }

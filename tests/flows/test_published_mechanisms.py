@@ -1,4 +1,4 @@
-"""The mechanisms of other papers, `mst` and `privbayes`, from end to end: ledger, certificate, note, rows, readers."""
+"""The mechanisms of other papers, `mst`, `privbayes`, `aim`, end to end: ledger, certificate, note, rows, readers."""
 
 from __future__ import annotations
 
@@ -34,8 +34,12 @@ from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.kept import Kept
 from tests.support.specs import make_spec, people
 
-LOOKS = ("one_way_marginals", "indif_scores", "measure_marginals")
-SHARES = {"mst": (Fraction(1, 3),) * 3, "privbayes": (Fraction(2, 10), Fraction(1, 10), Fraction(7, 10))}
+LOOKS = ("one_way_marginals", "indif_scores", "measure_marginals", "residual_scores_2", "measure_again_2")
+SHARES = {
+    "mst": (Fraction(1, 3),) * 3,
+    "privbayes": (Fraction(2, 10), Fraction(1, 10), Fraction(7, 10)),
+    "aim": tuple(Fraction(n, 300) for n in (90, 7, 63, 14, 126)),
+}
 every = pytest.mark.parametrize("name", SHARES)
 
 
@@ -52,7 +56,8 @@ def spec(kept: dict[str, Kept], name: str, monkeypatch: pytest.MonkeyPatch) -> R
 
 
 def options(name: str, **values: Any) -> dict[str, Any]:
-    return {"name": name, "synthesis": {"seed": 3}, **values}
+    rounds = {"rounds": 2} if name == "aim" else {}
+    return {"name": name, "synthesis": {"seed": 3}, **rounds, **values}
 
 
 @pytest.fixture
@@ -61,13 +66,11 @@ def made(kept: dict[str, Kept], name: str, spec: ReleaseSpec) -> ReleaseSummary:
 
 
 @every
-def test_three_looks_are_charged_their_parts_and_nothing_else(
-    name: str, spec: ReleaseSpec, made: ReleaseSummary
-) -> None:
-    assert made.drawn == LOOKS
+def test_its_looks_are_charged_their_parts_and_nothing_else(name: str, spec: ReleaseSpec, made: ReleaseSummary) -> None:
+    assert made.drawn == LOOKS[: len(SHARES[name])]
     rho = plan_of(spec).rho
     charged = {e.step: e.rho for e in Ledger(Settings().ledger).entries("people") if e.event == "reserve"}
-    assert charged == {look: rho * share for look, share in zip(LOOKS, SHARES[name], strict=True)}
+    assert charged == {look: rho * share for look, share in zip(made.drawn, SHARES[name], strict=True)}
     certificate = json.loads((Path(made.released) / "certificate.json").read_text(encoding="utf-8"))
     for stage in certificate["stages"]:
         assert Fraction(stage["rho_budget"]) == charged[stage["step"]]
@@ -84,6 +87,8 @@ def test_what_is_measured_has_the_paper_s_shape_and_equal_noise(name: str, made:
     assert len({q.sigma for q in queries}) == 1
     if name == "mst":
         assert (len(queries), {len(q.attributes) for q in queries}, len(columns)) == (4, {2}, 5)
+    elif name == "aim":
+        assert 1 <= len(queries) <= 3 and {len(q.attributes) for q in queries} == {2}
     else:
         assert 1 <= len(queries) <= 4 and {len(q.attributes) for q in queries} <= {2, 3, 4}
 
@@ -92,8 +97,16 @@ def test_what_is_measured_has_the_paper_s_shape_and_equal_noise(name: str, made:
 def test_the_note_says_what_was_done(name: str, made: ReleaseSummary) -> None:
     folder = Path(made.released)
     note, entry = ((folder / file).read_text(encoding="utf-8") for file in ("README.md", "registry.yaml"))
-    said = {"mst": "one tree that links all columns", "privbayes": "drawn from noisy counts that were not brought into"}
-    words = {"mst": "tree of pairs that links all columns", "privbayes": "every column drawn given its parents"}
+    said = {
+        "mst": "one tree that links all columns",
+        "privbayes": "drawn from noisy counts that were not brought into",
+        "aim": "The rows keep the relations of few columns, those that were measured",
+    }
+    words = {
+        "mst": "tree of pairs that links all columns",
+        "privbayes": "every column drawn given its parents",
+        "aim": "say which few marginals are measured next",
+    }
     assert [other for other in said if said[other] in note] == [name]
     assert [other for other in words if words[other] in " ".join(entry.split())] == [name]
     assert "three and more columns" not in note  # the limit of `privsyn`
@@ -155,4 +168,5 @@ def test_one_column_is_released(name: str, places: Path, save: Any) -> None:
         **{column: {"kind": "drop"} for column in ("age", "income", "region", "seen", "caseid")},
     }
     summary = release_in_process(make_spec(one, data=save(people(500)), mechanism=name), Settings())
-    assert summary.drawn == ("one_way_marginals", "measure_marginals") and summary.rows > 300
+    assert summary.drawn[:2] == ("one_way_marginals", "measure_marginals") and summary.rows > 300
+    assert summary.drawn[2:] == (tuple(f"measure_again_{n}" for n in (2, 3, 4)) if name == "aim" else ())

@@ -24,6 +24,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "independent": {"mechanism": {"name": "independent"}},
     "mst": {"mechanism": {"name": "mst"}},
     "privbayes": {"mechanism": {"name": "privbayes"}},
+    "aim": {"mechanism": {"name": "aim", "rounds": 2}},
 }
 
 

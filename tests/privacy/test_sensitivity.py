@@ -18,8 +18,8 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.mechanisms.registry import steps_of
 from privsyn.run.inputs import Inputs
 from privsyn.run.request import Request
-from privsyn.run.step import ReleaseStep
-from privsyn.tasks import indif_scores, measure_marginals, noisy, one_way_marginals
+from privsyn.run.step import ReleaseStep, Wide, release_steps
+from privsyn.tasks import indif_scores, measure_marginals, noisy, one_way_marginals, residual_scores
 from privsyn.tasks.indif_scores import Reference
 from privsyn.tasks.kernels.counting import CodeTable, count
 from tests.support.specs import make_spec
@@ -130,18 +130,18 @@ def test_06_noise_levels_price_what_is_declared() -> None:
             assert rho * Fraction(999_999, 10**6) <= spent <= rho
 
 
-@pytest.mark.parametrize("mechanism", ["mst", "privbayes"])
+@pytest.mark.parametrize("mechanism", ["mst", "privbayes", "aim"])
 @pytest.mark.parametrize("records", [1, 2])
 def test_05_looks_of_the_other_mechanisms(mechanism: str, records: int) -> None:
     """Every look as the mechanism declares it: on all neighbours of small tables no answer moves by more."""
     for name, queries, step in looks_of(mechanism, records):
         found = worst(step, queries, records, 4)
         assert {q.sensitivity for q in queries} == {records}, name
-        assert max(found) == pytest.approx(records) if name != "indif_scores" else 0 < max(found) <= records
+        assert max(found) == pytest.approx(records) if "scores" not in name else 0 < max(found) <= records
         assert all(change <= records for change in found), name
 
 
-@pytest.mark.parametrize("mechanism", ["mst", "privbayes"])
+@pytest.mark.parametrize("mechanism", ["mst", "privbayes", "aim"])
 def test_05_mutant_scores_of_the_other_mechanisms_against_the_rows(mechanism: str) -> None:
     """Planted mutant: the scores are the paper's InDif, at the price of a distance to the noisy one-ways."""
     ((_, queries, _),) = [look for look in looks_of(mechanism, 1) if look[0] == "indif_scores"]
@@ -149,11 +149,25 @@ def test_05_mutant_scores_of_the_other_mechanisms_against_the_rows(mechanism: st
     assert found > queries[0].sensitivity
 
 
+def test_05_mutant_rows_so_far_scaled_to_the_private_number_of_rows() -> None:
+    """Planted mutant of `aim`'s scores: the exact number of rows, which moves with a person, not the noisy one."""
+    ((_, queries, _),) = [look for look in looks_of("aim", 1) if look[0] == "residual_scores_2"]
+    made = CodeTable(DOMAIN, tuple(np.zeros(4, np.uint8) for _ in DOMAIN.attributes))
+
+    def exact(rows: CodeTable, queries: list[Query], threads: int) -> Iterator[np.ndarray]:
+        return residual_scores.exact(rows, made, float(rows.rows), queries, threads)
+
+    (found,) = worst(SimpleNamespace(exact=exact), queries, 1, 4)
+    assert found > queries[0].sensitivity
+
+
 def looks_of(mechanism: str, records: int) -> Iterator[tuple[str, list[Query], SimpleNamespace]]:
     """Name, queries and counting of each look of a mechanism at a table of DOMAIN, its earlier answers fixed."""
     columns = {"a": {"kind": "boolean"}, "b": {"kind": "categorical", "values": [1, 2]}}  # and one code for others
-    request = Request(make_spec(columns, mechanism=mechanism, unit={"records_per_person": records}), ("a", "b"))
+    options = {"name": mechanism, **({"rounds": 2} if mechanism == "aim" else {})}
+    request = Request(make_spec(columns, mechanism=options, unit={"records_per_person": records}), ("a", "b"))
     tables: dict[str, pa.Table] = {}
+    last = release_steps(steps_of(request))[-1].name
     for step in steps_of(request)[1:]:
         inputs = Inputs({name: partial(tables.get, name) for name in step.inputs})  # type: ignore[arg-type]
         if isinstance(step, ReleaseStep):
@@ -164,8 +178,10 @@ def looks_of(mechanism: str, records: int) -> Iterator[tuple[str, list[Query], S
             tables[f"{step.name}.receipts"] = noisy.receipts_to_table(queries)
         elif step.kind is Kind.POSTPROCESS and step.name != "make_consistent":
             assert step.run is not None
-            tables |= {f"{step.name}.{t}": o for t, o in step.run(request, inputs, lambda d, t: None).items()}  # type: ignore[misc]
-        if step.name == "measure_marginals":
+            for table, made in step.run(request, inputs, lambda d, t: None).items():
+                whole = pa.Table.from_batches(made.batches, made.schema) if isinstance(made, Wide) else made
+                tables[f"{step.name}.{table}"] = whole
+        if step.name == last:
             return
 
 

@@ -10,7 +10,7 @@ from tests.support.answered import released, spec, table
 ROWS = table(3_000)
 
 
-@pytest.mark.parametrize("mechanism", ["privsyn", "independent", "adaptive", "mst", "privbayes"])
+@pytest.mark.parametrize("mechanism", ["privsyn", "independent", "adaptive", "mst", "privbayes", "aim"])
 @pytest.mark.parametrize("epsilon", [0.2, 3.0])
 def test_the_released_counts_make_the_released_rows_again(mechanism: str, epsilon: float) -> None:
     asked = spec(epsilon, synthesis={}, mechanism={"name": mechanism})

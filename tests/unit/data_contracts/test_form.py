@@ -14,7 +14,7 @@ from privsyn.data_contracts import release_spec as specs
 from privsyn.data_contracts.earlier_spellings import current_spelling
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.form import explain, leave_to_preset, limits_in_words
-from privsyn.data_contracts.mechanism_options import Adaptive, Independent, Mst, PrivBayes, PrivSyn
+from privsyn.data_contracts.mechanism_options import Adaptive, Aim, Independent, Mst, PrivBayes, PrivSyn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.release_flow import release
 from privsyn.flows.scheduled_release_flow import scheduled_release
@@ -106,7 +106,7 @@ def from_form(preset: str, mechanism: str, *, its_own: bool = False) -> ReleaseS
     return make_spec(**{**untouched, "data": "people.parquet", "preset": preset, "mechanism": options})
 
 
-@pytest.mark.parametrize("mechanism", ["privsyn", "adaptive", "independent", "mst", "privbayes"])
+@pytest.mark.parametrize("mechanism", ["privsyn", "adaptive", "independent", "mst", "privbayes", "aim"])
 @pytest.mark.parametrize("preset", ["default", "paper"])
 def test_the_form_s_defaults_leave_the_preset_as_it_is(preset: str, mechanism: str) -> None:
     assert from_form(preset, mechanism) == make_spec(preset=preset, mechanism=mechanism)
@@ -147,16 +147,19 @@ def test_an_untouched_form_says_nothing_of_the_mechanism() -> None:
     assert options["name"]["description"] == (
         "`privsyn`: PrivSyn, in the paper's steps. `adaptive`: PrivSyn with further rounds of measuring. "
         "`independent`: Every column on its own. `mst`: A tree of pairs that links all columns. "
-        "`privbayes`: A Bayesian network; every column is drawn given its parents. Empty: `privsyn`."
+        "`privbayes`: A Bayesian network; every column is drawn given its parents. "
+        "`aim`: Rounds that measure the few marginals in which the rows made so far are worst. Empty: `privsyn`."
     )
     assert set(options) == {name for model in MECHANISMS.values() for name in model.model_fields}
-    assert options["rounds"]["description"].startswith("`adaptive`: ")
+    assert options["rounds_share"]["description"].startswith("`adaptive`: ")
     assert options["selection"]["description"].startswith("`privsyn` and `adaptive`: ")
     sweeps = schema["$defs"]["Synthesis"]["properties"]["sweeps"]
     assert sweeps["description"] == "`sweep`: sweeps at most. From 0 to 1,000. Empty: `8`."
 
 
-MECHANISMS = {model.model_fields["name"].default: model for model in (PrivSyn, Adaptive, Independent, Mst, PrivBayes)}
+MECHANISMS = {
+    model.model_fields["name"].default: model for model in (PrivSyn, Adaptive, Independent, Mst, PrivBayes, Aim)
+}
 WRONG: list[dict[str, Any]] = [
     {"name": "other"},
     {"rounds": 1},
@@ -168,6 +171,9 @@ WRONG: list[dict[str, Any]] = [
     {"name": "mst", "split": {}},
     {"name": "mst", "degree": 2},
     {"name": "privbayes", "degree": 0},
+    {"name": "aim", "rounds": 17},
+    {"name": "aim", "rounds_share": 0.5},
+    {"name": "aim", "per_column": 0},
     {"name": "privbayes", "usefulness": 0},
     {"name": "privbayes", "synthesis": {"sweeps": 1}},
     {"selection": {"gamma": 0}},
