@@ -85,6 +85,8 @@ def request_of(manifest: Manifest, field: str = "") -> ReleaseSpec:
     ``synthesis.kappa``, which versions before 0.3.0 had, is left out: rows made with it are not made again.
     """
     content = {**manifest.spec, "data": "not-known"}
+    if isinstance(content.get("prior"), dict):  # a received folder does not choose which file is read here
+        content["prior"] = {name: v for name, v in content["prior"].items() if name not in ("table", "release")}
     if isinstance(content.get("synthesis"), dict):
         content["synthesis"] = {name: value for name, value in content["synthesis"].items() if name != "kappa"}
     try:

@@ -151,3 +151,12 @@ def test_the_example_of_the_docs_is_released(save: Any, tmp_path: Path) -> None:
     spec = with_prior(few(save(people(300)), **example), tmp_path)
     assert check(spec).warnings[0].startswith("prior: 200 rows that the spec states to be public")
     assert example["prior"]["statement"] in (Path(release(spec).released) / "README.md").read_text()
+
+
+def test_a_received_folder_does_not_choose_which_file_is_read(save: Any, tmp_path: Path) -> None:
+    folder = Path(release(with_public(save(people(300)), tmp_path, people(200))).released)
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["spec"]["prior"]["table"] = str(tmp_path / "last_year.parquet")
+    path.write_text(json.dumps(manifest))
+    assert privsyn.open_release(folder).spec.prior.place == ""
