@@ -166,6 +166,8 @@ def errors_table(runs: Sequence[Run], methods: Sequence[str]) -> list[str]:
             for epsilon in EPSILONS:
                 points = [point(runs, Job(m, table, epsilon, 0), metric) for m in methods]
                 least = min((p.mean for p in points if p is not None), default=None)
+                if least is None:
+                    continue
                 cells = " | ".join("" if p is None else _cell(p, bold=p.mean == least) for p in points)
                 lines.append(f"| {table} | {words.partition(':')[0]} | {epsilon:g} | {cells} |")
     return lines
