@@ -17,7 +17,14 @@ from privsyn.tasks.estimation.public_workload import (
 from privsyn.tasks.kernels.counting import CodeTable
 
 DOMAIN = Domain(("a", "b", "c", "d"), (4, 3, 2, 5))
-KNOWN: dict[Clique, float] = {("a", "b"): 0.6, ("a", "c"): 0.3, ("a", "d"): 0.0, ("b", "c"): 0.2, ("b", "d"): 0.01, ("c", "d"): 0.02}
+KNOWN: dict[Clique, float] = {
+    ("a", "b"): 0.6,
+    ("a", "c"): 0.3,
+    ("a", "d"): 0.0,
+    ("b", "c"): 0.2,
+    ("b", "d"): 0.01,
+    ("c", "d"): 0.02,
+}
 
 
 def test_mutual_information_by_hand() -> None:
