@@ -17,8 +17,6 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import RECODE, code_schema
-from privsyn.tasks.estimation.towards_prior import towards_prior
-from privsyn.tasks.kernels.counting import CodeTable
 
 Floats = NDArray[np.float64]
 
@@ -83,50 +81,6 @@ def compress_domain(
     }
 
 
-def compress_towards(
-    public: CodeTable,
-    answers: Sequence[NDArray[np.int64]],
-    queries: Sequence[Query],
-    groups: Mapping[str, NDArray[np.int32]],
-    settings: Compression,
-    in_order: Mapping[str, Sections] | None = None,
-    added: Mapping[str, int] | None = None,
-) -> Recode:
-    """As :func:`compress_domain`, by noisy counts drawn towards those of the ``public`` table's rows in fine codes."""
-    noisy = {q.attributes[0]: y.astype(np.float64) for y, q in zip(answers, queries, strict=True)}
-    sigma = {q.attributes[0]: q.sigma for q in queries}
-    found = compress_domain(answers, queries, groups, settings, in_order, added)
-    for a, drawn in towards_prior(noisy, sigma, {a: public.column(a) for a in noisy}).items():
-        if _risk(drawn.mean, noisy[a], sigma[a], drawn.follows) >= _risk_of_codes(found[a], noisy[a], sigma[a]):
-            continue
-        noise = float(np.sqrt(drawn.variance.mean()))
-        sections, unlisted = (in_order or {}).get(a, ()), (added or {}).get(a)
-        r = compress_attribute(drawn.mean, noise, groups[a], settings, sections, unlisted)
-        weight = np.zeros(len(r.coarse))
-        weight[r.kept] = _weights(drawn.mean[r.kept], 0.0, groups[a][r.kept], r.coarse[r.kept])
-        found[a] = replace(r, variance=drawn.variance, weight=weight)
-    return found
-
-
-def _risk(estimate: Floats, noisy: Floats, sigma: float, follows: float) -> float:
-    """Stein's unbiased estimate of a squared error, in units of the noise's variance and less a constant; ``follows``:
-    the sum of how much each count follows its own noise."""
-    return float(((estimate - noisy) ** 2).sum()) / sigma**2 + 2 * follows
-
-
-def _risk_of_codes(recode: AttributeRecode, noisy: Floats, sigma: float) -> float:
-    """The same of the fine counts that the recode stands for: a code's count, spread inside it."""
-    target = np.where(recode.kept, recode.coarse, recode.size)
-    cells = np.bincount(target, minlength=recode.size + 1)
-    sums = np.bincount(target, weights=noisy, minlength=recode.size + 1)
-    estimate, even = sums[target] * recode.weight, sums[target] / cells[target]
-    left = np.bincount(target, weights=(estimate - even) ** 2, minlength=recode.size + 1)
-    before = np.bincount(target, weights=(noisy - even) ** 2, minlength=recode.size + 1)
-    kept = np.sqrt(np.divide(left, before, out=np.zeros_like(left), where=before > 0)).clip(max=1.0)
-    follows = (1 + kept * (cells - 1))[: recode.size].sum()
-    return _risk(estimate, noisy, sigma, float(follows))
-
-
 def compress_attribute(
     noisy: NDArray[Any],
     sigma: float,
@@ -171,7 +125,7 @@ def compress_attribute(
     target[gone] = int(first.sum()) + int(combine)
     coarse = target[groups].astype(np.int32)
     kept = (~low[groups] | combine) & ~gone[groups]
-    weight = _weights(y, sigma, groups, coarse)
+    weight = weights_inside(y, sigma, groups, coarse)
     return AttributeRecode(coarse, kept, weight, y, np.full(len(y), sigma**2))
 
 
@@ -216,7 +170,7 @@ def _first_of_neighbours(total: Floats, low: NDArray[np.bool_], theta: float) ->
     return first
 
 
-def _weights(y: Floats, sigma: float, groups: NDArray[np.int32], coarse: NDArray[np.int32]) -> Floats:
+def weights_inside(y: Floats, sigma: float, groups: NDArray[np.int32], coarse: NDArray[np.int32]) -> Floats:
     """Share of each fine code inside its coarse code: noisy counts, shrunk towards an even spread.
 
     The even spread gives each public bin the same share and its fine codes the same share of it. The noisy counts
@@ -286,7 +240,7 @@ def with_one_ways(
     for a, r in recode.items():
         estimate = np.asarray(answers[a], dtype=np.float64)
         weight = np.zeros(len(r.coarse))
-        weight[r.kept] = _weights(estimate[r.kept], sigmas[a], groups[a][r.kept], r.coarse[r.kept])
+        weight[r.kept] = weights_inside(estimate[r.kept], sigmas[a], groups[a][r.kept], r.coarse[r.kept])
         found[a] = AttributeRecode(r.coarse, r.kept, weight, estimate, np.full(len(estimate), sigmas[a] ** 2))
     return found
 
@@ -311,7 +265,7 @@ def refined(
             estimate = variance * (r.estimate / r.variance + noisy / query.sigma**2)
             found = AttributeRecode(r.coarse, r.kept, r.weight, estimate, variance)
             noise = 0.0 if r.by_prior else float(np.sqrt(found.noise))
-            weight = _weights(estimate, noise, groups[a], r.coarse)
+            weight = weights_inside(estimate, noise, groups[a], r.coarse)
             pooled[a] = replace(found, weight=weight)
     return pooled
 

@@ -23,7 +23,7 @@ from privsyn.errors import RequestError
 from privsyn.run.inputs import Inputs
 from privsyn.run.request import Request
 from privsyn.run.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, Step, Wide
-from privsyn.tasks import compress_domain, encode, one_way_marginals
+from privsyn.tasks import compress_domain, compress_towards, encode, one_way_marginals
 from privsyn.tasks.codecs.one_of import OneOfCodec
 from privsyn.tasks.codecs.split import SplitCodec
 
@@ -175,7 +175,7 @@ def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[s
     if request.prior is None:
         recode = compress_domain.compress_domain(answers, queries, *how)
     else:
-        recode = compress_domain.compress_towards(request.prior, answers, queries, *how)
+        recode = compress_towards.compress_towards(request.prior, answers, queries, *how)
     return {"recode": compress_domain.recode_to_table(recode, request.encoding.labels())}
 
 
