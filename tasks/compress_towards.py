@@ -1,4 +1,4 @@
-"""The step *compress domain* with a public prior: bins by noisy counts that are drawn towards those of the prior's rows.
+"""The step *compress domain* with a public prior: bins by noisy counts drawn towards those of the prior's rows.
 
 Not in the paper.  An attribute is drawn only where Stein's estimate of the risk says that this is better than what its
 noisy counts alone would become.  Post-processing with a public table costs no budget.
