@@ -6,6 +6,7 @@ noise gives the same rows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -36,6 +37,7 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.accountant import epsilon_for
 
 Steps = tuple[Step, ...]
+_SCORES = re.compile("(indif|residual)_scores")
 
 
 @dataclass(frozen=True)
@@ -145,25 +147,16 @@ def privbayes(trial: Trial) -> MethodResult:
     return _run_steps(trial, request, steps_of(request))
 
 
-def aim(trial: Trial) -> MethodResult:
-    """The mechanism ``aim``, with the trial's compression and targets; its options where the trial's are of `aim`."""
-    request = _aim_request(trial)
-    return _run_steps(trial, request, steps_of(request))
-
-
-def exact_aim(trial: Trial) -> MethodResult:
-    """As :func:`aim`, the scores without noise, whose budget is not spent: NOT private."""
-    request = _aim_request(trial)
-    steps = steps_of(request)
-    asked = [s.name for s in steps if s.name == "indif_scores" or s.name.startswith("residual_scores_")]
-    return _run_steps(trial, request, steps, _without_noise_of_scores(trial), unpriced=asked)
-
-
-def _aim_request(trial: Trial) -> CodeRequest:
+def aim(trial: Trial, *, exact_scores: bool = False) -> MethodResult:
+    """The mechanism ``aim``, by the trial's options of it, or its compression; ``exact_scores``: NOT private."""
     own = trial.settings.mechanism
     rows = Synthesis(**_rows_of(own).model_dump())
-    options = own if isinstance(own, Aim) else Aim(compression=own.compression, synthesis=rows)
-    return request_of(trial, options)
+    request = request_of(trial, own if isinstance(own, Aim) else Aim(compression=own.compression, synthesis=rows))
+    steps = steps_of(request)
+    if not exact_scores:
+        return _run_steps(trial, request, steps)
+    asked = [s.name for s in steps if _SCORES.match(s.name)]
+    return _run_steps(trial, request, steps, _without_noise_of_scores(trial), unpriced=asked)
 
 
 def _rows_of(options: AnyMechanism) -> Rows:
@@ -180,7 +173,7 @@ def _without_noise_of_scores(trial: Trial) -> Draw:
     gaussian = _gaussian(trial)
 
     def draw(step: ReleaseStep, queries: Sequence[Query]) -> noisy.Answers:
-        if step.name == "indif_scores" or step.name.startswith("residual_scores_"):
+        if _SCORES.match(step.name):
             return [np.zeros(q.cells, dtype=np.int64) for q in queries]
         return gaussian(step, queries)
 
