@@ -12,6 +12,14 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model
 NO_RELATION_MEASURED: Final = "no relation was measured: columns are independent of each other"
 """What a release says of itself where no two columns were counted together."""
 
+RELATIONS_OF_PRIOR: Final = "no relation was measured: any that the rows show is the public prior's"
+"""What it says then, where it had a public prior."""
+
+
+def said_without_relations(*, prior: bool) -> str:
+    """What note, console, certificate and report say of a release that counted no two columns together."""
+    return RELATIONS_OF_PRIOR if prior else NO_RELATION_MEASURED
+
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -76,8 +84,8 @@ class Certificate(_Model):
     ``prior``: the field of that name without the place of its file, and why it changes nothing of the promise; None
     without one.
     ``improves``: the earlier runs whose looks are among ``stages``, so that the promise is of all of them together;
-    None where there are none.  ``relations``: NO_RELATION_MEASURED where that is so, else left out, as by earlier
-    versions.
+    None where there are none.  ``relations``: NO_RELATION_MEASURED where that is so, RELATIONS_OF_PRIOR with a prior,
+    else left out, as by earlier versions.
     """
 
     schema_version: Literal[1] = 1
@@ -102,7 +110,13 @@ class Certificate(_Model):
     targets: dict[str, Any] | None = None
     improves: list[str] | None = None
     prior: dict[str, Any] | None = None
-    relations: Literal["no relation was measured: columns are independent of each other"] | None = None
+    relations: (
+        Literal[
+            "no relation was measured: columns are independent of each other",
+            "no relation was measured: any that the rows show is the public prior's",
+        ]
+        | None
+    ) = None
 
     @model_serializer(mode="wrap")
     def _without_what_earlier_versions_lack(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -198,7 +198,7 @@ class EarthMover(PrivateResult):
 
 
 class Evaluation(PrivateResult):
-    """One evaluation of a release against the real table.  Private."""
+    """One evaluation of a release against the real table.  Private.  ``prior``: the release had a public prior."""
 
     schema_version: Literal[1] = 1
     private: Literal[True] = True
@@ -220,6 +220,7 @@ class Evaluation(PrivateResult):
     misread: tuple[MisreadColumn, ...] = ()
     statistics: tuple[ColumnStatistics, ...] = ()
     analyses: tuple[AnalysisResult, ...] = ()
+    prior: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -67,6 +67,10 @@ class Prior(FrozenModel):
         """Where the rows are: a file, or a release's folder."""
         return self.table or self.release
 
+    def at(self, file: str) -> Prior:
+        """The same prior, whose file lies there."""
+        return self.model_copy(update={"table": file, "release": ""})
+
     def key(self) -> dict[str, Any]:
         """What results depend on: the content, not its place."""
         return {"sha256": self.sha256, "zeros": self.zeros}

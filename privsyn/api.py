@@ -265,13 +265,20 @@ def compare(
     return run_comparison(request, settings_for(out))
 
 
-def rerun(release: Release | str | Path, *, keep: str | Path | None = None, out: str | Path | None = None) -> Rerun:
+def rerun(
+    release: Release | str | Path,
+    *,
+    keep: str | Path | None = None,
+    out: str | Path | None = None,
+    prior: str | Path | None = None,
+) -> Rerun:
     """Make a release again from its released folder alone, and compare every file with its manifest.
 
     Args:
         release: The release, a run's name, or a released folder.
         keep: A folder that is not there yet, for the files that were made; None: they are not kept.
         out: As for :func:`open_release`.
+        prior: The file of the release's public prior, where it had one.
 
     Returns:
         What agrees: ``agrees`` (all does), ``files``, ``problems``.
@@ -283,7 +290,8 @@ def rerun(release: Release | str | Path, *, keep: str | Path | None = None, out:
     """
     from privsyn.reproduction import rerun as run_again
 
-    return run_again(_name_of(release), settings_for(out), None if keep is None else Path(keep))
+    places = [None if place is None else Path(place) for place in (keep, prior)]
+    return run_again(_name_of(release), settings_for(out), places[0], prior=places[1])
 
 
 def check_spec(spec: AnySpec, data: Table | None = None) -> CheckReport:

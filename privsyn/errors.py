@@ -141,6 +141,7 @@ API = Vocabulary(
         "improve.epsilon": "epsilon",
         "rerun.release": "release",
         "rerun.keep": "keep",
+        "rerun.prior": "prior",
         "query.release": "release",
         "query.columns": "columns",
         "query.where": "where",

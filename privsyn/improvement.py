@@ -36,6 +36,8 @@ def improved_spec(release: str, settings: Settings, epsilon: float, data: str | 
     place = str(note.get("data", "")) if data is None else str(expanded(data, "release.data").absolute())
     try:
         spec = ReleaseSpec.model_validate({**note["spec"], "data": place})
+        if spec.prior is not None:
+            spec = spec.model_copy(update={"prior": spec.prior.at(str(note.get("prior", "")))})
     except ValidationError:
         raise RequestError(
             f"{note['run']} was made by another version of this program", "Improve it with that version", RUN

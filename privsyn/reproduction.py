@@ -41,6 +41,7 @@ from privsyn.storage.store import Store
 from privsyn.tasks.noisy import receipts_from_table
 
 FIELD = "rerun.release"
+PRIOR = "rerun.prior"
 
 _UNFIT = (ValueError, LookupError, ArithmeticError, OSError, pa.ArrowException)
 """Errors that steps raise on tables that meet their contracts and yet could not be a release's."""
@@ -181,16 +182,18 @@ def rerun(
     settings: Settings,
     keep: Path | None = None,
     report: ReportProgress = lambda step, done, total: None,
+    prior: Path | None = None,
 ) -> Rerun:
     """Make a release again from its folder and compare every file with its manifest.
 
     ``release``: the folder, or a run's name in the released root; ``keep``: a folder that does not exist yet, for the
-    files made again.  Needs nothing but the folder; leaves nothing but ``keep``.  Raises RequestError if ``release`` is
-    not a release, or is of a form that this program does not know; the result holds whatever does not agree.
+    files made again; ``prior``: the file of the release's public prior, where it had one.  Needs nothing else; leaves
+    nothing but ``keep``.  Raises RequestError if ``release`` is not a release, or is of a form that this program does
+    not know, or if ``prior`` does not fit it; the result holds whatever does not agree.
     """
     folder = release_folder(release, settings, FIELD)
     manifest = read_manifest(folder)
-    spec = public_spec(manifest, FIELD)
+    spec = _with_prior(public_spec(manifest, FIELD), prior)
     noisy = {*_noisy_files(spec), "certificate.json"}
     on_disk = files_in(folder)
     with _workplace(keep) as work:
@@ -204,6 +207,18 @@ def rerun(
     )
     unknown = tuple(sorted(set(on_disk) - set(manifest.files)))
     return Rerun(manifest.run, files, unknown, tuple(problems), _other_versions(manifest), made if keep else None)
+
+
+def _with_prior(spec: ReleaseSpec, file: Path | None) -> ReleaseSpec:
+    """The released spec with the place of its prior's file, which no folder says."""
+    if spec.prior is None:
+        if file is not None:
+            raise RequestError("is named, but the release had no public prior", "Leave it out", PRIOR)
+        return spec
+    if file is None:
+        said = f"the release had a public prior (SHA-256 {spec.prior.sha256[:12]}...), whose file is not in its folder"
+        raise RequestError(said, "Name the file", PRIOR)
+    return spec.model_copy(update={"prior": spec.prior.at(str(file))})
 
 
 def _make(

@@ -116,9 +116,10 @@ def show_summary(request: ReleaseSpec, summary: ReleaseSummary, start: float, *,
 
 def _say_relations(request: ReleaseSpec, summary: ReleaseSummary) -> None:
     """Say so where no two columns were counted together."""
+    from privsyn.data_contracts.certificate import said_without_relations
     from privsyn.errors import RequestError
     from privsyn.mechanisms.release_job import plan_of
-    from privsyn.publish.relations_note import NO_RELATION, measured_relations
+    from privsyn.publish.relations_note import measured_relations
     from privsyn.storage.released_files import read_certificate
 
     try:
@@ -126,7 +127,7 @@ def _say_relations(request: ReleaseSpec, summary: ReleaseSummary) -> None:
     except RequestError:
         return  # what is not private is told elsewhere
     if measured_relations(plan_of(request), certificate) == []:
-        warn(f"{NO_RELATION}.")
+        warn(f"{said_without_relations(prior=certificate.prior is not None)}.")
 
 
 def _what_is_opened(request: ReleaseSpec, settings: Settings) -> list[str]:

@@ -20,6 +20,9 @@ def rerun_command(
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FOLDER", help="Keep what was made, in a new folder.")
     ] = None,
+    prior: Annotated[
+        str | None, typer.Option("--prior", metavar="FILE", help="The release's public prior, if it had one.")
+    ] = None,
     out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
     debug: Debug = False,
@@ -35,7 +38,7 @@ def rerun_command(
         from privsyn.reproduction import rerun
         from privsyn.settings import Settings
 
-        result = rerun(release, Settings(), keep)
+        result = rerun(release, Settings(), keep, prior=named_path(prior, "--prior"))
         if as_json:
             print_answer(json.dumps(_as_json(result)))
         _print(result)

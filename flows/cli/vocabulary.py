@@ -35,6 +35,7 @@ COMMAND_LINE = Vocabulary(
         "improve.epsilon": "--epsilon",
         "rerun.release": "RUN",
         "rerun.keep": "--output",
+        "rerun.prior": "--prior",
         "query.release": "RELEASE",
         "query.columns": "QUESTION",
         "query.where": "QUESTION",

@@ -184,4 +184,4 @@ def _show_overview(run: OpenRun, refs: Mapping[str, StepRefs], what: str) -> str
         picture = data_uri(picture_apart(found.one_ways, found.marginals, title=f"Release {what}"))
         about = f"Noise and synthesis in one picture, from released tables only: {what}"
         create_image_artifact(image_url=picture, key=artifact_key("overview", run.shell.dataset), description=about)
-    return "\n" + overview_note(found)
+    return "\n" + overview_note(found, prior=run.shell.request.spec.prior is not None)

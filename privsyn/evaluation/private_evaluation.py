@@ -211,6 +211,7 @@ def _evaluation(
         earth_mover=scorer.earth_mover(synthetic).marginals,
         notes=tuple(_notes(release, tables)),
         misread=tables.misread,
+        prior=release.spec.prior is not None,
     )
 
 

@@ -6,10 +6,18 @@ from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 
-from privsyn.data_contracts.certificate import Certificate, LedgerHead, PublishedTheorems, QueryGroup, StageCost, Total
+from privsyn.data_contracts.certificate import (
+    Certificate,
+    LedgerHead,
+    PublishedTheorems,
+    QueryGroup,
+    StageCost,
+    Total,
+    said_without_relations,
+)
 from privsyn.data_contracts.receipts import SMOOTHING, Pricing, Query, rho_text, total_rho
 from privsyn.publish.prior_note import PRIOR_PROMISE
-from privsyn.publish.relations_note import NO_RELATION, measured_relations
+from privsyn.publish.relations_note import measured_relations
 from privsyn.run.execute import Shell
 from privsyn.run.step import ReleaseStep
 from privsyn.run.step_tables import StepRefs
@@ -91,7 +99,8 @@ def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
         prior=None if spec.prior is None else {**spec.prior.public(), "promise": PRIOR_PROMISE},
     )
     if _is_without_relations(shell, certificate):
-        certificate = certificate.model_copy(update={"relations": NO_RELATION})
+        words = said_without_relations(prior=spec.prior is not None)
+        certificate = certificate.model_copy(update={"relations": words})
     shell.records.save(record, certificate.model_dump(mode="json"))
     return certificate
 

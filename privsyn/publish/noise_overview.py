@@ -12,10 +12,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.artifacts import ArtifactRef, Zone
+from privsyn.data_contracts.certificate import said_without_relations
 from privsyn.data_contracts.receipts import Query
 from privsyn.engines.local_engine import LocalEngine
 from privsyn.publish.markdown import plain
-from privsyn.publish.relations_note import NO_RELATION
 from privsyn.report.overview_chart import MarginalOverview, OneWayOverview
 from privsyn.run.execute import Shell
 from privsyn.run.step import step_of
@@ -231,7 +231,7 @@ def _few(names: Sequence[str], bins: NDArray[np.int32]) -> str:
     return names[bins[0]] if len(bins) == 1 else f"{len(bins)} rare"
 
 
-def overview_note(figures: Overview) -> str:
+def overview_note(figures: Overview, *, prior: bool = False) -> str:
     """Markdown: how much was measured, where noise is expected to be worst, and what synthesis lost."""
     lines = [
         "## How good is it?",
@@ -243,7 +243,8 @@ def overview_note(figures: Overview) -> str:
         "independent in the synthetic rows.",
     ]
     if not figures.marginals:
-        lines[-1] = f"**{NO_RELATION[0].upper()}{NO_RELATION[1:]}.**"
+        words = said_without_relations(prior=prior)
+        lines[-1] = f"**{words[0].upper()}{words[1:]}.**"
     else:
         lost = float(np.mean([m.synthesis_l1 for m in figures.marginals]))
         noise = float(np.mean([m.expected_noise_l1 for m in figures.marginals]))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import comb
 from typing import NamedTuple
 
-from privsyn.data_contracts.certificate import NO_RELATION_MEASURED, Certificate
+from privsyn.data_contracts.certificate import Certificate, said_without_relations
 from privsyn.data_contracts.domain import Clique
 from privsyn.publish.formats.csv_file import csv_name
 from privsyn.publish.markdown import plain
@@ -17,9 +17,6 @@ from privsyn.run.step import release_steps
 
 LISTED = 30
 """Measured pairs of columns that are listed one by one, the strongest first."""
-
-NO_RELATION = NO_RELATION_MEASURED
-"""What note, console, certificate and report say where no two columns were counted together."""
 
 
 class Relation(NamedTuple):
@@ -54,7 +51,8 @@ def relations_section(plan: Plan, certificate: Certificate, pairs: Sequence[Rela
     found, columns = measured_relations(plan, certificate), len(plan.domain.attributes)
     head = "## Relations\n\n"
     if found == []:
-        return f"{head}**{NO_RELATION[0].upper()}{NO_RELATION[1:]}.** Only single columns can be read from this table."
+        words = said_without_relations(prior=certificate.prior is not None)
+        return f"{head}**{words[0].upper()}{words[1:]}.** Only single columns can be read from this table."
     if not pairs:
         return ""
     lines = [

@@ -18,7 +18,7 @@ import jinja2
 import vl_convert
 from markupsafe import Markup, escape
 
-from privsyn.data_contracts.certificate import NO_RELATION_MEASURED
+from privsyn.data_contracts.certificate import said_without_relations
 from privsyn.data_contracts.evaluation_results import Evaluation, Metric, OneWay, Pair, SizeError
 from privsyn.report import charts, statistics_words
 from privsyn.report import explanations as words
@@ -86,8 +86,9 @@ def render(evaluation: Evaluation) -> str:
 
 def _no_relation(evaluation: Evaluation) -> str:
     """What is to be said where no two columns were counted together; nothing otherwise, or where no pair is known."""
-    pairs = evaluation.pairs
-    return NO_RELATION_MEASURED if pairs and not any(pair.measured for pair in pairs) else ""
+    if not evaluation.pairs or any(pair.measured for pair in evaluation.pairs):
+        return ""
+    return said_without_relations(prior=evaluation.prior)
 
 
 def meter(metric: Metric) -> dict[str, Any]:

@@ -39,6 +39,7 @@ from privsyn.run.request import Request
 from privsyn.settings import Settings
 from privsyn.source.open_source import open_source
 from privsyn.source.private_table import Source, SupportsArrowStream
+from privsyn.source.public_table import public_file
 from privsyn.storage.disk import in_words, remove_parts
 from privsyn.storage.record_kinds import DataRecord, RequestRecord
 from privsyn.storage.records import Records, write_json
@@ -272,6 +273,9 @@ def _write_private_note(opened: OpenRun, source: Source, fingerprints: Sequence[
         "spec": opened.shell.request.spec.public(),
         "asks": dict(job.asks),
     }
+    stated = opened.shell.request.spec.prior
+    if stated is not None:
+        note["prior"] = str(public_file(stated))
     write_json(folder / "run.json", note)
 
 

@@ -67,6 +67,13 @@ def test_a_release_states_its_prior_and_pays_the_same(save: Any, tmp_path: Path)
     )
     assert str(tmp_path) not in (folder / "manifest.json").read_text()
     assert privsyn.open_release(folder).spec.prior.sha256 == spec.prior.sha256
+    with pytest.raises(RequestError, match="whose file is not in its folder"):
+        privsyn.rerun(folder)
+    with pytest.raises(RequestError, match="the release had no public prior"):
+        privsyn.rerun(first.released, prior=tmp_path / "last_year.parquet")
+    assert privsyn.rerun(folder, prior=tmp_path / "last_year.parquet").agrees
+    better = privsyn.improve(second.run, 0.5)  # takes the prior from where the release read it
+    assert better.spec.prior.sha256 == spec.prior.sha256 and better.certificate.improves == [second.run]
     moved = tmp_path / "elsewhere"
     moved.mkdir()
     again = with_public(data, moved, table)  # the content counts, not its place

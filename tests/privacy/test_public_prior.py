@@ -39,7 +39,7 @@ def score(table: np.ndarray, reference: Any) -> int:
     return indif_scores.l1_distance(counts, reference.counts("a", "b"))
 
 
-def test_all_neighbours_of_small_tables_move_a_score_against_a_prior_by_one_at_most() -> None:
+def test_05_scores_against_a_prior() -> None:
     rng = np.random.default_rng(5)
     moved = set()
     for _ in range(20):
@@ -55,7 +55,7 @@ def test_all_neighbours_of_small_tables_move_a_score_against_a_prior_by_one_at_m
     assert moved <= {0, 1} and 1 in moved  # indif_scores.REFERENCE_SENSITIVITY
 
 
-def test_mutant_a_prior_of_the_private_rows_moves_a_score_by_more() -> None:
+def test_05_mutant_a_prior_of_the_private_rows() -> None:
     """Planted mutant: the reference is made of the private pair itself, so that a record moves all that is expected."""
     rng = np.random.default_rng(6)
     sizes = {"a": 3, "b": 4}
@@ -73,7 +73,7 @@ def test_mutant_a_prior_of_the_private_rows_moves_a_score_by_more() -> None:
 
 
 @pytest.mark.usefixtures("places")
-def test_the_prior_and_all_settings_are_the_same_whatever_the_private_table(save: Any, tmp_path: Path) -> None:
+def test_01_a_prior_and_its_settings_do_not_follow_the_private_table(save: Any, tmp_path: Path) -> None:
     """With no private table there at all, the public rows and every step's key are those with one or another."""
     pq.write_table(people(40), tmp_path / "last_year.parquet")
     found = []

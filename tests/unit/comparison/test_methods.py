@@ -256,10 +256,11 @@ def test_selection_variants_measure_what_they_say() -> None:
     assert not any(q.sensitivity == 4 for q in exact.zcdp)  # and no score was paid for
 
 
-def test_without_noise_the_chain_is_kept_and_only_independent_loses_it() -> None:
-    for name, most in {**dict.fromkeys(NAMES, 0.05), "independent": 2.0}.items():
-        assert l1(trial(), METHODS[name].run(trial(noise=NoNoise())), ("a", "b")) < most, name
-    assert l1(trial(), METHODS["independent"].run(trial(noise=NoNoise())), ("a", "b")) > 0.5
+def test_without_noise_the_chain_is_kept_by_all_that_look_at_pairs() -> None:
+    exact = trial(noise=NoNoise(), epsilon=2.0)  # counts are shrunk by their stated noise: here that is little
+    for name in NAMES:
+        error = l1(exact, METHODS[name].run(exact), ("a", "b"))
+        assert error > 0.5 if name in ("independent", "manual-list") else error < 0.01, name  # this list is empty
 
 
 def test_the_laplace_scale_is_the_smallest_that_costs_no_more() -> None:

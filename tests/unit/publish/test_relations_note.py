@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsyn
+from privsyn.data_contracts.certificate import NO_RELATION_MEASURED
 from privsyn.flows.run_page.certificate_page import certificate_page
 from privsyn.publish.related_pairs import RelatedPair, related_pairs
-from privsyn.publish.relations_note import NO_RELATION
 from privsyn.publish.relations_picture import MOST_LINES, picture
 from privsyn.run.step import Look
 from privsyn.storage.released_files import read_certificate
@@ -144,8 +144,10 @@ def test_a_release_without_relations_says_so(places: Path, save: Save) -> None:
     folder = released(save, mechanism={"name": "independent"}, synthesis={})
     note = (folder / "README.md").read_text(encoding="utf-8")
     certificate = read_certificate(folder)
-    assert certificate.relations == NO_RELATION
-    assert f"**N{NO_RELATION[1:]}.**" in certificate_page(certificate, defaultdict(lambda: Look("", lambda r: "")))
+    assert certificate.relations == NO_RELATION_MEASURED
+    assert f"**N{NO_RELATION_MEASURED[1:]}.**" in certificate_page(
+        certificate, defaultdict(lambda: Look("", lambda r: ""))
+    )
     assert not (folder / "relations.svg").exists()
     assert "No relation was measured: columns are independent of each other." in note
     assert "measured_receipts" not in note and "counted together" not in note
