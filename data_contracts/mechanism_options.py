@@ -38,6 +38,11 @@ class Mechanism(FrozenModel):
     name: str
     synthesis: Rows = Field(default=Rows(), description="How many synthetic rows are made.")
 
+    @property
+    def package(self) -> tuple[str, str, str] | None:
+        """The field that needs a package which may not be installed, the package, and the extra that installs it."""
+        return None
+
     @model_serializer(mode="wrap")
     def _named(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """The name stands first, and stands there even where defaults are left out: it tells the options apart."""
@@ -122,7 +127,17 @@ class Mst(Mechanism):
     name: Literal["mst"] = Field(default="mst", description="A tree of pairs that links all columns.")
     compression: Compression = Field(default=Compression(), description="Low-count values: filtered, combined or kept.")
     max_cells: int = Field(default=MAX_CELLS, ge=4, le=10**8, description=MEMORY_LIMIT)
+    rows_by: Literal["sweeps", "mbi"] = Field(
+        default="sweeps",
+        description="`sweeps` as in every mechanism; `mbi`: the graphical model of the package mbi, as in the paper "
+        "(needs the extra `pgm`; takes of `synthesis` only `rows`, `seed` and `shard_rows`).",
+    )
     synthesis: Synthesis = Field(default=Synthesis(), description="Making the synthetic rows.")
+
+    @property
+    def package(self) -> tuple[str, str, str] | None:
+        """As for every mechanism."""
+        return ("rows_by", "mbi", "pgm") if self.rows_by == "mbi" else None
 
 
 class PrivBayes(Mechanism):

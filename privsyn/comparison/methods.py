@@ -70,6 +70,13 @@ _ALL = (
         variants.mst,
     ),
     Method(
+        "mst-pgm",
+        "MST, rows by PGM",
+        "the mechanism `mst` with `rows_by: mbi`: a graphical model fitted by the package mbi, where it is installed",
+        "McKenna et al., Graphical-model based estimation, ICML 2019",
+        partial(variants.mst, rows_by="mbi"),
+    ),
+    Method(
         "privbayes",
         "PrivBayes",
         "the mechanism `privbayes`: a Bayesian network from noisy scores, each column drawn given its parents",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -133,10 +134,11 @@ def independent(trial: Trial) -> MethodResult:
     return _run_steps(trial, request, steps_of(request))
 
 
-def mst(trial: Trial) -> MethodResult:
-    """The mechanism ``mst``, with the trial's compression."""
+def mst(trial: Trial, rows_by: Literal["sweeps", "mbi"] = "sweeps") -> MethodResult:
+    """The mechanism ``mst``, with the trial's compression.  Raises ModuleNotFoundError where mbi is not installed."""
     own = trial.settings.mechanism
-    request = request_of(trial, Mst(compression=own.compression, synthesis=Synthesis(**_rows_of(own).model_dump())))
+    rows = Synthesis(**_rows_of(own).model_dump())
+    request = request_of(trial, Mst(compression=own.compression, rows_by=rows_by, synthesis=rows))
     return _run_steps(trial, request, steps_of(request))
 
 

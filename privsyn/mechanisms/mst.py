@@ -3,7 +3,8 @@
 McKenna, Miklau, Sheldon: *Winning the NIST Contest*, Journal of Privacy and Confidentiality 11(3), 2021.  The paper's:
 three looks with a third of rho each, equal noise within a look, a tree that links all columns, measured pair by pair.
 Not the paper's: the tree is the maximum spanning tree of noisy scores in place of draws by the exponential mechanism,
-and rows come from consistent marginals by a tree start and sweeps in place of a graphical model.
+and rows come from consistent marginals by a tree start and sweeps, unless ``rows_by`` asks for the paper's graphical
+model, which the package mbi fits.
 
 Privacy: rho-zCDP for adding or removing one person with at most k records.  Of d attributes, d one-way marginals of
 sensitivity k, at most d (d - 1) / 2 scores of sensitivity k against them, and at most d - 1 pairs of sensitivity k (or
@@ -21,15 +22,24 @@ from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.mechanism_options import Mst
 from privsyn.data_contracts.step_options import Selection
-from privsyn.mechanisms.common_steps import COMPRESS_DOMAIN, ENCODE, RECODE, counts_of, one_way_step, options_as
+from privsyn.mechanisms.common_steps import (
+    COMPRESS_DOMAIN,
+    ENCODE,
+    RECODE,
+    counts_of,
+    one_way_step,
+    options_as,
+    wide_codes,
+)
 from privsyn.mechanisms.privsyn import RECODE_ROWS, evenly_weighed, first_measurement, noisy_scores, scores_step
-from privsyn.mechanisms.synthesis_steps import rows_from
+from privsyn.mechanisms.synthesis_steps import consistent_step, decode_step, refined, rows_from, synthesis_of
 from privsyn.run.inputs import Inputs
 from privsyn.run.request import Request
-from privsyn.run.step import Output, Progress, Step
-from privsyn.tasks import select_tree
+from privsyn.run.step import Batches, Output, Progress, Step
+from privsyn.tasks import compress_domain, graphical_rows, make_consistent, select_tree, shards, synthesize
 
 THIRD = Fraction(1, 3)
+MEASURED = ("measure_marginals",)
 
 
 def _selection(request: Request) -> Selection:
@@ -60,8 +70,39 @@ MEASURE = replace(
 )
 
 
+def _draw(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    recode = refined(request, inputs, MEASURED)
+    domain = compress_domain.coarse_domain(recode)
+    measured = make_consistent.measured_marginals(*inputs.measured(MEASURED), domain)
+    counts, variances = make_consistent.coarse_one_ways(recode)
+    ones = {m.attributes[0]: (m.counts, v) for m, v in zip(counts, variances, strict=True)}
+    settings = synthesis_of(request)
+    wanted = shards.shards(synthesize.output_rows(compress_domain.noisy_total(recode), settings), settings)
+
+    def batches() -> Batches:
+        for s in wanted:
+            progress(s.number, s.of)
+            yield from graphical_rows.graphical_rows(measured, ones, domain, s.rows, s.own_seed).to_arrow().to_batches()
+
+    return {"codes": wide_codes(batches(), domain)}
+
+
+GRAPHICAL_ROWS = Step(
+    "graphical_rows",
+    "Graphical rows",
+    Kind.POSTPROCESS,
+    (RECODE, *counts_of(MEASURED)),
+    {"codes": tables.SYNTHETIC_CODES},
+    lambda r: r.spec.mechanism.synthesis.model_dump(include={"rows", "seed", "shard_rows"}),
+    _draw,
+    words=lambda r: "synthetic rows: drawn from the graphical model that the package mbi fits to the noisy counts",
+)
+
+
 def mst(request: Request) -> tuple[Step, ...]:
-    """The steps: three looks of a third of rho each, then rows as in every mechanism."""
+    """The steps: three looks of a third of rho each, then rows as in every mechanism, or of a graphical model."""
+    by_sweeps = options_as(request, Mst).rows_by == "sweeps"
+    drawn = (consistent_step(MEASURED), GRAPHICAL_ROWS, decode_step(MEASURED, "graphical_rows.codes"))
     return (
         ENCODE,
         one_way_step(THIRD, "equal"),
@@ -70,5 +111,5 @@ def mst(request: Request) -> tuple[Step, ...]:
         scores_step(_selection, lambda r: THIRD),
         SELECT_TREE,
         MEASURE,
-        *rows_from(["measure_marginals"]),
+        *(rows_from(MEASURED) if by_sweeps else drawn),
     )

@@ -8,6 +8,7 @@ one transaction -> steps -> (a period) it is released.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -185,6 +186,7 @@ def check_request(
 def _agreed(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job) -> Iterator[tuple[Store, Records, Ledger]]:
     """Hold the data set's lock, once the promises can be accounted and the ledger agrees; no data is looked for."""
     check_policy(spec, job, settings)
+    _check_package(spec)
     plan = job.plan(_checked_rules(Request(spec)))
     plan.check_noise()
     store = Store(settings.private_root, settings.released_root, spec.dataset)
@@ -201,6 +203,20 @@ def _agreed(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job) -> 
         if seen is None or (seen.finished and (fresh or unbegun)):
             check_room(ledger, spec)
         yield store, records, ledger
+
+
+def _check_package(spec: ReleaseSpec) -> None:
+    """Raise RequestError if the mechanism's options ask for a package that is not installed."""
+    wanted = spec.mechanism.package
+    if wanted is None:
+        return
+    field, package, extra = wanted
+    if importlib.util.find_spec(package) is None:
+        raise RequestError(
+            f"needs the package {package}, which is not installed",
+            f"Install it with: pip install 'privsyn-flows[{extra}]'",
+            f"mechanism.{field}",
+        )
 
 
 def _checked_rules(request: Request) -> Request:

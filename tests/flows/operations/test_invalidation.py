@@ -106,6 +106,7 @@ VALUES: dict[str, Any] = {
     "csv.thousands": ",",
     "csv.encoding": "cp1252",
     "csv.quote": "'",
+    "mechanism.rows_by": "mbi",
     "rules": [],  # the rows say which
     "preset": "paper",
     "accountant": "tight",
