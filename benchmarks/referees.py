@@ -19,7 +19,7 @@ from privsyn.tasks.privacy.noise import SeededNoise
 
 TABLE, COLUMNS = "adult", 5
 EPSILONS, SEEDS = (0.2, 1.0), (0, 1, 2)
-OURS = ("default", "mst", "mst-pgm", "aim", "privbayes", "mwem")
+OURS = ("default", "mst", "mst-pgm", "aim", "privbayes", "privbayes-exponential", "mwem")
 THEIRS = ("mst-dpmm", "mst-smartnoise", "aim-dpmm", "aim-smartnoise")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privsyn.comparison import dual_query, full_domain, min_cost_flow, public_views
+from privsyn.comparison import dual_query, exponential_network, full_domain, min_cost_flow, public_views
 from privsyn.comparison.method import Method, MethodResult, Trial
 from privsyn.tasks.kernels.counting import CodeTable
 
@@ -37,6 +37,13 @@ REFERENCES = (
         "as priview, with as many views of attributes drawn at random",
         "baseline",
         public_views.random_views,
+    ),
+    Method(
+        "privbayes-exponential",
+        "PrivBayes(R)",
+        "a Bayesian network whose families the exponential mechanism picks by PrivBayes' own score R, and measures",
+        "Zhang et al., PrivBayes, TODS 2017",
+        exponential_network.privbayes_exponential,
     ),
     Method(
         "mwem",

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 
-from privsyn.comparison import dual_query, full_domain
+from privsyn.comparison import dual_query, exponential_network, full_domain
 from privsyn.comparison.compare_methods import run_method
 from privsyn.comparison.full_domain import LAPLACE_CELLS, MWEM_CELLS, cells_in, project, rho_of, spread_for
-from privsyn.comparison.method import Choices, Trial
+from privsyn.comparison.method import Choices, DomainTooLargeError, Trial
 from privsyn.comparison.methods import METHODS
 from privsyn.comparison.min_cost_flow import change_rows, fewest_changes, follow
 from privsyn.comparison.public_views import covering_views
@@ -27,7 +27,7 @@ from privsyn.tasks.marginals import Marginal
 from privsyn.tasks.privacy.noise import NoNoise, SeededNoise
 from tests.unit.comparison.test_methods import DELTA, rows, trial
 
-PRIVATE = ["mwem", "dual-query", "laplace-table"]
+PRIVATE = ["privbayes-exponential", "mwem", "dual-query", "laplace-table"]
 TINY = Domain(("x", "y", "z"), (2, 3, 2))
 
 
@@ -108,6 +108,19 @@ def test_mwem_follows_every_pair_at_a_huge_epsilon() -> None:
     assert worst_pair(uniform, table) > 0.5  # where it starts
 
 
+def test_the_network_without_noise_is_that_of_the_largest_scores() -> None:
+    made = METHODS["privbayes-exponential"].run(trial(noise=NoNoise(), epsilon=5.0))
+    assert made.marginals[0] == ("a", "b")  # a comes first; b is nearer to it than c and d
+    assert {a for family in made.marginals for a in family} == set("abcd")
+    assert worst_pair(made.table, trial().to_bins(rows())) < 0.01
+
+
+def test_too_many_sets_of_parents_are_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exponential_network, "MOST_CANDIDATES", 2)
+    with pytest.raises(DomainTooLargeError, match="at most 2 a choice"):
+        METHODS["privbayes-exponential"].run(trial())
+
+
 def test_marginals_of_the_flat_table_by_hand() -> None:
     estimate = np.arange(12.0)
     for clique in (("x",), ("x", "z"), ("y", "z"), TINY.attributes):
@@ -131,7 +144,7 @@ class Listening(NoNoise):
         return np.random.default_rng(len(self.heard)).integers(0, log_weights.size, times)
 
 
-@pytest.mark.parametrize("name", ["mwem", "dual-query"])
+@pytest.mark.parametrize("name", ["privbayes-exponential", "mwem", "dual-query"])
 @pytest.mark.parametrize("records", [1, 2])
 def test_one_person_moves_log_weights_apart_by_no_more_than_the_spread(
     name: str, records: int, monkeypatch: pytest.MonkeyPatch
