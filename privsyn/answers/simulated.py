@@ -15,7 +15,7 @@ from privsyn.answers.cell_weights import as_released
 from privsyn.answers.computed import checked, row_numbers, values_of
 from privsyn.answers.conditions import unknown_column
 from privsyn.answers.released_counts import ReleasedCounts
-from privsyn.answers.simulation import Progress, replicates, unmeasured
+from privsyn.answers.simulation import Progress, replicates, unmeasured, unshrunk
 from privsyn.answers.synthetic_rows import row_codes
 from privsyn.errors import RequestError
 from privsyn.tasks.metrics.regressions import least_squares, logistic_fit
@@ -51,8 +51,9 @@ def simulated(
     """``figures`` of the rows' ``columns``, with the error that noise and post-processing bring.
 
     The standard error is the root mean square difference to the rows' own figures over the releases of the model, so
-    that a bias counts, too, with half of what the figures change by when all values lie at one end of their cells, and
-    half of what they change by when values rise or fall together inside their cells: nothing is known of either.
+    that a bias counts, too, with what the figures change by where no count is shrunk, half of what they change by when
+    all values lie at one end of their cells, and half of what they change by when values rise or fall together inside
+    their cells: nothing is known of either.
     Where a pair of the columns was not measured, nothing is known of the error.
     """
     names, estimate = figures(released.table.select(list(columns)))
@@ -66,7 +67,9 @@ def simulated(
     elsewhere = [_aligned(names, *figures(placed(released, columns, end))) - estimate for end in (0, 1)]
     together = [_aligned(names, *figures(arranged(released, columns, way))) - estimate for way in (-1, 1)]
     unknown = (np.max(np.abs(elsewhere), axis=0) ** 2 + np.max(np.abs(together), axis=0) ** 2) / 4
-    error = np.sqrt(np.mean(np.square(differences), axis=0) + unknown)
+    free = unshrunk(released)
+    shrunk = 0.0 if free is None else _aligned(names, *figures(free.select(list(columns)))) - estimate
+    error = np.sqrt(np.mean(np.square(differences), axis=0) + unknown + np.square(shrunk))
     factor = float(stdtrit(len(differences), 0.5 + level / 2))
     return Simulated(names, estimate, error, estimate - factor * error, estimate + factor * error, "simulated", [])
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from privsyn.answers.released_counts import Counts, ReleasedCounts
 from privsyn.answers.synthetic_rows import row_codes
+from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.run.memory import MemoryRun, Tables
 from privsyn.tasks import noisy
 from privsyn.tasks.compress_domain import recode_to_table, with_one_ways
@@ -56,10 +57,29 @@ def replicate(released: ReleasedCounts, seed: int) -> pa.Table:
     return remade(released, {n: [_again(released, c, noise) for c in every] for n, every in released.measured.items()})
 
 
-def remade(released: ReleasedCounts, measured: Mapping[str, Sequence[Counts]]) -> pa.Table:
+def unshrunk(released: ReleasedCounts) -> pa.Table | None:
+    """The rows that the release's own counts give where none is shrunk; None where its mechanism cannot leave that out.
+
+    A count that was shrunk is off by a bias that releases of the model do not show, since the model has it already.
+    """
+    options = released.request.spec.mechanism
+    if not isinstance(options, PrivSyn) or not options.consistency.shrink:
+        return None
+    if "unshrunk" not in released.cache:
+        consistency = options.consistency.model_copy(update={"shrink": False})
+        released.cache["unshrunk"] = remade(
+            released, released.measured, options.model_copy(update={"consistency": consistency})
+        )
+    rows: pa.Table = released.cache["unshrunk"]
+    return rows
+
+
+def remade(
+    released: ReleasedCounts, measured: Mapping[str, Sequence[Counts]], mechanism: AnyMechanism | None = None
+) -> pa.Table:
     """The rows that the release's own steps make of other counts in the place of those that it ``measured``.
 
-    Of its own counts they make its own rows.
+    Of its own counts they make its own rows.  ``mechanism``: other options of its mechanism, for these steps.
     """
     given: dict[str, Tables] = {}
     for name, counts in measured.items():
@@ -78,7 +98,10 @@ def remade(released: ReleasedCounts, measured: Mapping[str, Sequence[Counts]]) -
     start = next(i for i, step in enumerate(released.steps) if step.name == "make_consistent")
     known = (replace(step, inputs=()) for step in released.steps[:start] if step.name in given)
     steps = [*known, *released.steps[start:]]
-    run = MemoryRun(released.request, steps, lambda step, queries: [], given=given)
+    request = released.request
+    if mechanism is not None:
+        request = replace(request, spec=request.spec.model_copy(update={"mechanism": mechanism}))
+    run = MemoryRun(request, steps, lambda step, queries: [], given=given)
     rows: pa.Table = run.run()["decode"]["synthetic"]
     return rows
 
