@@ -20,6 +20,7 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.focus import Focus, NamedMarginal, check_targets
 from privsyn.data_contracts.form import Schema, leave_options, leave_to_preset, one_object
 from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.levels import check_levels
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
 from privsyn.data_contracts.pooled_releases import Improvement, check_poolable
 from privsyn.data_contracts.presets import PAPER, PAPER_ACCOUNTANT, PRESET_MECHANISMS, filled
@@ -238,6 +239,7 @@ class ReleaseSpec(FrozenModel):
     def _rules_fit(self) -> ReleaseSpec:
         if self.rules:
             check_rules(self.rules, self.released_columns)
+        check_levels(self.released_columns, self.rules)
         return self
 
     @model_validator(mode="after")

@@ -17,6 +17,7 @@ from privsyn.run.plan import Plan, accounted
 from privsyn.source.private_table import Source
 from privsyn.spec.table_fit import Fit, fit_of
 from privsyn.tasks.codecs import Codec
+from privsyn.tasks.codecs.levels import LevelCodec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.privacy.accountant import cap_accountant
 
@@ -136,10 +137,12 @@ def _warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
 
 
 def _kind(spec: ReleaseSpec, codec: Codec) -> str:
-    """The kind of the codec's column; what values are rounded to is a column of its own here."""
+    """The kind of the codec's column; what values are rounded to, and each level, is a column of its own here."""
     if codec.attribute in spec.columns:
         split = f", split by {codec.column}" if isinstance(codec, SplitCodec) else ""
         return f"{spec.columns[codec.attribute].kind}{split}"
+    if isinstance(codec, LevelCodec):
+        return f"level of {codec.column}"
     return "heaps" if len(codec.sources) == 1 else "one of"
 
 

@@ -17,6 +17,8 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import RECODE, code_schema
+from privsyn.tasks.codecs.levels import NO_LEVELS, Levels, level_attributes
+from privsyn.tasks.estimation.level_counts import combined_by_levels, with_levels
 
 Floats = NDArray[np.float64]
 
@@ -68,17 +70,29 @@ def compress_domain(
     settings: Compression,
     in_order: Mapping[str, Sections] | None = None,
     added: Mapping[str, int] | None = None,
+    levels: Levels = NO_LEVELS,
 ) -> Recode:
     """Recode every attribute by its noisy one-way and its public bins.
 
     ``groups``: fine code -> public bin, by attribute; ``in_order``: its sections of intervals, by attribute, none for
-    attributes that it does not name; ``added``: the bin of what its spec does not list, by attribute.
+    attributes that it does not name; ``added``: the bin of what its spec does not list, by attribute; ``levels``: of
+    attributes with very many values, whose counts are those of all levels, and the levels' own attributes one code.
     """
     intervals, unlisted = in_order or {}, added or {}
-    return {
-        a: compress_attribute(y, q.sigma, groups[a], settings, intervals.get(a, ()), unlisted.get(a))
-        for y, q, a in ((y, q, q.attributes[0]) for y, q in zip(answers, queries, strict=True))
-    }
+    sigma = {q.attributes[0]: q.sigma for q in queries}
+    noisy = {q.attributes[0]: y.astype(np.float64) for q, y in zip(queries, answers, strict=True)}
+    found: Recode = {}
+    for a, y in with_levels(noisy, sigma, levels).items():
+        how = (intervals.get(a, ()), unlisted.get(a), [level.of for level in levels.get(a, ())])
+        found[a] = compress_attribute(y, sigma[a], groups[a], settings, *how)
+    return found | {a: as_one_code(found[a]) for a in level_attributes(levels)}
+
+
+def as_one_code(recode: AttributeRecode) -> AttributeRecode:
+    """The same counts in one code: of a level, which is counted, and related to nothing by itself."""
+    counts = np.maximum(recode.estimate, 0.0) + 1e-9
+    same = np.zeros(len(counts), dtype=np.int32)
+    return replace(recode, coarse=same, kept=same == 0, weight=counts / counts.sum())
 
 
 def compress_attribute(
@@ -88,6 +102,7 @@ def compress_attribute(
     settings: Compression,
     in_order: Sections = (),
     added: int | None = None,
+    levels: Sequence[NDArray[np.int64]] = (),
 ) -> AttributeRecode:
     """Keep, combine or filter each bin of one attribute.
 
@@ -101,11 +116,17 @@ def compress_attribute(
     code, the last.  With ``settings.filter`` (the paper) these are filtered instead, their count taken as 0, where
     their sum is below theta too; that loses the rows of many rare values.  A low bin ``added`` is always filtered: what
     the spec does not list must not come out of noise alone.  At least one code always remains.
+
+    ``levels``: the group of every fine code, the top level first.  Then a code of its own is for bins of WORTH_A_CODE,
+    too; low bins share one code with those of their group of the lowest level, and these with those of the level above
+    where they are too few (not in the paper).
     """
     y = noisy.astype(np.float64)
     bins = int(groups.max()) + 1
     total = np.bincount(groups, weights=y, minlength=bins).astype(np.float64)
     theta = settings.threshold(sigma)
+    if levels:
+        theta = max(theta, WORTH_A_CODE * float(total.sum()))
     low = total < theta if settings.enabled else np.zeros(bins, dtype=bool)
     first = ~low  # the bins with which a code begins
     if settings.neighbours:
@@ -119,13 +140,17 @@ def compress_attribute(
     gone = np.zeros(bins, dtype=bool)
     if added is not None and low[added] and not low.all():
         gone[added], low[added] = True, False
+    starts = np.unique(groups, return_index=True)[1]
+    shared = combined_by_levels(total, low, theta, [of[starts] for of in levels])
+    low &= shared < 0
+    own = int(first.sum()) + int(shared.max()) + 1
     combine = bool(low.any()) and (not settings.filter or bool(low.all()) or total[low].sum() >= theta)
-    target = np.cumsum(first) - 1
-    target[low] = int(first.sum())
-    target[gone] = int(first.sum()) + int(combine)
+    target = np.where(shared < 0, np.cumsum(first) - 1, int(first.sum()) + shared)
+    target[low] = own
+    target[gone] = own + int(combine)
     coarse = target[groups].astype(np.int32)
     kept = (~low[groups] | combine) & ~gone[groups]
-    weight = weights_inside(y, sigma, groups, coarse)
+    weight = weights_inside(y, sigma, groups, coarse, levels[-1] if levels else None)
     return AttributeRecode(coarse, kept, weight, y, np.full(len(y), sigma**2))
 
 
@@ -170,7 +195,13 @@ def _first_of_neighbours(total: Floats, low: NDArray[np.bool_], theta: float) ->
     return first
 
 
-def weights_inside(y: Floats, sigma: float, groups: NDArray[np.int32], coarse: NDArray[np.int32]) -> Floats:
+def weights_inside(
+    y: Floats,
+    sigma: float,
+    groups: NDArray[np.int32],
+    coarse: NDArray[np.int32],
+    level: NDArray[np.int64] | None = None,
+) -> Floats:
     """Share of each fine code inside its coarse code: noisy counts, shrunk towards an even spread.
 
     The even spread gives each public bin the same share and its fine codes the same share of it. The noisy counts
@@ -178,13 +209,14 @@ def weights_inside(y: Floats, sigma: float, groups: NDArray[np.int32], coarse: N
     (positive-part James-Stein): where the residuals are no larger than the noise alone would make them, the spread
     is even. A code in which a bin stands out is shrunk bin by bin. Where one of them is negative, all of the code
     are lowered by the same count and cut at 0, so that they keep their sum: many empty codes beside a full one
-    would otherwise take from it.
+    would otherwise take from it.  With a ``level``, bins that stand out are left as they are, and the others of each
+    group of the level are shrunk together.
     """
     prior = 1.0 / np.bincount(groups)[groups]
     size = int(coarse.max()) + 1
     mass = np.maximum(np.bincount(coarse, weights=y, minlength=size), 0.0)
     even = prior / np.bincount(coarse, weights=prior, minlength=size)[coarse]
-    unit = _spread_together(y, sigma, groups, coarse)
+    unit = _spread_together(y, sigma, groups, coarse) if level is None else _spread_by(level, y, sigma, groups, coarse)
     inside = prior / np.bincount(unit, weights=prior)[unit]
     centre = (np.maximum(np.bincount(unit, weights=y), 0.0)[unit]) * inside
     residual = y - centre
@@ -211,6 +243,15 @@ def _spread_together(
     out = np.zeros(int(coarse.max()) + 1, dtype=bool)
     out[coarse[total[groups] >= STANDS_OUT * sigma]] = True
     return np.unique(np.where(out[coarse], out.size + groups, coarse), return_inverse=True)[1]
+
+
+def _spread_by(
+    level: NDArray[np.int64], y: Floats, sigma: float, groups: NDArray[np.int32], coarse: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """The same with groups of a level: a bin that stands out by itself, the others of a code and group together."""
+    together = coarse.astype(np.int64) * (int(level.max()) + 1) + level
+    out = np.bincount(groups, weights=y)[groups] >= STANDS_OUT * sigma
+    return np.unique(np.where(out, together.max() + 1 + groups, together), return_inverse=True)[1]
 
 
 def _without_negatives(counts: Floats, total: float) -> Floats:
@@ -250,11 +291,13 @@ def refined(
     queries: Sequence[Query],
     answers: Sequence[NDArray[Any]],
     groups: Mapping[str, NDArray[np.int32]],
+    levels: Levels = NO_LEVELS,
 ) -> Recode:
     """The recode with later noisy one-ways on fine codes pooled in, by inverse variance; larger queries are skipped.
 
     Codes stay as they are: rows were recoded by them.  ``groups``: fine code -> public bin, by attribute.  Fine counts
-    are drawn towards an even spread in their code, but those of an attribute that a public table tells of.
+    are drawn towards an even spread in their code, but those of an attribute that a public table tells of.  Counts of
+    ``levels`` are made to agree.
     """
     pooled = dict(recode)
     for query, noisy in zip(queries, answers, strict=True):
@@ -267,7 +310,19 @@ def refined(
             noise = 0.0 if r.by_prior else float(np.sqrt(found.noise))
             weight = weights_inside(estimate, noise, groups[a], r.coarse)
             pooled[a] = replace(found, weight=weight)
-    return pooled
+    return pooled | _of_levels(pooled, groups, levels)
+
+
+def _of_levels(pooled: Recode, groups: Mapping[str, NDArray[np.int32]], levels: Levels) -> Recode:
+    """The attributes with levels, and these, by counts that agree."""
+    named = [*levels, *level_attributes(levels)]
+    sigma = {a: float(np.sqrt(pooled[a].noise)) for a in named}
+    found = {}
+    for a, y in with_levels({a: pooled[a].estimate for a in named}, sigma, levels).items():
+        below = levels[a][-1].of if a in levels else None
+        weight = weights_inside(y, sigma[a], groups[a], pooled[a].coarse, below)
+        found[a] = replace(pooled[a], estimate=y, weight=weight)
+    return found
 
 
 def coarse_domain(recode: Recode) -> Domain:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
+from privsyn.tasks.codecs.levels import NO_LEVELS, Levels, level_attributes
 from privsyn.tasks.compress_domain import (
     AttributeRecode,
     Floats,
@@ -35,11 +36,17 @@ def compress_towards(
     settings: Compression,
     in_order: Mapping[str, Sections] | None = None,
     added: Mapping[str, int] | None = None,
+    levels: Levels = NO_LEVELS,
 ) -> Recode:
-    """As :func:`compress_domain`, by noisy counts drawn towards those of the ``public`` table's rows in fine codes."""
-    noisy = {q.attributes[0]: y.astype(np.float64) for y, q in zip(answers, queries, strict=True)}
+    """As :func:`compress_domain`, by noisy counts drawn towards those of the ``public`` table's rows in fine codes.
+
+    Attributes with ``levels`` are not drawn.
+    """
+    beside = {*levels, *level_attributes(levels)}
+    looks = [(q.attributes[0], y) for q, y in zip(queries, answers, strict=True)]
+    noisy = {a: y.astype(np.float64) for a, y in looks if a not in beside}
     sigma = {q.attributes[0]: q.sigma for q in queries}
-    found = compress_domain(answers, queries, groups, settings, in_order, added)
+    found = compress_domain(answers, queries, groups, settings, in_order, added, levels)
     for a, drawn in towards_prior(noisy, sigma, {a: public.column(a) for a in noisy}).items():
         if _risk(drawn.mean, noisy[a], sigma[a], drawn.follows) >= _risk_of_codes(found[a], noisy[a], sigma[a]):
             continue

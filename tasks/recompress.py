@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
+from privsyn.tasks.codecs.levels import NO_LEVELS, Levels, level_attributes
 from privsyn.tasks.compress_domain import AttributeRecode, Floats, Recode, Sections, compress_attribute, noisy_total
 from privsyn.tasks.estimation.projection import norm_sub
 
@@ -29,11 +30,12 @@ def recompress(
     settings: Compression,
     in_order: Mapping[str, Sections],
     added: Mapping[str, int],
+    levels: Levels = NO_LEVELS,
 ) -> Recode:
     """The recode with fine counts by a new decision on all one-ways, for attributes that ``queries`` asked again.
 
     pooled: codes of the first look with all one-ways pooled in (:func:`privsyn.tasks.compress_domain.refined`);
-    queries: of all later looks; ``groups``, ``in_order``, ``added``: as in
+    queries: of all later looks; ``groups``, ``in_order``, ``added``, ``levels``: as in
     :func:`privsyn.tasks.compress_domain.compress_domain`.  Without ``settings.neighbours`` (the paper) nothing changes.
     """
     total = noisy_total(pooled)
@@ -42,8 +44,10 @@ def recompress(
     alone = all(len(q.attributes) == 1 for q in queries)
     found = dict(pooled)
     again = dict.fromkeys(q.attributes[0] for q in queries if len(q.attributes) == 1)
-    for a in (a for a in again if not pooled[a].by_prior):
-        counts = _decided_anew(pooled[a], total, groups[a], settings, in_order.get(a, ()), added.get(a))
+    counted_only = level_attributes(levels)
+    for a in (a for a in again if not pooled[a].by_prior and a not in counted_only):
+        above = [level.of for level in levels.get(a, ())]
+        counts = _decided_anew(pooled[a], total, groups[a], settings, in_order.get(a, ()), added.get(a), above)
         estimate = counts if alone else pooled[a].estimate
         found[a] = replace(pooled[a], weight=_inside(pooled[a], counts), estimate=estimate)
     return found
@@ -56,9 +60,10 @@ def _decided_anew(
     settings: Compression,
     in_order: Sections,
     added: int | None,
+    above: Sequence[NDArray[np.int64]],
 ) -> Floats:
     """Fine counts, not negative and of sum ``total``, smoothed inside the codes that the pooled counts make."""
-    own = compress_attribute(recode.estimate, math.sqrt(recode.noise), groups, settings, in_order, added)
+    own = compress_attribute(recode.estimate, math.sqrt(recode.noise), groups, settings, in_order, added, above)
     code, counts = own.coarse[own.kept], np.zeros(len(own.coarse))
     sums, cells = np.bincount(code, weights=recode.estimate[own.kept]), np.bincount(code)
     missing = (total - sums.sum()) * cells / cells.sum()  # by each code's noise variance, as consistency shares it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -18,9 +18,16 @@ MAX_TEXT = 10_000
 CategoryValue = bool | int | float | str
 
 
+def level_attribute(column: str, level: str) -> str:
+    """The attribute that counts the groups of one level of a column; the released table has no such column."""
+    return f"{column} (in {level})"
+
+
 class CategoricalColumn(Nullable):
     """One of a public list of values.  Anything else goes where ``unlisted`` says; so does null
     where the column is not nullable."""
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"levels"})
 
     kind: Literal["categorical"]
     values: tuple[CategoryValue, ...] = Field(
@@ -31,6 +38,13 @@ class CategoricalColumn(Nullable):
         description="Where values outside `values` go: one of these, `other` (the text value 'other'), `null`, or "
         "`auto`: `null` for a nullable column or one whose values are not text, else `other`. An `other` or null that "
         "the list does not have comes out only if its noisy count is above the low-count threshold.",
+    )
+    levels: tuple[str, ...] = Field(
+        default=(),
+        max_length=8,
+        description="For a column of very many values, such as addresses: columns that rules compute from it alone, "
+        "from the top down, as `[state, county]`. Each level is counted, and rare values are combined with those of "
+        "their own group, not with all others. Public, as the rules are.",
     )
 
     @field_validator("unlisted", mode="before")

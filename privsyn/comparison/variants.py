@@ -34,6 +34,7 @@ from privsyn.run.memory import Draw, MemoryRun
 from privsyn.run.request import Request
 from privsyn.run.step import Output, Progress, ReleaseStep, Step
 from privsyn.tasks import compress_domain, decode, noisy
+from privsyn.tasks.codecs.levels import NO_LEVELS, Levels
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.accountant import epsilon_for
 
@@ -49,6 +50,7 @@ class CodeEncoding:
     groups: Mapping[str, NDArray[np.int32]]
     in_order: Mapping[str, tuple[tuple[int, int], ...]]
     added: Mapping[str, int]
+    levels: Levels = NO_LEVELS
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
         """A column is its own attribute."""

@@ -97,7 +97,7 @@ class ReleasedTables:
             return [pq.read_table(release.folder / step.published[name].name) for step in measured_in]
 
         queries, answers = noisy.all_measured(tables("receipts"), tables("noisy"))
-        recode = refined(first, queries, answers, release.measured.groups)
+        recode = refined(first, queries, answers, release.measured.groups, release.measured.levels)
         measured = tuple(measured_marginals(queries, answers, domain))
         consistent = tuple(marginals.from_table(pq.read_table(where / "consistent.parquet"), domain))
         return cls(recode, measured, tuple(m.sigma for m in measured), consistent)

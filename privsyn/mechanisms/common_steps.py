@@ -24,6 +24,7 @@ from privsyn.run.inputs import Inputs
 from privsyn.run.request import Request
 from privsyn.run.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, Step, Wide
 from privsyn.tasks import compress_domain, compress_towards, encode, one_way_marginals
+from privsyn.tasks.codecs.levels import LevelCodec
 from privsyn.tasks.codecs.one_of import OneOfCodec
 from privsyn.tasks.codecs.split import SplitCodec
 
@@ -87,7 +88,8 @@ def _rules_of_codes(request: Request) -> dict[str, Any]:
     groups = [[*c.sources, len(c.groups)] for c in plan.codecs if isinstance(c, OneOfCodec)]
     splits = {c.attribute: c.digest for c in plan.codecs if isinstance(c, SplitCodec)}
     found = {"thresholds": plan.rules.thresholds, "computed": list(plan.rules.order), "one_of": groups}
-    return {**found, **({"split": splits} if splits else {})}
+    levels = {c.attribute: c.digest for c in plan.codecs if isinstance(c, LevelCodec)}
+    return {**found, **({"split": splits} if splits else {}), **({"levels": levels} if levels else {})}
 
 
 def _wide_key(request: Request) -> dict[str, Any]:
@@ -171,7 +173,7 @@ def one_way_step(share: Fraction, division: str) -> ReleaseStep:
 def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     queries, answers = inputs.noisy("one_way_marginals")
     encoding, settings = request.encoding, request.spec.mechanism.compression
-    how = (encoding.groups, settings, encoding.in_order, encoding.added)
+    how = (encoding.groups, settings, encoding.in_order, encoding.added, encoding.levels)
     if request.prior is None:
         recode = compress_domain.compress_domain(answers, queries, *how)
     else:

@@ -121,7 +121,7 @@ def _choice(
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         first, fine, options = inputs.recode(), request.encoding.domain, options_of(request)
         looked, answers = inputs.measured(one_ways[1:])
-        known = compress_domain.refined(first, looked, answers, request.encoding.groups)
+        known = compress_domain.refined(first, looked, answers, request.encoding.groups, request.encoding.levels)
         asked, scored = _all(inputs, scores)
         rho = float(_measured_rho(request, n))
         pairs = select_more.select_from_all_scores(

@@ -95,7 +95,7 @@ class ReleasedInputs:
         A stored table of codes is read block by block, once for every pass: memory does not grow with its rows.
         """
         queries, measured = all_measured(receipts, answers)
-        found = refined(recode_from_table(recode), queries, measured, encoding.groups)
+        found = refined(recode_from_table(recode), queries, measured, encoding.groups, encoding.levels)
         domain = coarse_domain(found)
         return cls(
             encoding,

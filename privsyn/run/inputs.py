@@ -80,8 +80,10 @@ class Inputs:
     def refined(self, encoding: EncodingPlan, settings: Compression, stages: Sequence[str]) -> compress_domain.Recode:
         """The recoding with the one-ways that ``stages`` measured pooled in, and what they say together."""
         queries, answers = self.measured(stages)
-        pooled = compress_domain.refined(self.recode(), queries, answers, encoding.groups)
-        return recompress(pooled, queries, encoding.groups, settings, encoding.in_order, encoding.added)
+        pooled = compress_domain.refined(self.recode(), queries, answers, encoding.groups, encoding.levels)
+        return recompress(
+            pooled, queries, encoding.groups, settings, encoding.in_order, encoding.added, encoding.levels
+        )
 
     def measured(self, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[Any]]]:
         """Queries and noisy answers of these release steps, each marginal once."""

@@ -25,6 +25,7 @@ from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
 from privsyn.tasks.codecs.codec import Codec, Codes
 from privsyn.tasks.codecs.heaps import HeapCodec
+from privsyn.tasks.codecs.levels import Level, LevelCodec, with_level_codecs
 from privsyn.tasks.codecs.moments import DateCodec, DatetimeCodec, TimeCodec
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
 from privsyn.tasks.codecs.one_of import OneOfCodec
@@ -70,10 +71,20 @@ class EncodingPlan:
         """Attribute -> the bin of what its spec does not list, where it has one (:class:`Codec`)."""
         return {c.attribute: c.added for c in self.codecs if c.added is not None}
 
+    @property
+    def levels(self) -> dict[str, tuple[Level, ...]]:
+        """Attribute -> its levels, the top one first, where its column has any."""
+        found: dict[str, tuple[Level, ...]] = {}
+        for c in self.codecs:
+            if isinstance(c, LevelCodec):
+                found[c.column] = (*found.get(c.column, ()), Level(c.attribute, c.of))
+        return found
+
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
-        """The attributes that hold these released columns; what a column is rounded to is none of them."""
+        """The attributes that hold these released columns; what a column is rounded to, and its levels, are none."""
+        beside = (HeapCodec, LevelCodec)
         return tuple(
-            c.attribute for c in self.codecs if not isinstance(c, HeapCodec) and not set(columns).isdisjoint(c.sources)
+            c.attribute for c in self.codecs if not isinstance(c, beside) and not set(columns).isdisjoint(c.sources)
         )
 
     def labels(self) -> dict[str, list[str]]:
@@ -109,8 +120,9 @@ def plan(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (
     ``even``: columns whose cells are those of releases before wide bins had more.
 
     Columns that rules compute have no attribute; those of one ``one_of`` have one together, in the first one's place.
-    A column that people round has two: its own, and what it is rounded to.  One behind a computed column may have codes
-    that are split by that column's bins (:mod:`privsyn.tasks.codecs.split`).
+    A column that people round has two: its own, and what it is rounded to.  One with
+    levels has one more for each of them.  One behind a computed column may have codes that are split by that column's
+    bins (:mod:`privsyn.tasks.codecs.split`).
     """
     names = tuple(order or spec.released_columns)
     rules = RuleBook.of(spec) if spec.rules else None
@@ -127,6 +139,7 @@ def plan(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (
     follow = tuple(_codecs(n, spec, rules, even)[0] for n in names if n in computed)
     if rules is not None:
         codecs = split_by_computed(codecs, follow, rules)
+        codecs = with_level_codecs(codecs, spec.released_columns, follow, rules)
     return EncodingPlan(tuple(codecs.values()), follow, rules)
 
 

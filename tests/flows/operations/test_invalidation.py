@@ -219,6 +219,7 @@ OF_COLUMNS: dict[str, dict[str, dict[str, Any]]] = {
     "resolution": {"seen": {"resolution": "day"}},
     "values": {"region": {"values": ["north", "south", "east"]}},
     "unlisted": {"region": {"unlisted": "null"}},
+    "levels": {"region": {"levels": ["happy"]}},
 }
 """Field of a column -> column -> its fields that change (None: taken away)."""
 

@@ -1,0 +1,102 @@
+"""The codec of a level: the public group that a column's value lies in.
+
+It writes an attribute of its own beside the one of its column, so that the groups of a column of very many values are
+counted with noise of their own, not as sums of noisy counts; the released table has no such column.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.columns.category_columns import level_attribute
+from privsyn.data_contracts.domain import code_dtype
+from privsyn.data_contracts.tables import ValueRange
+from privsyn.tasks.codecs.codec import Codec, Codes, Columns
+from privsyn.tasks.rules.book import RuleBook
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """One level above the fine codes of an attribute.
+
+    ``attribute``: whose codes are the level's groups; ``of``: the group of every fine code, shape (fine size,), every
+    group having one at least; all codes of a group lie in one group of the level above.
+    """
+
+    attribute: str
+    of: NDArray[np.int64]
+
+
+Levels = Mapping[str, tuple[Level, ...]]
+"""Attribute -> its levels, the top one first; attributes without levels are left out."""
+
+NO_LEVELS: Levels = MappingProxyType({})
+
+
+def level_attributes(levels: Levels) -> list[str]:
+    """The attributes that are levels of others."""
+    return [level.attribute for above in levels.values() for level in above]
+
+
+class LevelCodec(Codec):
+    """The groups of one level of a column; ``of``: the group of every fine code of the column's codec, in its order."""
+
+    def __init__(self, codec: Codec, level: str, of: NDArray[np.int64], names: Sequence[str]) -> None:
+        self.attribute, self.sources = level_attribute(codec.attribute, level), codec.sources
+        self.column, self.of, self._codec, self._names = codec.attribute, of, codec, names
+        self.groups = np.arange(len(names), dtype=np.int32)
+
+    @property
+    def digest(self) -> str:
+        """A hash of which code lies in which group; public."""
+        return hashlib.sha256(np.ascontiguousarray(self.of, np.int32).tobytes()).hexdigest()
+
+    def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
+        """See :class:`Codec`; repairs are counted by the column's own codec."""
+        return self.of[self._codec.encode(columns)[0]].astype(code_dtype(self.size)), Counter()
+
+    def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
+        """Nothing: no column is released."""
+        return {}
+
+    def labels(self) -> list[str]:
+        """The values of the levels down to this one."""
+        return list(self._names)
+
+    def ranges(self) -> dict[str, ValueRange]:
+        """None."""
+        return {}
+
+
+def with_level_codecs(
+    codecs: Mapping[str, Codec], columns: Mapping[str, Any], computed: Sequence[Codec], rules: RuleBook
+) -> dict[str, Codec]:
+    """``codecs``, by attribute, and those of the levels of their columns, by what the rules compute for each value.
+
+    A group of a level is a value of it inside a group of the level above: a county's name may occur in two states.
+    """
+    found = dict(codecs)
+    types = {c.attribute: c.ranges()[c.attribute].type for c in computed}
+    for name, codec in codecs.items():
+        levels = getattr(columns.get(name), "levels", ())
+        above, names = np.zeros(codec.size, dtype=np.int64), [""] * codec.size
+        values = codec.decode(np.arange(codec.size), np.random.default_rng(0)) if levels else {}
+        for level in levels:
+            group = rules.computed(level, values, types[level])[0]
+            texts = ["(null)" if v is None else str(v) for v in group.to_pylist()]
+            names = [f"{up}, {text}" if up else text for up, text in zip(names, texts, strict=True)]
+            own = np.unique(np.array(texts), return_inverse=True)[1]
+            pairs = above * codec.size + own
+            _, first, above = np.unique(pairs, return_index=True, return_inverse=True)
+            made = LevelCodec(codec, level, above, [names[i] for i in first])
+            found[made.attribute] = made
+    return found
