@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Literal
@@ -34,7 +34,7 @@ from privsyn.run.memory import Draw, MemoryRun
 from privsyn.run.request import Request
 from privsyn.run.step import Output, Progress, ReleaseStep, Step
 from privsyn.tasks import compress_domain, decode, noisy
-from privsyn.tasks.codecs.levels import NO_LEVELS, Levels
+from privsyn.tasks.codecs.levels import Levels
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.accountant import epsilon_for
 
@@ -50,7 +50,7 @@ class CodeEncoding:
     groups: Mapping[str, NDArray[np.int32]]
     in_order: Mapping[str, tuple[tuple[int, int], ...]]
     added: Mapping[str, int]
-    levels: Levels = NO_LEVELS
+    levels: Levels = field(default_factory=dict)
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
         """A column is its own attribute."""
