@@ -138,13 +138,13 @@ def compress_attribute(
             )
             low[part] = False
     gone = np.zeros(bins, dtype=bool)
-    if added is not None and low[added] and not low.all():
+    if added is not None and low[added] and (bool(levels) or not low.all()):
         gone[added], low[added] = True, False
     starts = np.unique(groups, return_index=True)[1]
     shared = combined_by_levels(total, low, theta, [of[starts] for of in levels])
     low &= shared < 0
     own = int(first.sum()) + int(shared.max()) + 1
-    combine = bool(low.any()) and (not settings.filter or bool(low.all()) or total[low].sum() >= theta)
+    combine = bool(low.any()) and (not settings.filter or own == 0 or total[low].sum() >= theta)
     target = np.where(shared < 0, np.cumsum(first) - 1, int(first.sum()) + shared)
     target[low] = own
     target[gone] = own + int(combine)

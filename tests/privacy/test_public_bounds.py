@@ -62,6 +62,18 @@ def test_01_an_extreme_row_changes_no_public_thing(places: Path, save: Save) -> 
     assert seen[0] == seen[1]
 
 
+def test_01_levels_of_a_column_are_those_of_the_rules(places: Path, save: Save) -> None:
+    columns = {**COLUMNS, "region": {**COLUMNS["region"], "levels": ["happy"]}}
+    gives = [["north", True], ["south", False], ["east", False], ["other", True]]
+    rules = [{"lookup": {"from": "region", "to": "happy", "rows": gives}}]
+    seen = []
+    for table in (people(300), with_an_extreme_row(people(300))):
+        spec = make_spec(columns, rules=rules, data=save(table), **QUICK)
+        seen.append(public_things(spec, run(spec)))
+    assert seen[0] == seen[1]
+    assert seen[0]["labels"]["region (in happy)"] == ["False", "True"]
+
+
 def test_01_mutant_bounds_of_the_data(places: Path, save: Save) -> None:
     """Planted mutant: a plan whose bounds are the data's own."""
     seen = []
