@@ -17,7 +17,7 @@ from privsyn.run.plan import Plan, accounted
 from privsyn.source.private_table import Source
 from privsyn.spec.table_fit import Fit, fit_of
 from privsyn.tasks.codecs import Codec
-from privsyn.tasks.codecs.levels import LevelCodec
+from privsyn.tasks.codecs.level_codecs import LevelCodec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.privacy.accountant import cap_accountant
 

@@ -17,7 +17,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import RECODE, code_schema
-from privsyn.tasks.codecs.levels import NO_LEVELS, Levels, level_attributes
+from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, level_attributes
 from privsyn.tasks.estimation.level_counts import combined_by_levels, with_levels
 
 Floats = NDArray[np.float64]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
-from privsyn.tasks.codecs.levels import NO_LEVELS, Levels, level_attributes
+from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, level_attributes
 from privsyn.tasks.compress_domain import AttributeRecode, Floats, Recode, Sections, compress_attribute, noisy_total
 from privsyn.tasks.estimation.projection import norm_sub
 

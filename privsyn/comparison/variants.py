@@ -34,7 +34,7 @@ from privsyn.run.memory import Draw, MemoryRun
 from privsyn.run.request import Request
 from privsyn.run.step import Output, Progress, ReleaseStep, Step
 from privsyn.tasks import compress_domain, decode, noisy
-from privsyn.tasks.codecs.levels import Levels
+from privsyn.tasks.codecs.level_codecs import Levels
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.accountant import epsilon_for
 

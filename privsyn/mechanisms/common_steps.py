@@ -24,7 +24,7 @@ from privsyn.run.inputs import Inputs
 from privsyn.run.request import Request
 from privsyn.run.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, Step, Wide
 from privsyn.tasks import compress_domain, compress_towards, encode, one_way_marginals
-from privsyn.tasks.codecs.levels import LevelCodec
+from privsyn.tasks.codecs.level_codecs import LevelCodec
 from privsyn.tasks.codecs.one_of import OneOfCodec
 from privsyn.tasks.codecs.split import SplitCodec
 

@@ -25,7 +25,7 @@ from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
 from privsyn.tasks.codecs.codec import Codec, Codes
 from privsyn.tasks.codecs.heaps import HeapCodec
-from privsyn.tasks.codecs.levels import Level, LevelCodec, with_level_codecs
+from privsyn.tasks.codecs.level_codecs import Level, LevelCodec, with_level_codecs
 from privsyn.tasks.codecs.moments import DateCodec, DatetimeCodec, TimeCodec
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
 from privsyn.tasks.codecs.one_of import OneOfCodec

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.tasks.codecs.levels import Levels
+from privsyn.tasks.codecs.level_codecs import Levels
 
 Floats = NDArray[np.float64]
 
