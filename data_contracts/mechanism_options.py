@@ -39,8 +39,8 @@ class Mechanism(FrozenModel):
     synthesis: Rows = Field(default=Rows(), description="How many synthetic rows are made.")
 
     @property
-    def package(self) -> tuple[str, str, str] | None:
-        """The field that needs a package which may not be installed, the package, and the extra that installs it."""
+    def package(self) -> tuple[str, str] | None:
+        """The package that the options ask for and that may not be installed, and the extra that installs it."""
         return None
 
     @model_serializer(mode="wrap")
@@ -135,9 +135,9 @@ class Mst(Mechanism):
     synthesis: Synthesis = Field(default=Synthesis(), description="Making the synthetic rows.")
 
     @property
-    def package(self) -> tuple[str, str, str] | None:
+    def package(self) -> tuple[str, str] | None:
         """As for every mechanism."""
-        return ("rows_by", "mbi", "pgm") if self.rows_by == "mbi" else None
+        return ("mbi", "pgm") if self.rows_by == "mbi" else None
 
 
 class PrivBayes(Mechanism):

@@ -210,12 +210,12 @@ def _check_package(spec: ReleaseSpec) -> None:
     wanted = spec.mechanism.package
     if wanted is None:
         return
-    field, package, extra = wanted
+    package, extra = wanted
     if importlib.util.find_spec(package) is None:
         raise RequestError(
             f"needs the package {package}, which is not installed",
             f"Install it with: pip install 'privsyn-flows[{extra}]'",
-            f"mechanism.{field}",
+            "mechanism.rows_by",
         )
 
 
