@@ -237,7 +237,7 @@ PRIOR_ROWS = Step(
 )
 
 
-def prior_levels(request: Request) -> tuple[Step, ...]:
+def priorlevels(request: Request) -> tuple[Step, ...]:
     """The steps: four looks of a quarter of rho each, then rows of the public table."""
     return (
         ENCODE,
