@@ -82,6 +82,13 @@ class Prior(FrozenModel):
         return self.model_dump(mode="json", exclude={"table", "release"})
 
 
+def knows_prior(mechanism: AnyMechanism) -> bool:
+    """Whether the mechanism uses a public table."""
+    if isinstance(mechanism, PrivSyn):
+        return mechanism.name == "privsyn" and mechanism.selection.scores == "one_ways"
+    return isinstance(mechanism, PriorLevels)
+
+
 def check_prior(
     mechanism: AnyMechanism, prior: Prior | None, released: Mapping[str, Any], computed: Collection[str]
 ) -> None:
@@ -91,9 +98,7 @@ def check_prior(
     """
     if isinstance(mechanism, PriorLevels):
         _check_levels(mechanism, prior, released, computed)
-    elif prior is None:
-        return
-    elif mechanism.name != "privsyn" or not isinstance(mechanism, PrivSyn) or mechanism.selection.scores != "one_ways":
+    elif prior is not None and not knows_prior(mechanism):
         raise FieldError(
             "only the mechanism privsyn with scores of `one_ways`, and the mechanism prior, know how to use a prior",
             "Take the field out, or choose one of them",
@@ -128,12 +133,6 @@ def _check_levels(
         raise FieldError("names every released column", "Leave one out, to be made by group", ("mechanism", "group"))
     if not set(options.large) < set(options.group):
         raise FieldError("must be some of `group`, not all", "Leave one out", ("mechanism", "large"))
-    if options.compression.filter:
-        raise FieldError(
-            "is not known to the mechanism prior, which keeps every value that its public table has",
-            "Leave it out",
-            ("mechanism", "compression", "filter"),
-        )
 
 
 def _no_group(column: Any, twice: bool, computed: bool) -> str:
