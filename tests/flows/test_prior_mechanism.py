@@ -133,6 +133,15 @@ def test_two_levels_and_several_records_a_person(save: Save, tmp_path: Path) -> 
     assert all("region" in a for a in receipts["attributes"].to_pylist())
 
 
+def test_no_row_breaks_a_rule(save: Save, tmp_path: Path) -> None:
+    rules = [{"never": "region == 'north' and not happy"}, {"never": "age < 30 and income > 50000"}]
+    public = people(1_500, seed=1).drop_columns(["caseid"])
+    _, rows = made_from(spec_of(save(people(2_000)), tmp_path, public, rules=rules))
+    t = rows.to_pandas()
+    assert len(t) > 1_800 and (t.region == "north").any()
+    assert not ((t.region == "north") & ~t.happy.astype(bool)).any() and not ((t.age < 30) & (t.income > 50_000)).any()
+
+
 def test_the_method_that_is_compared_makes_the_same_rows(save: Save, tmp_path: Path) -> None:
     spec = spec_of(save(people(1_000)), tmp_path, people(800, seed=1).drop_columns(["caseid"]))
     own = Settings(out=tmp_path / "out", ledger=str(tmp_path / "ledger.sqlite"))
