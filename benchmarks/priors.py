@@ -42,6 +42,9 @@ GROUPS = {
     "support2": ["dzgroup"],
     "adult": ["education"],
     "gss_happiness": ["region"],
+    "loans": ["state"],
+    "ma2019": ["PUMA"],
+    "flights2013": ["origin"],
 }
 """The columns whose values are the groups: what the mechanism `prior` counts by."""
 PRIORS = ("none", "right", "stale", "shuffled", "renamed", "sorted")

@@ -244,7 +244,7 @@ class PriorLevels(Mechanism):
     )
     compression: Compression = Field(default=Compression(), description="Low-count values: combined or kept.")
     edge: float = Field(
-        default=0.1,
+        default=0.3,
         gt=0,
         le=100,
         description="Nats of mutual information in the public table from which two columns are counted together in the "

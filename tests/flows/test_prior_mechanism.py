@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 import privsyn
 from privsyn.api import evaluate, release_in_process
 from privsyn.comparison.method import MethodSettings, Trial
 from privsyn.comparison.methods import METHODS
+from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
 from privsyn.evaluation.coded_tables import coded
@@ -29,6 +31,7 @@ from privsyn.run.request import Request
 from privsyn.settings import Settings
 from privsyn.source.open_source import open_source
 from privsyn.spec.public_priors import with_prior
+from privsyn.spec_check import check
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.specs import make_spec, people
@@ -131,6 +134,16 @@ def test_two_levels_and_several_records_a_person(save: Save, tmp_path: Path) -> 
     assert {g["sensitivity"] for stage in certificate["stages"] for g in stage["groups"]} == {3}
     receipts = pq.read_table(Path(summary.released) / "marginals/measured_receipts.parquet")
     assert all("region" in a for a in receipts["attributes"].to_pylist())
+
+
+def test_the_example_of_the_docs_is_taken(save: Save, tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "mechanisms.md").read_text(encoding="utf-8")
+    example = yaml.safe_load(text.split("<!-- example -->\n```yaml\n")[1].split("```")[0])
+    pq.write_table(people(200), tmp_path / example["prior"]["table"])
+    spec = with_prior(make_spec(data=save(people(300)), **example), tmp_path)
+    found = check(spec)
+    assert found.warnings[0].startswith("prior: 200 rows that the spec states to be public")
+    assert [step.name for step in plan_of(spec).steps if step.kind is Kind.RELEASE] == list(LOOKS)
 
 
 def test_no_row_breaks_a_rule(save: Save, tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def asked_of(public: CodeTable) -> list[list[list[str]]]:
 
 
 RELATED = np.repeat([[0, 0, 0], [0, 0, 1], [1, 1, 0], [1, 1, 1], [0, 1, 0]], [2, 1, 1, 2, 1], axis=0)
-"""a and b share 0.37 nats; without the last row, more than a threshold between."""
+"""a and b go together, and c with neither."""
 
 
 def test_07_what_a_prior_asks_follows_from_the_public_table_and_released_tables() -> None:
