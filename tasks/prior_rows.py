@@ -24,6 +24,9 @@ Floats = NDArray[np.float64]
 STANDS_OUT = 3.0
 """Standard deviations of a group's noisy number of rows from which a group that the public table lacks has rows."""
 
+SURELY = 1e-6
+"""Numbers of rows that differ by less are taken for the same where they are rounded: last bits must not decide."""
+
 AT_A_TIME = 131_072
 """Rows that are made at a time."""
 
@@ -66,8 +69,8 @@ def groups_with_rows(
     able &= some if (able & some).any() else True
     cells = np.flatnonzero(able)
     wanted = norm_sub(noisy[cells], float(rows))
-    found = np.floor(wanted).astype(np.int64)
-    most = np.argsort(-(wanted - found), kind="stable")[: rows - int(found.sum())]
+    found = np.floor(wanted + SURELY).astype(np.int64)
+    most = np.argsort(-np.rint((wanted - found) / SURELY), kind="stable")[: rows - int(found.sum())]
     found[most] += 1
     cells, found = cells[found > 0], found[found > 0]
     return Groups(np.stack(np.unravel_index(cells, shape), axis=1).astype(np.int64), found)

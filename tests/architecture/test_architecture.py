@@ -99,6 +99,7 @@ MAY_SHARE = {
     ("residual_scores", "indif_scores"),  # the same distance to a fixed table
     ("reselect_cliques", "combine_cliques"),  # the one-ways' part of the weights
     ("reselect_cliques", "compress_domain"),
+    ("prior_rows", "compress_domain"),
 }
 """(step's module, other step's module whose value it uses)."""
 

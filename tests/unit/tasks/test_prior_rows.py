@@ -24,7 +24,7 @@ PUBLIC = table([(0, 0), (0, 1), (1, 1), (1, 1), (1, 1), (1, 2)])
 
 
 def test_rows_are_as_many_as_asked_and_lacking_groups_need_a_count_that_stands_out() -> None:
-    noisy = np.array([10.4, 4.4, 8.9, 9.2])
+    noisy = np.array([10.3, 4.5, 8.9, 9.2])
     groups = groups_with_rows(PUBLIC, ("g",), noisy, 3.0, 24, None)
     assert groups.codes.ravel().tolist() == [0, 1, 3] and groups.rows.tolist() == [10, 5, 9]
     assert groups_with_rows(PUBLIC, ("g",), noisy, 2.0, 24, None).codes.ravel().tolist() == [0, 1, 2, 3]
