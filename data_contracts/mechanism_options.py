@@ -222,5 +222,48 @@ class Aim(Mechanism):
         return tuple((share * scores, share * (1 - scores)) for share in shares)
 
 
-AnyMechanism = Annotated[PrivSyn | Adaptive | Independent | Mst | PrivBayes | Aim, Field(discriminator="name")]
+MOST_GROUPS = 1_000
+"""Groups of `prior` at most, by the values that the spec lists."""
+
+
+class PriorLevels(Mechanism):
+    """A public table, updated to answer noisy counts: first those of large groups, then those of the groups in them."""
+
+    name: Literal["prior"] = Field(
+        default="prior", description="Rows of the spec's public table, as often as noisy counts by group say."
+    )
+    group: tuple[str, ...] = Field(
+        default=(),
+        description="Columns of a few values whose combinations are the groups: region, or state and year. Counts of "
+        "single other columns are taken in every group.",
+    )
+    large: tuple[str, ...] = Field(
+        default=(),
+        description="Those of `group` that make larger groups, updated first (the paper's states). Not given: the "
+        "whole table is the one large group.",
+    )
+    compression: Compression = Field(default=Compression(), description="Low-count values: combined or kept.")
+    edge: float = Field(
+        default=0.3,
+        gt=0,
+        le=100,
+        description="Nats of mutual information in the public table from which two columns are counted together in the "
+        "large groups.",
+    )
+    most_cells: int = Field(
+        default=500, ge=2, le=10**6, description="Largest number of cells of columns that are counted together."
+    )
+    turns: int = Field(
+        default=5, ge=1, le=1_000, description="Updates by each marginal of a level (the paper had two)."
+    )
+    shrink: bool = Field(
+        default=True,
+        description="Whether a group's noisy counts are first drawn to what is known before, by what their noise "
+        "explains of the difference. The paper believes them entirely.",
+    )
+
+
+AnyMechanism = Annotated[
+    PrivSyn | Adaptive | Independent | Mst | PrivBayes | Aim | PriorLevels, Field(discriminator="name")
+]
 """The options of one mechanism; ``name`` says of which."""

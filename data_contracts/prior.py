@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
-from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
+from privsyn.data_contracts.mechanism_options import MOST_GROUPS, AnyMechanism, PriorLevels, PrivSyn
 
 LEAST_STATEMENT = 20
 """Characters of a statement at least: whose data, and why public, take some words."""
@@ -80,11 +82,65 @@ class Prior(FrozenModel):
         return self.model_dump(mode="json", exclude={"table", "release"})
 
 
-def check_prior(mechanism: AnyMechanism) -> None:
-    """Raise FieldError for a mechanism that knows no prior."""
-    if mechanism.name != "privsyn" or not isinstance(mechanism, PrivSyn) or mechanism.selection.scores != "one_ways":
+def knows_prior(mechanism: AnyMechanism) -> bool:
+    """Whether the mechanism uses a public table."""
+    if isinstance(mechanism, PrivSyn):
+        return mechanism.name == "privsyn" and mechanism.selection.scores == "one_ways"
+    return isinstance(mechanism, PriorLevels)
+
+
+def check_prior(
+    mechanism: AnyMechanism, prior: Prior | None, released: Mapping[str, Any], computed: Collection[str]
+) -> None:
+    """Raise FieldError for a prior that the mechanism does not know, or lacks, and for groups that fit no table.
+
+    released: the released columns by name; ``computed``: those that rules compute from others.
+    """
+    if isinstance(mechanism, PriorLevels):
+        _check_levels(mechanism, prior, released, computed)
+    elif prior is not None and not knows_prior(mechanism):
         raise FieldError(
-            "only the mechanism privsyn with scores of `one_ways` knows how to use a prior",
-            "Take the field out, or choose that mechanism",
+            "only the mechanism privsyn with scores of `one_ways`, and the mechanism prior, know how to use a prior",
+            "Take the field out, or choose one of them",
             ("prior",),
         )
+
+
+def _check_levels(
+    options: PriorLevels, prior: Prior | None, released: Mapping[str, Any], computed: Collection[str]
+) -> None:
+    if prior is None:
+        raise FieldError(
+            "the mechanism prior makes its rows from a public table, and the spec names none",
+            "Name one, or choose another mechanism",
+            ("prior",),
+        )
+    if not options.group:
+        raise FieldError("names no column", "Name one or more, as `group: [region]`", ("mechanism", "group"))
+    for i, name in enumerate(options.group):
+        fault = _no_group(released.get(name), name in options.group[:i], name in computed)
+        if fault:
+            cure = "Name each categorical or boolean column once"
+            raise FieldError(f"{name!r} {fault}", cure, ("mechanism", "group", i))
+    groups = math.prod(len(getattr(released[name], "values", (False, True))) for name in options.group)
+    if groups > MOST_GROUPS:
+        raise FieldError(
+            f"the values of these columns make {groups:,} groups, more than {MOST_GROUPS:,}",
+            "Name fewer columns, or ones of fewer values",
+            ("mechanism", "group"),
+        )
+    if not released.keys() - set(options.group) - set(computed):
+        raise FieldError("names every released column", "Leave one out, to be made by group", ("mechanism", "group"))
+    if not set(options.large) < set(options.group):
+        raise FieldError("must be some of `group`, not all", "Leave one out", ("mechanism", "large"))
+
+
+def _no_group(column: Any, twice: bool, computed: bool) -> str:
+    """What is wrong with a column of the groups; empty for nothing."""
+    if column is None:
+        return "is no column that the spec releases"
+    if column.kind not in ("categorical", "boolean"):
+        return f"is of the kind {column.kind}, not categorical or boolean"
+    if computed:
+        return "is computed from others by a rule, so it is not measured"
+    return "is named twice" if twice else ""

@@ -142,9 +142,9 @@ class ReleaseSpec(FrozenModel):
         default=PrivSyn(),
         description="How counts are chosen and rows made, with the options of that. `privsyn` has the least error on "
         "the public tables tried; `adaptive` adds rounds; `mst` and `privbayes` are for comparison with what others "
-        "publish, `mst` also where one tree of relations is enough; `independent` is for single columns only. "
-        "`independent` and `privbayes` have of `synthesis` only `rows`, `seed` and `shard_rows`, and a preset fills in "
-        "options of `privsyn` and `adaptive` only.",
+        "publish, `mst` also where one tree of relations is enough; `independent` is for single columns only; "
+        "`prior` makes rows of a public table. `independent`, `privbayes` and `prior` have of `synthesis` only `rows`, "
+        "`seed` and `shard_rows`, and a preset fills in options of `privsyn` and `adaptive` only.",
     )
     focus: Focus | None = Field(
         default=None,
@@ -270,8 +270,7 @@ class ReleaseSpec(FrozenModel):
 
     @model_validator(mode="after")
     def _prior_fits(self) -> ReleaseSpec:
-        if self.prior is not None:
-            check_prior(self.mechanism)
+        check_prior(self.mechanism, self.prior, self.released_columns, computed_columns(self.rules))
         return self
 
     @property

@@ -30,6 +30,7 @@ from privsyn.run.policy_checks import check_table
 from privsyn.settings import Settings
 from privsyn.source.open_source import open_source
 from privsyn.source.private_table import Source
+from privsyn.source.public_table import public_rows
 from privsyn.storage.disk import in_words, replacing
 from privsyn.storage.zones import private_folder, roots
 from privsyn.tasks.codecs import EncodingPlan, plan_of_columns
@@ -180,6 +181,7 @@ def _runs(
 ) -> Iterator[MethodRun]:
     spec, done = request.spec, 0
     total = len(methods) * len(request.epsilons) * request.seeds
+    public = None if spec.prior is None else public_rows(spec, encoding)
     few = CodeTable(rows.domain, tuple(c[:WARM_UP_ROWS].copy() for c in rows.columns))
 
     def trial(table: CodeTable, epsilon: float, seed: int) -> Trial:
@@ -195,6 +197,7 @@ def _runs(
             settings=MethodSettings.of(spec),
             in_order=encoding.in_order,
             added=encoding.added,
+            prior=public,
         )
 
     for method in methods:

@@ -23,6 +23,7 @@ from privsyn.data_contracts.columns import BooleanColumn
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, Independent, Mst, PrivBayes, PrivSyn
 from privsyn.data_contracts.pooled_releases import Improvement
+from privsyn.data_contracts.prior import knows_prior
 from privsyn.data_contracts.receipts import Query, sigma_for, total_rho
 from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec, Unit
 from privsyn.data_contracts.step_options import Rows, Synthesis
@@ -88,13 +89,14 @@ def request_of(trial: Trial, mechanism: AnyMechanism) -> CodeRequest:
         budget=promise,
         columns={a: BooleanColumn(kind="boolean") for a in trial.rows.domain.attributes},
         accountant=trial.settings.accountant,
-        mechanism=mechanism,
-    ).with_rows(seed=trial.seed)
+    )
+    spec = spec.model_copy(update={"mechanism": mechanism}).with_rows(seed=trial.seed)
     if isinstance(mechanism, Aim) or (
         isinstance(mechanism, PrivSyn) and mechanism.selection.criterion == "expected_error"
     ):
         spec = spec.model_copy(update={"focus": trial.settings.focus, "workload": trial.settings.workload})
-    return CodeRequest(spec, trial.rows.domain.attributes, trial.threads, prior=trial.prior, trial=trial)
+    prior = trial.prior if knows_prior(mechanism) else None
+    return CodeRequest(spec, trial.rows.domain.attributes, trial.threads, prior=prior, trial=trial)
 
 
 def default(trial: Trial) -> MethodResult:

@@ -9,6 +9,7 @@ from privsyn.mechanisms.aim import aim
 from privsyn.mechanisms.improved import improved
 from privsyn.mechanisms.independent import independent
 from privsyn.mechanisms.mst import mst
+from privsyn.mechanisms.priorlevels import priorlevels
 from privsyn.mechanisms.privbayes import privbayes
 from privsyn.mechanisms.privsyn import privsyn
 from privsyn.run.request import Request
@@ -24,6 +25,7 @@ MECHANISMS: dict[str, MechanismSteps] = {
     "mst": mst,
     "privbayes": privbayes,
     "aim": aim,
+    "prior": priorlevels,
 }
 """Name -> mechanism; its options are of the same name in data_contracts/mechanism_options.py."""
 

@@ -32,6 +32,7 @@ MECHANISMS: dict[str, type[BaseModel]] = {
     "mst": mechanism_options.Mst,
     "privbayes": mechanism_options.PrivBayes,
     "aim": mechanism_options.Aim,
+    "prior": mechanism_options.PriorLevels,
 }
 
 RULES = ("never", "derive", "lookup", "one_of")

@@ -26,7 +26,7 @@ from privsyn.run.request import Request
 from privsyn.run.runner import run_steps
 from privsyn.run.step import Look, ReleaseStep, Step, release_steps, step_of
 from tests.support.places import ROOT
-from tests.support.specs import make_spec
+from tests.support.specs import make_spec, mechanism_fields
 
 PACKAGES = ("data_contracts", "tasks", "privsyn", "flows")
 """The folders of the repository; installed, the others are packages of `privsyn`."""
@@ -99,6 +99,7 @@ MAY_SHARE = {
     ("residual_scores", "indif_scores"),  # the same distance to a fixed table
     ("reselect_cliques", "combine_cliques"),  # the one-ways' part of the weights
     ("reselect_cliques", "compress_domain"),
+    ("prior_rows", "compress_domain"),
 }
 """(step's module, other step's module whose value it uses)."""
 
@@ -185,7 +186,15 @@ def test_steps_do_not_import_each_other() -> None:
     declared = {re.sub(r"_[0-9]+$", "", step.name) for request in REQUESTS.values() for step in steps_of(request)}
     modules = {step for step in declared if (ROOT / "tasks" / f"{step}.py").exists()}
     steps = modules | {"reselect_cliques"}  # the module of the step select_again; the others have other steps' modules
-    assert declared - modules == {"recode_rows", "rows_so_far", "select_again", "measure_again"}
+    assert declared - modules == {
+        "recode_rows",
+        "rows_so_far",
+        "select_again",
+        "measure_again",
+        "public_workload",
+        "measure_groups",
+        "measure_in_groups",
+    }
     shared = set()
     for step in steps:
         names = imports((ROOT / "tasks" / f"{step}.py").read_text(encoding="utf-8"))
@@ -242,6 +251,7 @@ REQUESTS: dict[str, Request] = {
         "mst": {"mechanism": "mst"},
         "privbayes": {"mechanism": "privbayes"},
         "aim": {"mechanism": "aim"},
+        "prior": mechanism_fields("prior"),
         "paper": {"preset": "paper"},
     }.items()
 }
@@ -334,6 +344,7 @@ LOOKS = {
     "independent": ["one_way_marginals"],
     "mst": ["one_way_marginals", "indif_scores", "measure_marginals"],
     "privbayes": ["one_way_marginals", "indif_scores", "measure_marginals"],
+    "prior": ["one_way_marginals", "measure_marginals", "measure_groups", "measure_in_groups"],
 }
 """Mechanism -> the only steps that cost budget."""
 

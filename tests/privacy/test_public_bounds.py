@@ -25,7 +25,7 @@ from privsyn.run.step import Progress, Step
 from privsyn.tasks import encode
 from privsyn.tasks.codecs import plan
 from tests.support.releases import QUICK, few, outputs, released, run
-from tests.support.specs import COLUMNS, make_spec, people
+from tests.support.specs import COLUMNS, STATED_PRIOR, make_spec, mechanism_fields, people
 
 Save = Callable[..., str]
 EXTREME = {"age": 10**9, "income": 1e300, "region": "Atlantis", "happy": None, "seen": None, "caseid": "extreme"}
@@ -168,12 +168,12 @@ def settings_of(spec: ReleaseSpec) -> dict[str, str]:
 def test_17_settings_and_defaults_do_not_depend_on_the_data(places: Path, save: Save, name: str) -> None:
     """Every setting of every step follows from the spec, with no table there at all; so do those it leaves out."""
     sources = (str(places / "absent"), save(people(9)), save(people(90), "more.parquet"))
-    settings = [settings_of(few(data, mechanism={"name": name}, synthesis={})) for data in sources]
+    settings = [settings_of(few(data, **mechanism_fields(name), synthesis={})) for data in sources]
     assert settings[0] == settings[1] == settings[2]
     targets: dict[str, Any] = {"focus": {"columns": ["age"]}, "workload": [{"columns": ["age", "region"]}]}
     earlier = [{"run": "people-1", "epsilon": 1.0, "delta": 1e-9}]
     targets["improves"] = {"earlier": earlier, "epsilon": 0.5, "delta": 1e-9}
-    targets["prior"] = {"sha256": "0" * 64, "statement": "Rows that anybody may have."}
+    targets["prior"] = STATED_PRIOR
     chosen = make_spec(**targets, csv={"line_breaks": True}, rules=[{"never": "happy and age < 20"}])
     assert ReleaseSpec.model_fields.keys() == chosen.public().keys() | {"data", "engine"}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,16 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.mechanisms.registry import steps_of
+from privsyn.run.inputs import Inputs
 from privsyn.run.request import Request
+from privsyn.run.step import ReleaseStep, Step, check_shares
 from privsyn.spec.public_priors import with_prior
 from privsyn.tasks import indif_scores
-from privsyn.tasks.compress_domain import AttributeRecode
+from privsyn.tasks.compress_domain import AttributeRecode, recode_to_table
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.prior_pairs import PriorPairs
 from tests.support.releases import few
-from tests.support.specs import people
+from tests.support.specs import STATED_PRIOR, make_spec, mechanism_fields, people
 
 STATEMENT = "People of another register, who published their rows themselves."
 
@@ -92,3 +96,65 @@ def test_01_a_prior_and_its_settings_do_not_follow_the_private_table(save: Any, 
     using = {s.name for s in steps_of(request) if "prior" in s.settings_json(request)}
     assert using == {"compress_domain", "indif_scores", "make_consistent", "synthesize", "append_attributes"}
     assert not any("prior" in s.settings_json(without) for s in steps_of(without))
+
+
+# the mechanism `prior`
+
+THREE = {name: {"kind": "boolean"} for name in ("a", "b", "c")}
+SIZES = dict.fromkeys(THREE, 2)
+
+
+def rows_of(codes: np.ndarray) -> CodeTable:
+    """Rows of three columns with two codes each."""
+    return CodeTable(Domain.of(SIZES), tuple(np.ascontiguousarray(c) for c in codes.astype(np.uint8).T))
+
+
+def asked_of(public: CodeTable) -> list[list[list[str]]]:
+    """What is counted in large groups, of groups and in them, by the mechanism `prior` with this public table."""
+    request = Request(make_spec(THREE, **mechanism_fields("prior", "c")), tuple(THREE), prior=public)
+    (step,) = (s for s in steps_of(request) if s.name == "public_workload")
+    recode = recode_of(SIZES, 40.0, np.random.default_rng(1))
+    table = recode_to_table(recode, {a: ["no", "yes"] for a in SIZES})
+    assert step.run is not None and step.inputs == ("compress_domain.recode",)
+    made = step.run(request, Inputs({"compress_domain.recode": lambda: table}), lambda done, total: None)
+    return [made[name]["attributes"].to_pylist() for name in ("large", "groups", "in_groups")]  # type: ignore[index]
+
+
+RELATED = np.repeat([[0, 0, 0], [0, 0, 1], [1, 1, 0], [1, 1, 1], [0, 1, 0]], [2, 1, 1, 2, 1], axis=0)
+"""a and b go together, and c with neither."""
+
+
+def test_07_what_a_prior_asks_follows_from_the_public_table_and_released_tables() -> None:
+    """The step gets no access to rows, and reads one released table; another public table changes what it asks."""
+    request = Request(make_spec(THREE, **mechanism_fields("prior", "c")), tuple(THREE))
+    (step,) = (s for s in steps_of(request) if s.name == "public_workload")
+    released = {f"{s.name}.{t}" for s in steps_of(request) for t, c in s.outputs.items() if c.zone.value == "released"}
+    assert set(step.inputs) <= released and STATED_PRIOR["sha256"] in step.settings_json(request)
+    assert asked_of(rows_of(RELATED)) == [[["a", "b"]], [["c"]], [["a", "c"]]]
+    apart = np.array([[i, j, k] for i in range(2) for j in range(2) for k in range(2)])
+    assert asked_of(rows_of(apart)) == [[["a"], ["b"]], [["c"]], [["a", "c"], ["b", "c"]]]
+
+
+def test_07_mutant_a_workload_of_the_private_rows() -> None:
+    """Planted mutant: the private rows in the public table's place, so that one record changes what is asked."""
+    private = np.vstack([np.repeat([[0, 0, 0], [1, 1, 1]], 2, axis=0), np.repeat([[0, 1, 0], [1, 0, 1]], 1, axis=0)])
+    asked = [asked_of(rows_of(np.delete(private, i, axis=0))) for i in range(len(private))]
+    assert any(other != asked_of(rows_of(private)) for other in asked)
+
+
+def test_08_the_four_looks_of_a_prior_have_a_quarter_each() -> None:
+    request = Request(make_spec(THREE, **mechanism_fields("prior", "c")), tuple(THREE))
+    shares = [s.share(request) for s in steps_of(request) if isinstance(s, ReleaseStep)]
+    assert shares == [Fraction(1, 4)] * 4
+
+
+@pytest.mark.parametrize("share", [Fraction(0), Fraction(1, 2)])
+def test_08_mutant_a_level_that_has_another_price(share: Fraction) -> None:
+    """Planted mutant: the counts in small groups are taken for free, or at twice their part."""
+    request = Request(make_spec(THREE, **mechanism_fields("prior", "c")), tuple(THREE))
+
+    def other(step: Step) -> Step:
+        return replace(step, share=lambda r: share) if step.name == "measure_in_groups" else step  # type: ignore[call-arg]
+
+    with pytest.raises(ValueError, match="must sum to 1"):
+        check_shares([other(step) for step in steps_of(request)], request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import combinations_with_replacement, product
@@ -22,7 +23,7 @@ from privsyn.run.step import ReleaseStep, Wide, release_steps
 from privsyn.tasks import indif_scores, measure_marginals, noisy, one_way_marginals, residual_scores
 from privsyn.tasks.indif_scores import Reference
 from privsyn.tasks.kernels.counting import CodeTable, count
-from tests.support.specs import make_spec
+from tests.support.specs import make_spec, mechanism_fields
 
 DOMAIN = Domain(("a", "b"), (2, 3))
 ROWS = list(product(range(2), range(3)))
@@ -31,6 +32,10 @@ ROWS = list(product(range(2), range(3)))
 def table(rows: list[tuple[int, int]], domain: Domain = DOMAIN) -> CodeTable:
     columns = np.array(rows, dtype=np.uint8).reshape(-1, len(domain.attributes)).T
     return CodeTable(domain, tuple(np.ascontiguousarray(c) for c in columns), padded=True)
+
+
+PUBLIC = CodeTable(DOMAIN, table(ROWS).columns)
+"""Public rows: one of each kind."""
 
 
 def answers(step: object, queries: list[Query], rows: list[tuple[int, int]]) -> list[np.ndarray]:
@@ -130,7 +135,7 @@ def test_06_noise_levels_price_what_is_declared() -> None:
             assert rho * Fraction(999_999, 10**6) <= spent <= rho
 
 
-@pytest.mark.parametrize("mechanism", ["mst", "privbayes", "aim"])
+@pytest.mark.parametrize("mechanism", ["mst", "privbayes", "aim", "prior"])
 @pytest.mark.parametrize("records", [1, 2])
 def test_05_looks_of_the_other_mechanisms(mechanism: str, records: int) -> None:
     """Every look as the mechanism declares it: on all neighbours of small tables no answer moves by more."""
@@ -161,11 +166,22 @@ def test_05_mutant_rows_so_far_scaled_to_the_private_number_of_rows() -> None:
     assert found > queries[0].sensitivity
 
 
+def test_05_mutant_a_group_s_counts_have_one_record_of_a_person() -> None:
+    """Planted mutant of `prior`: noise for one record, as if disjoint groups kept a person's records apart."""
+    found = {name: (queries, worst(step, queries, 2, 4)) for name, queries, step in looks_of("prior", 2)}
+    for name in ("measure_groups", "measure_in_groups"):
+        queries, moved = found[name]
+        mutants = [replace(q, sensitivity=1) for q in queries]
+        assert all(m > q.sensitivity for m, q in zip(moved, mutants, strict=True))
+        assert max(moved) > 2**0.5  # not even as of records in different groups
+
+
 def looks_of(mechanism: str, records: int) -> Iterator[tuple[str, list[Query], SimpleNamespace]]:
     """Name, queries and counting of each look of a mechanism at a table of DOMAIN, its earlier answers fixed."""
     columns = {"a": {"kind": "boolean"}, "b": {"kind": "categorical", "values": [1, 2]}}  # and one code for others
-    options = {"name": mechanism, **({"rounds": 2} if mechanism == "aim" else {})}
-    request = Request(make_spec(columns, mechanism=options, unit={"records_per_person": records}), ("a", "b"))
+    fields = mechanism_fields(mechanism, "b", **({"rounds": 2} if mechanism == "aim" else {}))
+    spec = make_spec(columns, **fields, unit={"records_per_person": records})
+    request = Request(spec, ("a", "b"), prior=PUBLIC if spec.prior else None)
     tables: dict[str, pa.Table] = {}
     last = release_steps(steps_of(request))[-1].name
     for step in steps_of(request)[1:]:
@@ -188,4 +204,5 @@ def looks_of(mechanism: str, records: int) -> Iterator[tuple[str, list[Query], S
 def _counted(
     step: ReleaseStep, request: Request, inputs: Inputs, rows: CodeTable, queries: list[Query], threads: int
 ) -> Iterator[np.ndarray]:
+    inputs.countable = lambda *how, **more: rows  # type: ignore[method-assign]  # single columns are asked of fine codes
     return step.exact(request, inputs, rows, queries)

@@ -52,6 +52,16 @@ def make_spec(columns: dict[str, Any] | None = None, **changes: Any) -> ReleaseS
     return ReleaseSpec.model_validate({**content, **changes})
 
 
+STATED_PRIOR = {"sha256": "0" * 64, "statement": "Rows that anybody may have."}
+"""The field `prior` as a manifest shows it: it does not say where the public rows are."""
+
+
+def mechanism_fields(name: str, group: str = "region", **options: Any) -> dict[str, Any]:
+    """The fields of a spec that ask for a mechanism with these options, `prior` with a public table and a group."""
+    needs = {"group": [group]} if name == "prior" else {}
+    return {"mechanism": {"name": name, **needs, **options}, **({"prior": STATED_PRIOR} if needs else {})}
+
+
 def changed(spec: ReleaseSpec, **changes: Any) -> ReleaseSpec:
     """The spec with other top-level fields; the options of its mechanism count as such."""
     content = spec.model_dump()

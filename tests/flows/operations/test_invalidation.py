@@ -32,7 +32,7 @@ from privsyn.run.step import ReleaseStep, Step
 from privsyn.settings import Settings
 from privsyn.tasks.privacy.noise import OpenDPNoise
 from tests.support.places import ROOT
-from tests.support.specs import COLUMNS, people
+from tests.support.specs import COLUMNS, STATED_PRIOR, people
 
 PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 
@@ -160,7 +160,13 @@ VALUES: dict[str, Any] = {
             "delta": 1e-9,
         }
     },
-    "prior": {"prior": {"sha256": "0" * 64, "statement": "Rows that anybody may have."}},
+    "prior": {"prior": STATED_PRIOR},
+    "mechanism.group": ["region"],
+    "mechanism.large": ["region"],
+    "mechanism.edge": 0.2,
+    "mechanism.most_cells": 100,
+    "mechanism.turns": 9,
+    "mechanism.shrink": False,
     "engine.kind": "dask",
     "engine.workers": {"engine.kind": "dask", "engine.workers": 2},
     "formats": ["parquet", "csv"],
@@ -258,6 +264,8 @@ def by_mechanism(content: dict[str, Any], name: str) -> dict[str, Any]:
     """The request by another mechanism, with the options that it has too."""
     options = MECHANISMS[name].model_fields
     kept = {field: value for field, value in content["mechanism"].items() if field in options}
+    if name == "prior":
+        return {**content, "prior": STATED_PRIOR, "mechanism": {**kept, "name": name, "group": ["region", "happy"]}}
     return {**content, "mechanism": {**kept, "name": name}}
 
 
@@ -378,12 +386,12 @@ def test_every_option_of_every_mechanism_has_a_row_for_it() -> None:
     own = {name: set(fields(options, "mechanism.")) for name, options in MECHANISMS.items()}
     assert rows_of["privsyn"] == own["privsyn"]
     assert own["adaptive"] - own["privsyn"] <= rows_of["adaptive"] <= own["adaptive"]
-    for name in ("independent", "mst", "privbayes", "aim"):
+    for name in LATER:
         assert rows_of[name] == own[name] - {"mechanism.name"}
     assert {row.to for row in ROWS if row.fields == ("mechanism.name",)} == set(MECHANISMS)
 
 
-LATER = ("independent", "mst", "privbayes", "aim")
+LATER = ("independent", "mst", "privbayes", "aim", "prior")
 """Mechanisms that no version before 0.3 had."""
 
 

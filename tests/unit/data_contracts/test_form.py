@@ -14,11 +14,11 @@ from privsyn.data_contracts import release_spec as specs
 from privsyn.data_contracts.earlier_spellings import current_spelling
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.form import explain, leave_to_preset, limits_in_words
-from privsyn.data_contracts.mechanism_options import Adaptive, Aim, Independent, Mst, PrivBayes, PrivSyn
+from privsyn.data_contracts.mechanism_options import Adaptive, Aim, Independent, Mst, PriorLevels, PrivBayes, PrivSyn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.release_flow import release
 from privsyn.flows.scheduled_release_flow import scheduled_release
-from tests.support.specs import make_spec
+from tests.support.specs import STATED_PRIOR, make_spec
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,8 @@ def test_an_untouched_form_says_nothing_of_the_mechanism() -> None:
         "`privsyn`: PrivSyn, in the paper's steps. `adaptive`: PrivSyn with further rounds of measuring. "
         "`independent`: Every column on its own. `mst`: A tree of pairs that links all columns. "
         "`privbayes`: A Bayesian network; every column is drawn given its parents. "
-        "`aim`: Rounds that measure the few marginals in which the rows made so far are worst. Empty: `privsyn`."
+        "`aim`: Rounds that measure the few marginals in which the rows made so far are worst. "
+        "`prior`: Rows of the spec's public table, as often as noisy counts by group say. Empty: `privsyn`."
     )
     assert set(options) == {name for model in MECHANISMS.values() for name in model.model_fields}
     assert options["rounds_share"]["description"].startswith("`adaptive`: ")
@@ -158,7 +159,8 @@ def test_an_untouched_form_says_nothing_of_the_mechanism() -> None:
 
 
 MECHANISMS = {
-    model.model_fields["name"].default: model for model in (PrivSyn, Adaptive, Independent, Mst, PrivBayes, Aim)
+    model.model_fields["name"].default: model
+    for model in (PrivSyn, Adaptive, Independent, Mst, PrivBayes, Aim, PriorLevels)
 }
 WRONG: list[dict[str, Any]] = [
     {"name": "other"},
@@ -174,6 +176,9 @@ WRONG: list[dict[str, Any]] = [
     {"name": "aim", "rounds": 17},
     {"name": "aim", "rounds_share": 0.5},
     {"name": "aim", "per_column": 0},
+    {"name": "prior", "group": "region"},
+    {"name": "prior", "group": ["region"], "turns": 0},
+    {"name": "prior", "group": ["region"], "split": {}},
     {"name": "privbayes", "usefulness": 0},
     {"name": "privbayes", "synthesis": {"sweeps": 1}},
     {"selection": {"gamma": 0}},
@@ -194,6 +199,8 @@ def test_the_schema_refuses_what_the_model_refuses(mechanism: dict[str, Any]) ->
 @pytest.mark.parametrize("mechanism", [{}, {"name": "adaptive"}, *({"name": n} for n in MECHANISMS)], ids=str)
 def test_the_schema_takes_what_the_model_takes(mechanism: dict[str, Any]) -> None:
     content = make_spec().model_dump(mode="json", exclude_unset=True)
+    if mechanism.get("name") == "prior":
+        content, mechanism = {**content, "prior": STATED_PRIOR}, {**mechanism, "group": ["region"]}
     spec = ReleaseSpec.model_validate({**content, "mechanism": mechanism})
     schema = ReleaseSpec.model_json_schema()
     jsonschema.validate({**content, "mechanism": mechanism}, schema)

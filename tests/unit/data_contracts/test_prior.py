@@ -33,6 +33,50 @@ def test_a_prior_that_is_none_is_refused(prior: dict[str, Any], more: dict[str, 
     assert place_of(caught.value.errors()[0])[0] == "prior"
 
 
+PUBLIC = {"table": "a.csv", "statement": STATEMENT}
+
+
+@pytest.mark.parametrize(
+    ("options", "more", "field", "words"),
+    [
+        ({"group": ["region"]}, {"prior": None}, ("prior",), "makes its rows from a public table, and the spec names"),
+        ({}, {}, ("mechanism", "group"), "names no column"),
+        ({"group": ["city"]}, {}, ("mechanism", "group", 0), "'city' is no column that the spec releases"),
+        ({"group": ["caseid"]}, {}, ("mechanism", "group", 0), "is no column that the spec releases"),
+        ({"group": ["region", "age"]}, {}, ("mechanism", "group", 1), "is of the kind integer, not categorical"),
+        ({"group": ["region", "region"]}, {}, ("mechanism", "group", 1), "is named twice"),
+        (
+            {"group": ["happy"]},
+            {"rules": [{"derive": {"happy": "income > 30000"}}]},
+            ("mechanism", "group", 0),
+            "is computed from others",
+        ),
+        ({"group": ["region"], "large": ["region"]}, {}, ("mechanism", "large"), "must be some of `group`, not all"),
+        ({"group": ["region"], "large": ["happy"]}, {}, ("mechanism", "large"), "must be some of `group`, not all"),
+    ],
+)
+def test_groups_that_fit_no_table_are_refused(
+    options: dict[str, Any], more: dict[str, Any], field: tuple[str | int, ...], words: str
+) -> None:
+    with pytest.raises(ValidationError, match=words) as caught:
+        make_spec(**{"prior": PUBLIC, "mechanism": {"name": "prior", **options}, **more})
+    assert place_of(caught.value.errors()[0]) == field
+
+
+def test_too_many_groups_and_groups_of_every_column_are_refused() -> None:
+    towns = {"kind": "categorical", "values": [f"town {i}" for i in range(501)]}
+    columns = {"town": towns, "happy": {"kind": "boolean"}}
+    for group, words in ((["town", "happy"], "make 1,002 groups, more than 1,000"), (["happy"], "")):
+        fields = {"prior": PUBLIC, "mechanism": {"name": "prior", "group": group}}
+        if words:
+            with pytest.raises(ValidationError, match=words):
+                make_spec(columns, **fields)
+        else:
+            assert make_spec(columns, **fields).mechanism.name == "prior"
+    with pytest.raises(ValidationError, match="names every released column"):
+        make_spec({"happy": columns["happy"]}, prior=PUBLIC, mechanism={"name": "prior", "group": ["happy"]})
+
+
 def test_specs_without_a_prior_are_as_before() -> None:
     spec = make_spec()
     assert "prior" not in spec.public() and "prior" not in spec.model_dump()

@@ -221,7 +221,7 @@ def test_every_number_of_the_spec_is_tried() -> None:
     assert {"unit.records_per_person", "privacy.epsilon", "engine.workers"} < places
     assert {"mechanism.synthesis.rows", "mechanism.rounds_share", "mechanism.split.one_way"} < places
     rows = [true["mechanism"]["name"] for place, true in NUMERIC if place == "mechanism.synthesis.rows"]
-    assert rows == ["privsyn", "adaptive", "independent", "mst", "privbayes", "aim"]
+    assert rows == ["privsyn", "adaptive", "independent", "mst", "privbayes", "aim", "prior"]
 
 
 @pytest.mark.parametrize(("place", "true"), NUMERIC)
