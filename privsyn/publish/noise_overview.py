@@ -233,6 +233,7 @@ def _few(names: Sequence[str], bins: NDArray[np.int32]) -> str:
 
 def overview_note(figures: Overview, *, prior: bool = False) -> str:
     """Markdown: how much was measured, where noise is expected to be worst, and what synthesis lost."""
+    others = "the public prior's" if prior else "independent"
     lines = [
         "## How good is it?",
         "",
@@ -240,7 +241,7 @@ def overview_note(figures: Overview, *, prior: bool = False) -> str:
         "",
         f"{figures.pairs_measured:,} of {figures.pairs:,} pairs of columns lie in one of the "
         f"{len(figures.marginals):,} measured marginals; the others follow from these, or are "
-        "independent in the synthetic rows.",
+        f"{others} in the synthetic rows.",
     ]
     if not figures.marginals:
         words = said_without_relations(prior=prior)

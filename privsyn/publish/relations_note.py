@@ -55,9 +55,10 @@ def relations_section(plan: Plan, certificate: Certificate, pairs: Sequence[Rela
         return f"{head}**{words[0].upper()}{words[1:]}.** Only single columns can be read from this table."
     if not pairs:
         return ""
+    others = "are independent in the rows" if certificate.prior is None else "are the public prior's"
     lines = [
         f"{len(pairs):,} of {comb(columns, 2):,} pairs of columns were counted together. Other pairs follow from these "
-        "or are independent in the rows. Strength is the share of rows that would have to change for two columns to be "
+        f"or {others}. Strength is the share of rows that would have to change for two columns to be "
         "independent, from `marginals/consistent.parquet`: 0 % for independent columns; noise adds a little to it.",
         "",
         f"![The measured relations: a line for each pair, broader where stronger]({NAME})",

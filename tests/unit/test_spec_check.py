@@ -26,7 +26,7 @@ from privsyn.spec_check import CheckReport, check
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.encode import Repairs, encode
 from privsyn.tasks.privacy.accountant import rho_for
-from tests.support.specs import make_spec
+from tests.support.specs import make_spec, mechanism_fields
 
 COLUMNS: dict[str, Any] = {
     "age": {"kind": "integer", "min": 0, "max": 99},
@@ -110,7 +110,7 @@ def test_larger_columns_get_less_noise_a_count() -> None:
 
 def test_every_look_of_every_mechanism_has_a_line() -> None:
     for mechanism in MECHANISMS:
-        spec = spec_of(mechanism=mechanism)
+        spec = spec_of(**mechanism_fields(mechanism, group="state"))
         looks = [step.look.words for step in release_steps(steps_of(Request(spec)))]
         lines = [line.what.removesuffix(", if as many and equal") for line in check(spec).noise]
         assert list(dict.fromkeys(lines)) == looks
