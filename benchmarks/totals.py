@@ -28,7 +28,7 @@ from privsyn.tasks.codecs import plan
 from privsyn.tasks.metrics.marginal_distance import all_cliques, mean_l1
 from privsyn.tasks.privacy.noise import SeededNoise
 
-KNOWN = {"adult": ("sex", "race"), "stroke_ist": ("SEX", "RCONSC")}
+KNOWN = {"adult": ("sex", "race"), "stroke_ist": ("COUNTRY", "SEX")}
 """Columns whose counts are taken as published."""
 TOTALS = ("none", "rows", "one-ways", "pair", "close")
 EPSILONS = (0.2, 1.0)
