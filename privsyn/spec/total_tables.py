@@ -28,7 +28,7 @@ def with_totals(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
     if not any(total.table for total in spec.totals):
         return spec
     totals = [
-        _filled(total, spec, folder, f"totals[{i}]") if total.table else total.model_dump(exclude_unset=True)
+        _filled(total, spec, folder, i) if total.table else total.model_dump(exclude_unset=True)
         for i, total in enumerate(spec.totals)
     ]
     try:
@@ -37,8 +37,8 @@ def with_totals(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
         raise messages.request_error(messages.from_validation(error, {})) from None
 
 
-def _filled(total: KnownTotal, spec: ReleaseSpec, folder: Path, field: str) -> dict[str, Any]:
-    place = f"{field}.table"
+def _filled(total: KnownTotal, spec: ReleaseSpec, folder: Path, i: int) -> dict[str, Any]:
+    place = f"totals[{i}].table"
     path = folder / expanded(total.table, place)
     not_private(path, spec, folder, place)
     read = _parquet_rows if path.suffix == ".parquet" else _csv_rows
@@ -52,7 +52,9 @@ def _filled(total: KnownTotal, spec: ReleaseSpec, folder: Path, field: str) -> d
     found = sha256_of(path)
     if total.sha256 not in ("", found):
         raise RequestError(
-            f"{path.name} has another content than its `sha256` says", "Name the file that was meant", f"{field}.sha256"
+            f"{path.name} has another content than its `sha256` says",
+            "Name the file that was meant",
+            f"totals[{i}].sha256",
         )
     return {**total.model_dump(exclude_unset=True, exclude={"table"}), "counts": rows, "sha256": found}
 

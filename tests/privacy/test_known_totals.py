@@ -1,4 +1,4 @@
-"""Bug class: known totals that are read from the private table, or checked against it."""
+"""Bug classes 1, 3 and 8: known totals that are read from the private table, or checked against it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def seen(data: str, dataset: str) -> tuple[Any, ...]:
     return made.drawn, prices, regions
 
 
-def test_totals_and_settings_are_the_same_whatever_the_private_table(save: Save) -> None:
+def test_01_totals_and_settings_are_the_same_whatever_the_private_table(save: Save) -> None:
     """With no private table there at all they are those with one or another."""
     sources = ("absent.parquet", save(people(9)), save(people(300), "more.parquet"))
     found = [public_of(stated(data)) for data in sources]
@@ -61,13 +61,13 @@ def test_totals_and_settings_are_the_same_whatever_the_private_table(save: Save)
 
 
 @pytest.mark.usefixtures("places")
-def test_a_release_shows_nothing_of_whether_totals_are_true(save: Save) -> None:
+def test_03_a_release_shows_nothing_of_whether_totals_are_true(save: Save) -> None:
     true, untrue = people(300), people(300).slice(0, 17)
     assert seen(save(true), "true") == seen(save(untrue, "untrue.parquet"), "untrue")
 
 
 @pytest.mark.usefixtures("places")
-def test_mutant_totals_that_are_checked_against_the_rows(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_03_mutant_totals_that_are_checked_against_the_rows(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: the one-ways refuse totals that the private counts do not have."""
 
     def checked(request: Request) -> Any:
@@ -86,7 +86,7 @@ def test_mutant_totals_that_are_checked_against_the_rows(save: Save, monkeypatch
 
 
 @pytest.mark.usefixtures("places")
-def test_mutant_totals_that_are_counted_in_the_private_table(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_01_mutant_totals_that_are_counted_in_the_private_table(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: in place of what the spec states, the table's own regions are counted."""
 
     def counted(totals: Any, plan: Any) -> KnownTotals:
@@ -104,7 +104,7 @@ def test_mutant_totals_that_are_counted_in_the_private_table(save: Save, monkeyp
     assert found[0][0] != found[1][0] and found[0][1] != found[1][1]
 
 
-def test_known_totals_leave_the_noise_of_other_columns_at_its_price() -> None:
+def test_08_what_is_known_is_not_paid_for_and_the_rest_has_its_price() -> None:
     """The price of the first look is its whole share: what is not measured is not paid for, and nothing is free."""
     request = Request(stated("absent.parquet"), ("age", "region"))
     plain = Request(few("absent.parquet"), ("age", "region"))

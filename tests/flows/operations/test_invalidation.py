@@ -160,6 +160,15 @@ VALUES: dict[str, Any] = {
         }
     },
     "prior": {"prior": {"sha256": "0" * 64, "statement": "Rows that anybody may have."}},
+    "totals": {
+        "totals": [
+            {
+                "columns": ["region"],
+                "counts": [{"region": "north", "count": 9}],
+                "statement": "Rows that anybody may count.",
+            }
+        ]
+    },
     "engine.kind": "dask",
     "engine.workers": {"engine.kind": "dask", "engine.workers": 2},
     "formats": ["parquet", "csv"],
