@@ -83,6 +83,8 @@ class Certificate(_Model):
     ``targets``: the fields ``focus`` and ``workload`` of the public request, None where it has none.
     ``prior``: the field of that name without the place of its file, and why it changes nothing of the promise; None
     without one.
+    ``totals``: the known totals without their counts, which the manifest has, and what they change of the promise; None
+    without any.
     ``improves``: the earlier runs whose looks are among ``stages``, so that the promise is of all of them together;
     None where there are none.  ``relations``: NO_RELATION_MEASURED where that is so, RELATIONS_OF_PRIOR with a prior,
     else left out, as by earlier versions.
@@ -110,6 +112,7 @@ class Certificate(_Model):
     targets: dict[str, Any] | None = None
     improves: list[str] | None = None
     prior: dict[str, Any] | None = None
+    totals: dict[str, Any] | None = None
     relations: (
         Literal[
             "no relation was measured: columns are independent of each other",

@@ -26,7 +26,8 @@ from privsyn.data_contracts.pooled_releases import Improvement, check_poolable
 from privsyn.data_contracts.presets import PAPER, PAPER_ACCOUNTANT, PRESET_MECHANISMS, filled
 from privsyn.data_contracts.prior import Prior, check_prior
 from privsyn.data_contracts.publication import About, Format, checked_formats
-from privsyn.data_contracts.rules import Rule, check_rules, computed_columns
+from privsyn.data_contracts.rules import OneOf, Rule, check_rules, computed_columns
+from privsyn.data_contracts.totals import KnownTotal, check_totals
 
 MAX_COLUMNS = 5_000
 
@@ -89,7 +90,7 @@ class Guarantee(FrozenModel):
 class ReleaseSpec(FrozenModel):
     """Everything a release depends on, except the private table itself."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"focus", "workload", "improves", "prior"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"focus", "workload", "improves", "prior", "totals"})
 
     dataset: str = Field(
         pattern=DATASET,
@@ -165,6 +166,12 @@ class ReleaseSpec(FrozenModel):
         default=None,
         description="Public: a table of like rows that noisy counts are drawn towards, as "
         '`{"table": "last_year.parquet", "statement": "whose data, and why public"}`. Its statistics show.',
+    )
+    totals: tuple[KnownTotal, ...] = Field(
+        default=(),
+        description="Public: counts of this table that are published elsewhere, by one or two columns or of all rows, "
+        'as `[{"columns": ["region"], "counts": [{"region": "north", "count": 812}, ...], "statement": "who publishes '
+        'them"}]`. They are honoured, and cost no budget.',
     )
     engine: EngineChoice = Field(
         default=EngineChoice(), description="Where private rows are counted: another engine, the same result."
@@ -271,6 +278,14 @@ class ReleaseSpec(FrozenModel):
     @model_validator(mode="after")
     def _prior_fits(self) -> ReleaseSpec:
         check_prior(self.mechanism, self.prior, self.released_columns, computed_columns(self.rules))
+        return self
+
+    @model_validator(mode="after")
+    def _totals_fit(self) -> ReleaseSpec:
+        if self.totals:
+            tied = {name for rule in self.rules if isinstance(rule, OneOf) for name in rule.one_of}
+            made = tied | set(computed_columns(self.rules))
+            check_totals(self.totals, self.released_columns, made, self.mechanism)
         return self
 
     @property

@@ -19,6 +19,7 @@ from privsyn.spec.lookup_tables import with_lookup_tables
 from privsyn.spec.places import dotted
 from privsyn.spec.public_priors import with_prior
 from privsyn.spec.spec_file import checked_spec, load_spec, todos
+from privsyn.spec.total_tables import with_totals
 from privsyn.spec.yaml_file import parse_yaml
 
 
@@ -130,7 +131,7 @@ def spec_of(
         section = content.get(name)
         if fields:
             content[name] = {**(section if isinstance(section, Mapping) else {}), **fields}
-    return with_prior(with_lookup_tables(checked_spec(content), Path()), Path())
+    return with_prior(with_totals(with_lookup_tables(checked_spec(content), Path()), Path()), Path())
 
 
 def _plain(value: Any) -> Any:

@@ -274,11 +274,14 @@ def with_one_ways(
 ) -> Recode:
     """The same codes with other noisy one-ways in the place of those that they were chosen by: for simulations.
 
-    ``answers``: attribute -> fine counts; ``sigmas``: attribute -> their noise, in counts; ``groups``: as in
-    :func:`compress_domain`.
+    ``answers``: attribute -> fine counts; attributes that it lacks, which have known totals, stay as they are.
+    ``sigmas``: attribute -> their noise, in counts; ``groups``: as in :func:`compress_domain`.
     """
     found = {}
     for a, r in recode.items():
+        if a not in answers:
+            found[a] = r
+            continue
         estimate = np.asarray(answers[a], dtype=np.float64)
         weight = np.zeros(len(r.coarse))
         weight[r.kept] = weights_inside(estimate[r.kept], sigmas[a], groups[a][r.kept], r.coarse[r.kept])

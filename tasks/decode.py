@@ -6,7 +6,7 @@ section 5.4.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,11 +27,17 @@ BATCH_ROWS = 131_072
 
 
 def decode(
-    codes: CodeTable, recode: Recode, plan: EncodingPlan, column_order: Sequence[str], seed: int
+    codes: CodeTable,
+    recode: Recode,
+    plan: EncodingPlan,
+    column_order: Sequence[str],
+    seed: int,
+    held: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """The synthetic table as batches of :func:`decoded_schema`; rows in random order.
 
     Post-processing of noisy tables only; the same ``seed`` gives the same rows.  No row breaks a rule of the plan.
+    ``held``: attributes of one value a code, which are not changed where a row is mended.
     """
     rng = generator(seed)
     recode, plan = with_tails(recode, plan)
@@ -44,7 +50,7 @@ def decode(
     for coarse in _in_batches(codes, rng):
         columns = make(coarse)
         if plan.rules is not None:
-            columns = mend(coarse, columns, make, plan.rules, plan.codecs, partial(_witness, plan), rng)
+            columns = mend(coarse, columns, make, plan.rules, plan.codecs, partial(_witness, plan, recode), rng, held)
         arrays = [as_released(columns[name], ranges[name]) for name in column_order]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -72,9 +78,13 @@ def _in_batches(codes: CodeTable, rng: np.random.Generator) -> Iterator[dict[str
         yield {a: codes.column(a)[rows] for a in codes.domain.attributes}
 
 
-def _witness(plan: EncodingPlan) -> dict[str, pa.Array]:
-    """A row that breaks no rule; there is one, since it was looked for before the release.  ValueError if not."""
-    found = find_row(plan)
+def _witness(plan: EncodingPlan, recode: Recode, given: Mapping[str, int]) -> dict[str, pa.Array]:
+    """A row that breaks no rule, with these coarse codes; there is one, since it was looked for before the release.
+
+    Raises ValueError if not.
+    """
+    fine = {a: int(np.flatnonzero(recode[a].kept & (recode[a].coarse == code))[0]) for a, code in given.items()}
+    found = find_row(plan, fine)
     if found is None:
         raise ValueError("the rules leave no row")
     return found

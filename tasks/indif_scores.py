@@ -6,7 +6,7 @@ one-ways imply has sensitivity 1 in place of 4, so the same noise costs a sixtee
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -68,12 +68,18 @@ class Expected(Protocol):
 
 
 def plan(
-    domain: Domain, rho: Fraction, records: int, sensitivity: int = SENSITIVITY, max_cells: int | None = None
+    domain: Domain,
+    rho: Fraction,
+    records: int,
+    sensitivity: int = SENSITIVITY,
+    max_cells: int | None = None,
+    known: Collection[Clique] = (),
 ) -> list[Query]:
     """One single-cell query per pair of attributes, all m = d (d - 1) / 2 of them, each at ``rho / m``.
 
     ``sensitivity``: SENSITIVITY for InDif, REFERENCE_SENSITIVITY for scores against a :class:`Reference`.
-    ``max_cells``: pairs of more cells are never measured, so they get no score, and m is less by them.
+    ``max_cells``: pairs of more cells are never measured, so they get no score, and m is less by them; the same holds
+    for ``known`` pairs, whose counts are public.
     Privacy: all m answers together are rho-zCDP for adding or removing one person with at most
     ``records`` = k records: each score has sensitivity 4 k (Lemma 4, k times; rounding down keeps it, see
     :func:`indif`), or k against noisy one-ways, which are fixed before the look (:func:`l1_distance`), and costs
@@ -81,6 +87,7 @@ def plan(
     m mechanism instances add up (Theorem 1, adaptive composition with the one-ways).
     """
     pairs = [p for p in combinations(domain.attributes, 2) if max_cells is None or domain.cells(p) <= max_cells]
+    pairs = [p for p in pairs if p not in known]
     return score_queries(pairs, rho, sensitivity * records)
 
 

@@ -20,6 +20,7 @@ from privsyn.tasks.compress_domain import Recode
 from privsyn.tasks.estimation.projection import norm_sub
 from privsyn.tasks.estimation.shrink_departures import nearer, shrink_marginal
 from privsyn.tasks.estimation.tied_blocks import BlockMember, tied_blocks
+from privsyn.tasks.known_totals import KnownTotals
 from privsyn.tasks.marginals import Marginal
 from privsyn.tasks.rules.known_zeros import KnownZeros
 
@@ -46,13 +47,14 @@ FITTING = 20
 class _Estimate:
     """One noisy marginal while it is being adjusted; ``variance`` is the noise variance of each cell.
 
-    ``zero``: the cells that are known to be 0, None for none.
+    ``zero``: the cells that are known to be 0, None for none; ``known``: the counts, where they are public.
     """
 
     attributes: Clique
     counts: Floats
     variance: Floats
     zero: NDArray[np.bool_] | None = None
+    known: Floats | None = None
 
     def keep_zeros(self) -> None:
         """Set the known zeros; what was counted there, by rows that break a rule, is left out."""
@@ -60,8 +62,10 @@ class _Estimate:
             self.counts[self.zero] = 0.0
 
     def project(self, total: float) -> None:
-        """Make the counts non-negative and of sum ``total``; known zeros stay."""
-        if self.zero is None:
+        """Make the counts non-negative and of sum ``total``; known zeros and known counts stay."""
+        if self.known is not None:
+            self.counts = self.known.copy()
+        elif self.zero is None:
             self.counts = norm_sub(self.counts, total)
         else:
             self.counts[self.zero], self.counts[~self.zero] = 0.0, norm_sub(self.counts[~self.zero], total)
@@ -103,6 +107,7 @@ def make_consistent(
     shrink: bool = False,
     zeros: KnownZeros | None = None,
     expected: Callable[[Clique], Floats] | None = None,
+    known: KnownTotals | None = None,
 ) -> list[Marginal]:
     """Consistent, non-negative marginals with one common total: the one-ways, then the measured cliques.
 
@@ -125,6 +130,9 @@ def make_consistent(
     ``expected``: pair -> what a public table expects of it, shares of its shape; what noisy counts are nearer to, that
     or independence, they are shrunk to.
 
+    ``known``: public totals. Marginals of these attributes and pairs, with the noise of a known count, stay as they
+    are, and all have the total's rows.
+
     Each result carries the noise that it was measured with as ``sigma`` (its root mean square over the cells).
     """
     estimates = [
@@ -134,6 +142,8 @@ def make_consistent(
         _Estimate(m.attributes, m.counts.astype(np.float64), np.full(m.counts.shape, s**2))
         for m, s in zip(measured, sigmas, strict=True)
     ]
+    for e in estimates:
+        e.known = e.counts.copy() if known is not None and known.has(e.attributes) else None
     noise = [float(np.sqrt(e.variance.mean())) for e in estimates]
     for e in estimates:
         e.zero = None if zeros is None else zeros.on(e.attributes, e.counts.shape)
@@ -147,7 +157,7 @@ def make_consistent(
         if _inconsistency(groups) <= TOLERANCE:
             break
     with threadpool_limits(1, "blas"):  # sums in one order, whatever the number of cores
-        for e in estimates[len(one_way) :] if shrink else ():
+        for e in [e for e in estimates[len(one_way) :] if e.known is None] if shrink else ():
             _shrink(e, expected(e.attributes) if expected and len(e.attributes) == 2 else None)
     if one_way_weight != 1:
         for e in estimates[: len(one_way)]:
@@ -156,6 +166,7 @@ def make_consistent(
     for _ in range(rounds):
         _average_all(groups)
         total = max(float(estimates[0].counts.sum()), 0.0) if estimates else 0.0
+        total = total if known is None else float(known.rows)
         for e in estimates:
             e.project(total)
         if _inconsistency(groups) <= TOLERANCE:

@@ -27,6 +27,7 @@ from privsyn.tasks.codecs import EncodingPlan, with_even_cells
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import plan_of_columns
 from privsyn.tasks.compress_domain import Recode, coarse_domain, recode_from_table
+from privsyn.tasks.known_totals import KNOWN_SIGMA
 from privsyn.tasks.noisy import pooled
 from privsyn.tasks.rules.book import RuleBook
 
@@ -136,22 +137,34 @@ class ReleasedCounts:
 
     @cached_property
     def single(self) -> dict[str, list[Counts]]:
-        """Column -> every measurement of it alone, in fine codes."""
+        """Column -> every measurement of it alone, in fine codes, and what is known of it."""
         found: dict[str, list[Counts]] = {name: [] for name in self.codecs}
-        for counts in (c for step in self.measured.values() for c in step):
+        for counts in (*(c for step in self.measured.values() for c in step), *self.known):
             if len(counts.attributes) == 1:
                 found[counts.attributes[0]].append(counts)
         return found
 
     @cached_property
+    def known(self) -> list[Counts]:
+        """The known totals of single columns, in fine codes, as if they were measured with next to no noise."""
+        one_way = {} if self.request.totals is None else self.request.totals.one_way
+        return [Counts((a,), counts.astype(np.float64), KNOWN_SIGMA) for a, counts in one_way.items()]
+
+    @cached_property
+    def known_pairs(self) -> list[Counts]:
+        """The known totals of pairs of columns, in coarse codes, as those."""
+        pairs = [] if self.request.totals is None else self.request.totals.coarse_pairs(self.recode)
+        return [Counts(m.attributes, m.counts, m.sigma) for m in pairs]
+
+    @cached_property
     def joint(self) -> list[Counts]:
-        """Every measurement of two columns and more, in coarse codes."""
+        """Every measurement of two columns and more, in coarse codes, and what is known of them."""
         return [
             counts._replace(counts=counts.counts.reshape(self.domain.shape(counts.attributes)))
             for step in self.measured.values()
             for counts in step
             if len(counts.attributes) > 1
-        ]
+        ] + self.known_pairs
 
     @cached_property
     def holding(self) -> dict[str, list[Counts]]:

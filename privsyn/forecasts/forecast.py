@@ -191,7 +191,11 @@ def forecast(
     seeds: int = 2,
     progress: Progress = lambda done, total: None,
 ) -> Forecast:
-    """What releases of a table of about ``rows`` rows would be worth; arguments and errors as privsyn.api.forecast."""
+    """What releases of a table of about ``rows`` rows would be worth; arguments and errors as privsyn.api.forecast.
+
+    Known totals are left out, since the rows of a made-up table have others.
+    """
+    spec = spec.model_copy(update={"totals": ()})
     wanted = _checked(spec, rows, epsilons, seeds)
     table, assumption = _made_up(spec, rows, earlier, public, strength)
     jobs = list(product(wanted, range(seeds)))

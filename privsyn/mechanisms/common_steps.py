@@ -147,11 +147,28 @@ ENCODE = Step(
 )
 
 
+def known_key(request: Request) -> dict[str, Any]:
+    """The attributes whose counts are known and not measured; nothing without any."""
+    known = () if request.totals is None else request.totals.one_way
+    return {"known": sorted(known)} if known else {}
+
+
+def codes_of_totals(request: Request) -> dict[str, Any]:
+    """The known counts of single attributes, which their codes follow from; nothing without any."""
+    totals = request.totals
+    return {} if totals is None or not totals.one_way else {"totals": totals.key_of_codes()}
+
+
+def totals_key(request: Request) -> dict[str, Any]:
+    """All known totals by the name that they have in keys; nothing without any."""
+    return {} if request.totals is None else {"totals": request.totals.key()}
+
+
 def one_way_step(share: Fraction, division: str) -> ReleaseStep:
     """The one-way marginals with this share of the budget, divided among them by ``division``: "cells" or "equal"."""
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        return one_way_marginals.plan(request.encoding.domain, rho, request.records, equal=division == "equal")
+        return one_way_marginals.plan(request.measured_alone, rho, request.records, equal=division == "equal")
 
     return ReleaseStep(
         "one_way_marginals",
@@ -159,7 +176,7 @@ def one_way_step(share: Fraction, division: str) -> ReleaseStep:
         Kind.RELEASE,
         (ENCODED,),
         RELEASED,
-        lambda r: {"one_ways": division},
+        lambda r: {"one_ways": division, **known_key(r)},
         plan=plan,
         exact=lambda r, i, rows, queries: one_way_marginals.exact(rows, queries, r.threads),
         share=lambda r: share,
@@ -178,6 +195,8 @@ def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[s
         recode = compress_domain.compress_domain(answers, queries, *how)
     else:
         recode = compress_towards.compress_towards(request.prior, answers, queries, *how)
+    if request.totals is not None:
+        recode = request.totals.with_recode(recode, encoding.domain.attributes)
     return {"recode": compress_domain.recode_to_table(recode, request.encoding.labels())}
 
 
@@ -187,7 +206,7 @@ COMPRESS_DOMAIN = Step(
     Kind.POSTPROCESS,
     counts_of(["one_way_marginals"]),
     {"recode": tables.RECODE},
-    lambda r: {**r.spec.mechanism.compression.key(), **r.spec.prior_key()},
+    lambda r: {**r.spec.mechanism.compression.key(), **r.spec.prior_key(), **codes_of_totals(r)},
     _compress,
     version=3,
     published={

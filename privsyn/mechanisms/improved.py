@@ -19,7 +19,7 @@ from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query
-from privsyn.mechanisms.common_steps import ENCODED, ONE_CELL, RECODE, counts_of, one_way_step, published
+from privsyn.mechanisms.common_steps import ENCODED, ONE_CELL, RECODE, counts_of, known_key, one_way_step, published
 from privsyn.mechanisms.privsyn import (
     COMBINE_CLIQUES,
     INDIF_SCORES,
@@ -89,7 +89,7 @@ def _one_ways(n: int, share: Fraction, run: str, options: PrivSyn) -> ReleaseSte
         step,
         name=f"one_way_marginals_{n}",
         title=f"One-way marginals, release {n}",
-        settings=lambda r: {"one_ways": options.split.one_ways, "improves": run},
+        settings=lambda r: {"one_ways": options.split.one_ways, "improves": run, **known_key(r)},
         look=replace(step.look, round=n),
         inputs=(ENCODED,),
         published=published(f"one_way_{n}", f"has those of release {n}"),
@@ -119,7 +119,7 @@ def _choice(
     """The cliques to measure in release ``n``: what all budgets together would give them, less what they had."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        first, fine, options = inputs.recode(), request.encoding.domain, options_of(request)
+        first, fine, options = inputs.recode(), request.measured_alone, options_of(request)
         looked, answers = inputs.measured(one_ways[1:])
         known = compress_domain.refined(first, looked, answers, request.encoding.groups, request.encoding.levels)
         asked, scored = _all(inputs, scores)

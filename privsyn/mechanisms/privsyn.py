@@ -70,7 +70,14 @@ RECODE_ROWS = Step(
 def _plan_scores(selection: Selection, request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     noisy_reference = selection.scores == "one_ways"
     sensitivity = indif_scores.REFERENCE_SENSITIVITY if noisy_reference else indif_scores.SENSITIVITY
-    return indif_scores.plan(inputs.domain(), rho, request.records, sensitivity, selection.max_cells)
+    known = () if request.totals is None else request.totals.pairs
+    return indif_scores.plan(inputs.domain(), rho, request.records, sensitivity, selection.max_cells, known)
+
+
+def _known_pairs(request: Request) -> dict[str, Any]:
+    """The pairs whose counts are known and get no score; nothing without any."""
+    pairs = () if request.totals is None else request.totals.pairs
+    return {"known": sorted(pairs)} if pairs else {}
 
 
 def _exact_scores(
@@ -101,7 +108,11 @@ def scores_step(selection: Callable[[Request], Selection], share: Callable[[Requ
         Kind.RELEASE,
         (RECODED, RECODE),
         RELEASED,
-        lambda r: {**selection(r).model_dump(include={"scores", "max_cells"}), **r.spec.prior_key()},
+        lambda r: {
+            **selection(r).model_dump(include={"scores", "max_cells"}),
+            **r.spec.prior_key(),
+            **_known_pairs(r),
+        },
         plan=lambda r, inputs, rho: _plan_scores(selection(r), r, inputs, rho),
         exact=lambda r, inputs, rows, queries: _exact_scores(selection(r), r, inputs, rows, queries),
         share=share,
@@ -179,7 +190,7 @@ def select_step(measure: ReleaseStep) -> Step:
 
 
 def _combine(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    domain, fine = inputs.domain(), request.encoding.domain
+    domain, fine = inputs.domain(), request.measured_alone
     pairs = inputs.table("select_pairs.pairs")
     weighed = combine_cliques.weighed_cliques(pairs, domain, fine, options_of(request).selection)
     return {"cliques": combine_cliques.cliques_to_table(weighed, domain, fine)}

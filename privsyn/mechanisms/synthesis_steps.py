@@ -11,7 +11,7 @@ from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.step_options import Consistency, Synthesis
-from privsyn.mechanisms.common_steps import RECODE, columns_key, counts_of, wide_codes
+from privsyn.mechanisms.common_steps import RECODE, columns_key, counts_of, totals_key, wide_codes
 from privsyn.run.inputs import Inputs
 from privsyn.run.request import Request
 from privsyn.run.step import Batches, Output, Progress, PublishedFile, Step, Wide
@@ -19,6 +19,7 @@ from privsyn.tasks import (
     append_attributes,
     compress_domain,
     decode,
+    hold_totals,
     make_consistent,
     marginals,
     prior_pairs,
@@ -28,6 +29,7 @@ from privsyn.tasks import (
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.prior_pairs import PriorPairs
 from privsyn.tasks.rules import known_zeros
+from privsyn.tasks.totals_and_rules import held_by_rules
 
 MARGINALS = "make_consistent.marginals"
 
@@ -68,7 +70,9 @@ def consistent_marginals(
     domain = compress_domain.coarse_domain(recode)
     one_way, variance = make_consistent.coarse_one_ways(recode)
     measured = make_consistent.measured_marginals(*inputs.measured(stages), domain)
-    settings, sigmas = consistency_of(request), [m.sigma for m in measured]
+    totals, settings = request.totals, consistency_of(request)
+    measured += [] if totals is None else totals.coarse_pairs(recode)
+    sigmas = [m.sigma for m in measured]
     return recode, make_consistent.make_consistent(
         one_way,
         variance,
@@ -79,6 +83,7 @@ def consistent_marginals(
         shrink=settings.shrink,
         zeros=forbidden_codes(request, recode),
         expected=None if request.prior is None else PriorPairs.of(request.prior, recode).coarse,
+        known=totals,
     )
 
 
@@ -144,7 +149,7 @@ def consistent_step(stages: Sequence[str]) -> Step:
         Kind.POSTPROCESS,
         (RECODE, *counts_of(stages)),
         {"marginals": tables.MARGINALS},
-        lambda r: {**consistency_key(r), **rules_key(r), **r.spec.prior_key()},
+        lambda r: {**consistency_key(r), **rules_key(r), **r.spec.prior_key(), **totals_key(r)},
         run,
         version=7,
         published={"marginals": PublishedFile("marginals/consistent.parquet")},
@@ -162,7 +167,7 @@ def synthesize_step(stages: Sequence[str]) -> Step:
         recode = refined(request, inputs, stages)
         prior = followed_prior(request, inputs, recode, consistent)
         core = append_attributes.core_marginals(consistent, domain, _whole(tied(zeros), domain, prior))
-        total = compress_domain.noisy_total(recode)
+        total = compress_domain.noisy_total(recode) if request.totals is None else request.totals.rows
         settings = synthesis_of(request)
         wanted = shards.shards(synthesize.output_rows(total, settings), settings)
 
@@ -183,7 +188,7 @@ def synthesize_step(stages: Sequence[str]) -> Step:
         Kind.POSTPROCESS,
         (MARGINALS, RECODE, *counts_of(stages)),
         {"core_codes": tables.SYNTHETIC_CODES},
-        lambda r: {**synthesis_key(r), **rules_key(r), **r.spec.prior_key()},
+        lambda r: {**synthesis_key(r), **rules_key(r), **r.spec.prior_key(), **totals_key(r)},
         run,
         version=10,
         words=_words_of_rows,
@@ -221,11 +226,13 @@ def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
         kept = frozenset(domain.attributes)
     core = append_attributes.core_marginals(consistent, domain, kept)
     name = "synthesize.core_codes"
+    quotas = hold_totals.Quotas(() if request.totals is None else request.totals.coarse_held(inputs.recode()))
 
     def batches() -> Batches:
         for s, part in shards.in_shards(inputs.batches(name), _shards(request, inputs, name)):
             rows = CodeTable.from_arrow(part, core.domain)
             whole = append_attributes.append_attributes(rows, consistent, domain, s.own_seed, kept)
+            whole = hold_totals.hold(whole, quotas.take(s.rows), hold_totals.generator(s.own_seed))
             yield from whole.to_arrow().to_batches()
 
     return {"codes": wide_codes(batches(), domain)}
@@ -241,6 +248,7 @@ APPEND_ATTRIBUTES = Step(
         **r.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"}),
         **rules_key(r),
         **r.spec.prior_key(),
+        **totals_key(r),
     },
     _append,
 )
@@ -258,12 +266,12 @@ def decode_step(stages: Sequence[str], name: str = CODES) -> Step:
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         recode, encoding = refined(request, inputs, stages), request.encoding
         domain = compress_domain.coarse_domain(recode)
-        parts = _shards(request, inputs, name)
+        parts, held = _shards(request, inputs, name), held_by_rules(request.totals, encoding)
 
         def rows() -> Batches:
             for s, part in shards.in_shards(inputs.batches(name), parts):
                 codes = CodeTable.from_arrow(part, domain)
-                yield from decode.decode(codes, recode, encoding, request.column_order, s.own_seed)
+                yield from decode.decode(codes, recode, encoding, request.column_order, s.own_seed, held)
 
         ranges = {name: encoding.ranges()[name] for name in request.column_order}
         profile = lambda batches: tables.profile_values(batches, ranges)  # noqa: E731

@@ -28,6 +28,7 @@ from privsyn.publish.relations_note import loading_section, measured_relations, 
 from privsyn.publish.relations_picture import NAME
 from privsyn.publish.rules_note import rules_note
 from privsyn.publish.targets_note import targets_note
+from privsyn.publish.totals_note import totals_note
 from privsyn.run.plan import Plan
 from privsyn.run.request import Request
 from privsyn.run.step import Look, ReleaseStep, Step, release_steps
@@ -52,6 +53,7 @@ def release_note(
         rules_note(request.spec),
         targets_note(request.spec),
         prior_note(request.spec),
+        totals_note(request.spec),
         cost(certificate, looks_of(plan.steps)),
         relations_section(plan, certificate, pairs),
         _files(plan, rows, private=private, picture=bool(pairs)),
@@ -70,6 +72,7 @@ def _heading(request: Request, certificate: Certificate, rows: int, *, private: 
     estimated = request.spec.mechanism.synthesis.rows == "auto"
     where = table_name(request.spec, rows)
     size = "is an estimate too" if estimated else "was asked for and says nothing of the private table's size"
+    size = "is that of the known totals" if estimated and request.spec.totals else size
     return (
         f"# Synthetic table `{certificate.dataset}`, release `{certificate.run}`{warning}\n\n"
         f"{rows:,} synthetic rows in `{where}`. No row belongs to a person: the rows were drawn from noisy "

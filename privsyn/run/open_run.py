@@ -48,6 +48,7 @@ from privsyn.storage.store import Store
 from privsyn.tasks.privacy.accountant import cap_accountant
 from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
 from privsyn.tasks.rules.witness import check_possible
+from privsyn.tasks.totals_and_rules import check_totals_possible
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,7 @@ def _check_package(spec: ReleaseSpec) -> None:
 
 
 def _checked_rules(request: Request) -> Request:
-    """The request, if some row keeps its rules.  Raises RequestError that names the rule.
+    """The request, if some row keeps its rules, and rows its totals.  Raises RequestError that names the field.
 
     A lookup whose table was not read is refused: whoever may start runs must not choose which file is published.
     """
@@ -233,6 +234,8 @@ def _checked_rules(request: Request) -> Request:
             )
     try:
         check_possible(request.encoding)
+        if request.totals is not None:
+            check_totals_possible(request.spec.totals, request.totals, request.encoding)
     except FieldError as error:
         raise RequestError(
             error.problem, error.cure, "".join(f"[{p}]" if isinstance(p, int) else p for p in error.place)

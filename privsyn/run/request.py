@@ -6,10 +6,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.receipts import Pricing
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import RequestError
+from privsyn.spec.places import dotted
 from privsyn.tasks.codecs import EncodingPlan, plan
 from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.known_totals import KnownTotals
 from privsyn.tasks.privacy.accountant import pricing_of, rho_for
 
 
@@ -46,6 +51,20 @@ class Request:
     def encoding(self) -> EncodingPlan:
         """The codecs of the released columns, in ``column_order``."""
         return plan(self.spec, self.column_order, self.even)
+
+    @cached_property
+    def totals(self) -> KnownTotals | None:
+        """The known totals in fine codes; None without any.  Raises RequestError for a column they cannot be of."""
+        try:
+            return KnownTotals.of(self.spec.totals, self.encoding) if self.spec.totals else None
+        except FieldError as error:
+            raise RequestError(error.problem, error.cure, dotted(error.place)) from None
+
+    @property
+    def measured_alone(self) -> Domain:
+        """The fine domain of the attributes whose counts are not known."""
+        domain = self.encoding.domain
+        return domain if self.totals is None else self.totals.measured(domain)
 
     @property
     def pricing(self) -> Pricing:

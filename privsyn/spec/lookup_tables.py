@@ -43,9 +43,9 @@ def with_lookup_tables(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
 def _filled(lookup: Lookup, spec: ReleaseSpec, folder: Path, field: str) -> dict[str, Any]:
     names = (*lookup.from_, *lookup.to)
     path = folder / expanded(lookup.table, field)
-    _not_private(path, spec, folder, field)
+    not_private(path, spec, folder, field)
     rows = []
-    for line, record in enumerate(_records(path, field), start=2):
+    for line, record in enumerate(csv_records(path, field), start=2):
         missing = [name for name in names if record.get(name) is None]
         if missing:
             raise RequestError(
@@ -54,20 +54,22 @@ def _filled(lookup: Lookup, spec: ReleaseSpec, folder: Path, field: str) -> dict
                 field,
             )
         rows.append(
-            [_value(str(record[name]), spec.columns[name], f"{path.name}, line {line}", field) for name in names]
+            [value_of(str(record[name]), spec.columns[name], f"{path.name}, line {line}", field) for name in names]
         )
     unique = {tuple(row): row for row in rows}  # a table of more columns may say the same twice
     return {"from": list(lookup.from_), "to": list(lookup.to), "rows": list(unique.values())}
 
 
-def _not_private(path: Path, spec: ReleaseSpec, folder: Path, field: str) -> None:
+def not_private(path: Path, spec: ReleaseSpec, folder: Path, field: str) -> None:
+    """Raises RequestError for a public table that is the spec's private one, or a file of it."""
     if spec.data:
         private = (folder / spec.data).resolve()
         if path.resolve() == private or private in path.resolve().parents:
             raise RequestError("is the private table itself", "Name a public table: its rows are released", field)
 
 
-def _records(path: Path, field: str) -> Sequence[dict[str, str | None]]:
+def csv_records(path: Path, field: str) -> Sequence[dict[str, str | None]]:
+    """The rows of a CSV file of at most MAX_BYTES.  Raises RequestError that names the field."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise RequestError(
@@ -81,7 +83,7 @@ def _records(path: Path, field: str) -> Sequence[dict[str, str | None]]:
         ) from None
 
 
-def _value(text: str, column: Any, where: str, field: str) -> Any:
+def value_of(text: str, column: Any, where: str, field: str) -> Any:
     """The text as a value of the column; empty is null, unless a value of the column is."""
     kind = type_of(column)
     if text == "" and not (isinstance(column, CategoricalColumn) and "" in column.values):

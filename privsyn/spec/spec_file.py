@@ -15,6 +15,7 @@ from privsyn.spec import messages
 from privsyn.spec.defaults import with_defaults
 from privsyn.spec.lookup_tables import with_lookup_tables
 from privsyn.spec.public_priors import with_prior
+from privsyn.spec.total_tables import with_totals
 from privsyn.spec.yaml_file import Document, parse_yaml, read_yaml
 
 _FREE_LISTS = ("values", "null_values")
@@ -26,11 +27,12 @@ def load_spec(path: Path) -> ReleaseSpec:
 
     Raises RequestError (exit 2) that names the file, line or field, and the cure.  A ``TODO`` that
     ``spec draft`` left is refused with the field's name.  Reads nothing but this one file and the public tables that
-    its rules name, beside it.
+    its rules, totals and prior name, beside it.
     """
     path = Path(path)
     folder = path.absolute().parent
-    return with_prior(with_lookup_tables(_with_data(_validate(read_yaml(path)), folder), folder), folder)
+    spec = with_lookup_tables(_with_data(_validate(read_yaml(path)), folder), folder)
+    return with_prior(with_totals(spec, folder), folder)
 
 
 def parse_spec(text: str, name: str = "the spec") -> ReleaseSpec:

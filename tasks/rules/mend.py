@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -83,13 +84,15 @@ def mend(
     make: Callable[[Codes], Columns],
     rules: RuleBook,
     codecs: Sequence[Codec],
-    witness: Callable[[], Columns],
+    witness: Callable[[Mapping[str, int]], Columns],
     rng: np.random.Generator,
+    held: Sequence[str] = (),
 ) -> Columns:
     """The rows of ``columns`` with those that break a rule changed, as few values as were found to be enough.
 
     codes: of every attribute, shape (rows,), from which ``make`` draws rows; changed in place.  witness: one row that
-    breaks no rule, for a batch in which every row does.
+    breaks no rule and has the given codes of the attributes ``held``, for a batch in which no row is such.  ``held``:
+    attributes of one value a code that stay as they are.
     """
     if not rules.conditions:
         return columns
@@ -101,6 +104,7 @@ def mend(
         _try(rows, left, {a: c[left] for a, c in codes.items()}, make, rules)
     attributes = {name: codec.attribute for codec in codecs for name in codec.ranges()}
     needs = [tuple(dict.fromkeys(attributes[n] for n in c.needs)) for c in rules.conditions]
+    needs = [tuple(a for a in names if a not in held) for names in needs]
     for width in range(1, WIDEST + 1):
         for _ in range(ATTEMPTS):
             if not rows.left.size:
@@ -108,7 +112,7 @@ def mend(
             _change(rows, width, needs, make, rules, rng)
     rows.settle()
     if rows.left.size:
-        _replace(rows, rules, witness, rng)
+        _replace(rows, rules, witness, rng, held)
     return rows.columns
 
 
@@ -143,10 +147,35 @@ def _change(
     _try(rows, left, codes, make, rules)
 
 
-def _replace(rows: _Rows, rules: RuleBook, witness: Callable[[], Columns], rng: np.random.Generator) -> None:
-    """Give every row that is left all values that rules speak of from one row that breaks none."""
-    left = rows.left
-    donors = np.flatnonzero(~rows.wrong.any(axis=0))
+def _replace(
+    rows: _Rows,
+    rules: RuleBook,
+    witness: Callable[[Mapping[str, int]], Columns],
+    rng: np.random.Generator,
+    held: Sequence[str],
+) -> None:
+    """Give every row that is left all values that rules speak of from one row that breaks none and has its ``held``
+    codes."""
+    left, fine = rows.left, np.flatnonzero(~rows.wrong.any(axis=0))
+    if not held:
+        _replace_by(rows, left, fine, rules, lambda: witness({}), rng)
+        return
+    codes = np.stack([rows.codes[a].astype(np.int64) for a in held])
+    for own in np.unique(codes[:, left], axis=1).T:
+        same = (codes == own[:, None]).all(axis=0)
+        given = {a: int(code) for a, code in zip(held, own, strict=True)}
+        _replace_by(rows, left[same[left]], fine[same[fine]], rules, partial(witness, given), rng)
+
+
+def _replace_by(
+    rows: _Rows,
+    left: NDArray[np.int64],
+    donors: NDArray[np.int64],
+    rules: RuleBook,
+    witness: Callable[[], Columns],
+    rng: np.random.Generator,
+) -> None:
+    """Give the rows ``left`` all values that rules speak of from ``donors``, or where there are none from a witness."""
     names = {*rules.order, *(n for c in rules.conditions for n in c.needs)}
     names |= {n for group in rules.groups if names & set(group) for n in group}
     mask = np.zeros(rows.wrong.shape[1], dtype=bool)

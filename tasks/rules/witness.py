@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +26,12 @@ MOST_PAIRS = 20
 _BEST = 128  # of the rows
 
 
-def find_row(plan: EncodingPlan) -> dict[str, pa.Array] | None:
+def find_row(plan: EncodingPlan, given: Mapping[str, int] = MappingProxyType({})) -> dict[str, pa.Array] | None:
     """One row of the columns that rules speak of, which breaks none; None if none was found.  The same plan, the same
-    row."""
+    row.
+
+    ``given``: the fine codes that the row has, of attributes that rules speak of.
+    """
     rules = plan.rules
     if rules is None:
         return None
@@ -34,7 +39,9 @@ def find_row(plan: EncodingPlan) -> dict[str, pa.Array] | None:
     codecs = _spoken_of(plan, rules)
     part = replace(plan, codecs=codecs, computed=tuple(c for c in plan.computed if c.attribute in rules.order))
     codes = {c.attribute: rng.integers(c.size, size=SAMPLE) for c in codecs}
+    fixed = {a: np.full(SAMPLE, code) for a, code in given.items()}
     for _ in range(ROUNDS):
+        codes |= fixed
         columns = part.decode(codes, rng)
         wrong = rules.broken(columns).sum(axis=0)
         best = int(wrong.argmin())

@@ -174,6 +174,7 @@ def test_17_settings_and_defaults_do_not_depend_on_the_data(places: Path, save: 
     earlier = [{"run": "people-1", "epsilon": 1.0, "delta": 1e-9}]
     targets["improves"] = {"earlier": earlier, "epsilon": 0.5, "delta": 1e-9}
     targets["prior"] = STATED_PRIOR
+    targets["totals"] = [{"rows": 9, "statement": "Rows that anybody may count."}]
     chosen = make_spec(**targets, csv={"line_breaks": True}, rules=[{"never": "happy and age < 20"}])
     assert ReleaseSpec.model_fields.keys() == chosen.public().keys() | {"data", "engine"}
 

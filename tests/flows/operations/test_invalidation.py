@@ -167,6 +167,15 @@ VALUES: dict[str, Any] = {
     "mechanism.most_cells": 100,
     "mechanism.turns": 9,
     "mechanism.shrink": False,
+    "totals": {
+        "totals": [
+            {
+                "columns": ["region"],
+                "counts": [{"region": "north", "count": 9}],
+                "statement": "Rows that anybody may count.",
+            }
+        ]
+    },
     "engine.kind": "dask",
     "engine.workers": {"engine.kind": "dask", "engine.workers": 2},
     "formats": ["parquet", "csv"],

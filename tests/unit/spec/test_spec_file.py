@@ -208,7 +208,8 @@ def numeric_fields(model: type[BaseModel]) -> Iterator[tuple[str, dict[str, Any]
             for place, true in numeric_fields(inner):
                 section = {**tag, **true}
                 yield (f"{name}[0].{place}", {name: [section]}) if listed else (f"{name}.{place}", {name: section})
-        if not models and re.search(r"\b(int|float)\b", str(field.annotation)):
+        annotation = str(field.annotation)
+        if not models and re.search(r"\b(int|float)\b", annotation) and "bool" not in annotation:
             yield name, {name: True}
 
 

@@ -103,7 +103,7 @@ def test_no_mended_row_breaks_a_rule(rules: list[dict[str, str]], seed: int) -> 
     rng = np.random.default_rng(seed)
     codes = {c.attribute: rng.integers(c.size, size=500) for c in made.codecs}
     columns = made.decode(codes, rng)
-    witness = lambda: find_row(made) or {}  # noqa: E731
+    witness = lambda given: find_row(made, given) or {}  # noqa: E731
     mended = mend(codes, columns, lambda c: made.decode(c, rng), made.rules, made.codecs, witness, rng)
     assert not made.rules.broken(mended).any()
     table = pa.table(mended).to_pandas()
@@ -131,7 +131,13 @@ def test_a_batch_without_one_possible_row_is_mended_by_the_row_that_was_found_be
     rng = np.random.default_rng(0)
     columns = made.decode(codes, rng)
     mended = mend(
-        codes, columns, lambda c: made.decode(c, rng), made.rules, made.codecs, lambda: find_row(made) or {}, rng
+        codes,
+        columns,
+        lambda c: made.decode(c, rng),
+        made.rules,
+        made.codecs,
+        lambda given: find_row(made, given) or {},
+        rng,
     )
     assert max(mended["age"].to_pylist()) <= 1
 

@@ -1,0 +1,272 @@
+"""Known totals: counts of the table that are published elsewhere, and are honoured without any budget."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from math import prod
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn
+from privsyn.data_contracts.columns.category_columns import CategoryValue
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
+from privsyn.data_contracts.prior import LEAST_STATEMENT
+from privsyn.data_contracts.rules import holds, may_be_null
+
+MOST_COUNTS = 20_000
+"""Counts of one total at most: they stand in the manifest."""
+
+MOST_CELLS = 2_000_000
+"""Pairs of values that two columns of a total may have."""
+
+MOST_ROWS = (1 << 31) - 1
+
+Counts = dict[tuple[Any, ...], int]
+"""Values of the total's columns -> rows that have them, those above 0."""
+
+
+class KnownTotal(FrozenModel):
+    """The number of rows by the values of one or two columns, or of all rows, and who publishes it."""
+
+    columns: tuple[str, ...] = Field(
+        default=(), max_length=2, description="One or two released columns of kind `categorical` or `boolean`."
+    )
+    table: str = Field(
+        default="",
+        description="CSV or Parquet file beside the spec, with these columns and one of counts; public, never made "
+        "from the rows.",
+    )
+    count: str = Field(default="count", min_length=1, description="Name of the column of counts.")
+    counts: tuple[dict[str, CategoryValue | None], ...] = Field(
+        default=(),
+        max_length=MOST_COUNTS,
+        description='In place of `table`, the counts themselves: `[{"region": "north", "count": 812}, ...]`. Values '
+        "that are not named have no row.",
+    )
+    rows: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_ROWS,
+        description="Without `columns`: the number of all rows of the table, published elsewhere.",
+    )
+    statement: str = Field(
+        max_length=2_000,
+        description="Public, in words: who publishes these counts, and when. It is printed in the certificate and the "
+        "README of the release.",
+    )
+    hold: Literal["exact", "close"] = Field(
+        default="exact",
+        description="`exact`: the synthetic table has exactly these counts; `close`: they are a measurement without "
+        "noise, from which rows may differ by a few.",
+    )
+    sha256: str = Field(
+        default="",
+        pattern=r"^([0-9a-f]{64})?$",
+        description="SHA-256 of the table's file, filled in where the spec's file is read.",
+    )
+
+    @field_validator("statement")
+    @classmethod
+    def _said(cls, statement: str) -> str:
+        if len(statement.strip()) < LEAST_STATEMENT or not statement.isprintable():
+            raise FieldError(
+                f"is not a statement of {LEAST_STATEMENT} printable characters or more",
+                "Say who publishes these counts, and when",
+            )
+        return statement.strip()
+
+    @model_validator(mode="after")
+    def _one_place(self) -> KnownTotal:
+        if not self.columns:
+            if self.rows is None or self.table or self.counts:
+                raise FieldError(
+                    "names no columns, so it needs `rows`, the number of all rows, and nothing else",
+                    "Write `rows: 8124`, or name one or two `columns`",
+                )
+        elif self.rows is not None or bool(self.table) == bool(self.counts):
+            raise FieldError("give either `table: FILE` or `counts: [...]` with `columns`")
+        if len(set(self.columns)) != len(self.columns):
+            raise FieldError("names a column twice in `columns`", "Name it once")
+        if self.count in self.columns:
+            raise FieldError(
+                f"{self.count!r} is one of `columns`, and the column of counts, too", "Name another", ("count",)
+            )
+        return self
+
+    @property
+    def known(self) -> bool:
+        """Whether the counts are there: those of a file are, once the spec's file is read."""
+        return self.rows is not None or bool(self.counts)
+
+    def by_value(self) -> Counts:
+        """The counts above 0 by the values of the columns; of all rows under ``()``."""
+        if self.rows is not None:
+            return {(): self.rows}
+        found = {tuple(row[name] for name in self.columns): int(row[self.count] or 0) for row in self.counts}
+        return {values: count for values, count in found.items() if count}
+
+    def public(self) -> dict[str, Any]:
+        """What a certificate says of it; the counts are in the manifest."""
+        left_out = {"table", "counts", "count", *(() if self.sha256 else ("sha256",))}
+        content = self.model_dump(mode="json", exclude=left_out)
+        if self.rows is None:
+            content["rows"] = sum(self.by_value().values())
+        return content
+
+
+def check_totals(
+    totals: Sequence[KnownTotal], columns: Mapping[str, Any], made: Collection[str], mechanism: AnyMechanism
+) -> None:
+    """Raise FieldError, with its place, for totals that cannot be honoured or contradict each other.
+
+    columns: the released ones; made: those that rules compute or tie to others, which are not counted by themselves.
+    No private count takes part: whether totals are true of the table is never asked.
+    """
+    if mechanism.name != "privsyn" or not isinstance(mechanism, PrivSyn) or mechanism.selection.scores != "one_ways":
+        raise FieldError(
+            "only the mechanism privsyn with scores of `one_ways` honours totals",
+            "Take the field out, or choose that mechanism",
+            ("totals",),
+        )
+    for i, total in enumerate(totals):
+        try:
+            _check_one(total, columns, made)
+        except FieldError as error:
+            raise FieldError(error.problem, error.cure, ("totals", i, *error.place)) from None
+    if all(total.known for total in totals):
+        _check_together(totals, set(columns) - set(made), mechanism.synthesis.rows)
+
+
+def _check_one(total: KnownTotal, columns: Mapping[str, Any], made: Collection[str]) -> None:
+    for name in total.columns:
+        if name not in columns:
+            raise FieldError(f"the spec releases no column {name!r}", "Name one that it releases", ("columns",))
+        if name in made:
+            raise FieldError(
+                f"the column {name!r} follows from others by a rule, so it is not counted",
+                "Name a column that no rule computes or ties",
+                ("columns",),
+            )
+        if not isinstance(columns[name], CategoricalColumn | BooleanColumn):
+            raise FieldError(
+                f"the column {name!r} is of kind {columns[name].kind!r}, and totals are of columns that list their "
+                "values",
+                "Name a categorical or boolean column",
+                ("columns",),
+            )
+    if prod(_size(columns[name]) for name in total.columns) > MOST_CELLS:
+        raise FieldError(f"the columns have more than {MOST_CELLS:,} pairs of values", "Name one of them", ("columns",))
+    seen: set[tuple[Any, ...]] = set()
+    for j, row in enumerate(total.counts):
+        values = _checked_row(row, total, columns, j)
+        if values in seen:
+            raise FieldError(f"names {_named(total.columns, values)} twice", "Keep one count of it", ("counts", j))
+        seen.add(values)
+    if total.known and not 0 < sum(total.by_value().values()) <= MOST_ROWS:
+        raise FieldError(f"the counts must sum to a number from 1 to {MOST_ROWS:,}", place=("counts",))
+
+
+def _size(column: Any) -> int:
+    return len(column.values) + 2 if isinstance(column, CategoricalColumn) else 3
+
+
+def _checked_row(row: Mapping[str, Any], total: KnownTotal, columns: Mapping[str, Any], j: int) -> tuple[Any, ...]:
+    if row.keys() != {*total.columns, total.count}:
+        raise FieldError(
+            f"must have {', '.join(map(repr, (*total.columns, total.count)))} and nothing else", place=("counts", j)
+        )
+    count = row[total.count]
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise FieldError(f"{str(count)[:40]!r} is not a count", "Write a whole number, 0 or more", ("counts", j))
+    for name in total.columns:
+        odd = isinstance(row[name], bool) and not isinstance(_first(columns[name]), bool)
+        if odd or not holds(columns[name], row[name]):
+            what = "null" if row[name] is None else repr(row[name])[:40]
+            cure = "Take it out, or add it to the column's `values`"
+            if row[name] is None and not may_be_null(columns[name]):
+                cure = "Take it out, or let the column be `nullable`"
+            raise FieldError(f"{what} is not a value of the column {name!r}", cure, ("counts", j))
+    return tuple(row[name] for name in total.columns)
+
+
+def _first(column: Any) -> Any:
+    return column.values[0] if isinstance(column, CategoricalColumn) else False
+
+
+def _named(columns: Sequence[str], values: Sequence[Any]) -> str:
+    return " and ".join(f"{name} = {value!r}" for name, value in zip(columns, values, strict=True))
+
+
+def _check_together(totals: Sequence[KnownTotal], columns: Collection[str], rows: int | Literal["auto"]) -> None:
+    """That the totals agree, that exact pairs make no circle, and that something is left to measure."""
+    first = sum(totals[0].by_value().values())
+    for i, total in enumerate(totals):
+        own = sum(total.by_value().values())
+        if own != first:
+            raise FieldError(
+                f"sums to {own:,} rows, totals[0] to {first:,}: they are not of the same table",
+                "Correct one of them",
+                ("totals", i),
+            )
+        if rows not in ("auto", own) and total.hold == "exact":
+            raise FieldError(
+                f"is of {own:,} rows, and `synthesis.rows` asks for {rows:,}",
+                "Leave `synthesis.rows` out, or write `hold: close`",
+                ("totals", i),
+            )
+        for j, before in enumerate(totals[:i]):
+            _check_overlap(total, before, i, j)
+    _check_no_circle(totals)
+    if columns and set(columns) <= {name for total in totals for name in total.columns}:
+        raise FieldError(
+            "give the counts of every column, and nothing is left to count of single columns",
+            "Leave the total of one column out",
+            ("totals",),
+        )
+
+
+def _check_overlap(total: KnownTotal, before: KnownTotal, i: int, j: int) -> None:
+    if set(total.columns) == set(before.columns):
+        raise FieldError(f"has the columns of totals[{j}]", "Keep one of the two", ("totals", i))
+    for name in set(total.columns) & set(before.columns):
+        own, other = margin(total, name), margin(before, name)
+        for value in sorted((own | other).keys(), key=str):
+            if own[value] != other[value]:
+                raise FieldError(
+                    f"has {own[value]:,} rows with {name} = {value!r}, totals[{j}] has {other[value]:,}",
+                    "Correct one of them",
+                    ("totals", i),
+                )
+
+
+def _check_no_circle(totals: Sequence[KnownTotal]) -> None:
+    groups: list[set[str]] = []
+    for i, total in enumerate(totals):
+        if len(total.columns) < 2 or total.hold != "exact":
+            continue
+        touched = [group for group in groups if group & set(total.columns)]
+        if any(group >= set(total.columns) for group in touched):
+            raise FieldError(
+                "closes a circle of pairs of columns, which rows cannot be made to have exactly",
+                "Write `hold: close` for one of the circle",
+                ("totals", i, "hold"),
+            )
+        groups = [g for g in groups if g not in touched] + [set(total.columns).union(*touched)]
+
+
+def margin(total: KnownTotal, column: str) -> Counter[Any]:
+    """The counts of a total by the values of one of its columns."""
+    at = total.columns.index(column)
+    found: Counter[Any] = Counter()
+    for values, count in total.by_value().items():
+        found[values[at]] += count
+    return found
+
+
+def known_columns(totals: Sequence[KnownTotal]) -> tuple[str, ...]:
+    """The columns of all totals, each once."""
+    return tuple(dict.fromkeys(name for total in totals for name in total.columns))
