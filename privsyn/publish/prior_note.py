@@ -6,8 +6,10 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.publish.markdown import plain
 
 PRIOR_PROMISE = (
-    "The prior is stated to be public, so the guarantee is that of the release without it: it protects the persons of "
-    "the private table, and nobody in the prior."
+    "The prior is stated to be public, so the guarantee is of what this release tells beyond the prior: it protects "
+    "the persons of the private table, and nobody in the prior. An earlier release of the same persons told of them "
+    "already, and this release repeats it: what both tell together is bounded by the total of the data set, not by the "
+    "epsilon of this release alone."
 )
 """What a prior changes of the promise."""
 
