@@ -10,7 +10,11 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.tasks.estimation.projection import fitted_to
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.kernels.streams import stream
 from privsyn.tasks.marginals import Marginal, one_ways
@@ -84,8 +88,9 @@ def append_attributes(
 
     core: rows over ``core_marginals(marginals, domain, kept).domain``; marginals: all marginals, the one-way of every
     attribute among them. Over other attributes, raises ValueError. Within the rows that share the conditioning
-    attributes' values, the new codes have exactly the conditional shares, up to rounding, in random order. Where the
-    marginal has no counts for the conditioning values, the one-way decides.
+    attributes' values, the new codes have exactly the conditional shares, up to rounding, in random order: those of the
+    marginal, first fitted to the one-ways. Where the marginal has no counts for the conditioning values, the one-way
+    decides.
     """
     from privsyn.tasks.synthesis.conditional import draw_attribute  # here: compiled code loads slowly
 
@@ -97,10 +102,25 @@ def append_attributes(
     holding = _by_attribute(marginals)
     columns = dict(zip(core.domain.attributes, core.columns, strict=True))
     for attribute, clique in appended:
-        given = None if clique is None else _on(clique, holding)
+        given = None if clique is None else _agreeing(_on(clique, holding), attribute, ones)
         address = stream(seed, _APPEND, domain.index(attribute))
         columns[attribute] = draw_attribute(attribute, given, columns, core.rows, ones[attribute], address)
     return CodeTable(domain, tuple(columns[a] for a in domain.attributes))
+
+
+def _agreeing(given: Marginal, attribute: str, ones: Mapping[str, NDArray[np.float64]]) -> Marginal:
+    """``given`` fitted to the one-ways ``ones``, of a pair to both, of larger marginals to that of ``attribute``.
+
+    Counts whose noise is large are not brought into agreement by the rounds of consistency; rows that are drawn by them
+    as they stand would have another one-way.
+    """
+    others = [(a, n) for a, n in zip(given.attributes, given.counts.shape, strict=True) if a != attribute]
+    joint, one_way = given.by_code(attribute), ones[attribute]
+    if joint.sum() <= 0 or one_way.sum() <= 0:
+        return given
+    sums = ones[others[0][0]] if len(others) == 1 else joint.sum(axis=1)
+    fitted = fitted_to(joint / joint.sum(), (sums, one_way * (sums.sum() / one_way.sum())))
+    return Marginal((*(a for a, _ in others), attribute), fitted.reshape(*(n for _, n in others), -1), given.sigma)
 
 
 def _by_attribute(marginals: Sequence[Marginal]) -> dict[str, list[Marginal]]:

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.compress_domain import Recode
-from privsyn.tasks.estimation.projection import norm_sub
+from privsyn.tasks.estimation.projection import FITTING, fitted_to, norm_sub
 from privsyn.tasks.estimation.shrink_departures import nearer, shrink_marginal
 from privsyn.tasks.estimation.tied_blocks import BlockMember, tied_blocks
 from privsyn.tasks.known_totals import KnownTotals
@@ -38,9 +38,6 @@ SURE = 1e-6
 
 DOUBT = 0.01
 """Part of its noise variance that a cell keeps at least, however surely its noisy count says that it is empty."""
-
-FITTING = 20
-"""Passes of iterative proportional fitting at most; parts that disagree have no fit, and few passes are enough."""
 
 
 @dataclass
@@ -214,18 +211,6 @@ def without_interaction(counts: Floats, total: float, zero: NDArray[np.bool_] | 
         if np.abs(fitted - before).sum() < 1e-3 * total:
             break
     return fitted
-
-
-def fitted_to(shares: Floats, parts: Sequence[Floats]) -> Floats:
-    """A pair's ``shares`` as counts with these one-ways, by iterative proportional fitting; where it has no rows of a
-    value, those of independence."""
-    total = max(float(parts[0].sum()), 1e-9)
-    found = shares * total + 1e-6 * np.outer(parts[0], parts[1]) / total
-    for _ in range(FITTING):
-        for axis, part in enumerate(parts):
-            now = found.sum(axis=1 - axis)
-            found = found * np.expand_dims(np.divide(part, now, out=np.zeros_like(part), where=now > 0), 1 - axis)
-    return found
 
 
 def _shared_sets(cliques: Sequence[Clique]) -> list[tuple[Clique, list[int]]]:

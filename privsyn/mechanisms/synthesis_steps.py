@@ -251,6 +251,7 @@ APPEND_ATTRIBUTES = Step(
         **totals_key(r),
     },
     _append,
+    version=2,
 )
 
 

@@ -1,11 +1,16 @@
-"""The projection of counts on those that a table can have.  Paper: section 4.3 (Norm-Sub)."""
+"""The projections of counts on those that a table can have.  Paper: section 4.3 (Norm-Sub)."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+
+FITTING = 20
+"""Passes of iterative proportional fitting at most; parts that disagree have no fit, and few passes are enough."""
 
 
 def norm_sub(counts: Floats, total: float) -> Floats:
@@ -21,3 +26,17 @@ def norm_sub(counts: Floats, total: float) -> Floats:
     last = int(above[-1]) if above.size else 0  # none: the total is lost in the rounding of the largest count
     projected = np.maximum(flat - excess[last], 0.0) if total > 0 else np.zeros_like(flat)
     return projected.reshape(counts.shape)
+
+
+def fitted_to(shares: Floats, parts: Sequence[Floats]) -> Floats:
+    """``shares``, shape (m, n), as counts with the sums ``parts`` of their rows and columns, shapes (m,) and (n,).
+
+    Iterative proportional fitting; where ``shares`` has nothing for a row or a column, it is as by independence.
+    """
+    total = max(float(parts[0].sum()), 1e-9)
+    found = shares * total + 1e-6 * np.outer(parts[0], parts[1]) / total
+    for _ in range(FITTING):
+        for axis, part in enumerate(parts):
+            now = found.sum(axis=1 - axis)
+            found = found * np.expand_dims(np.divide(part, now, out=np.zeros_like(part), where=now > 0), 1 - axis)
+    return found

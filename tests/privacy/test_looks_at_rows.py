@@ -29,12 +29,13 @@ from privsyn.run.step import Progress, ReleaseStep, Step, step_of
 from privsyn.settings import Settings
 from privsyn.source.file_source import FileSource
 from privsyn.source.private_table import Source
+from privsyn.spec.public_priors import with_prior
 from privsyn.tasks import compress_domain, noisy, synthesize
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.compress_domain import noisy_total, recode_from_table
 from privsyn.tasks.privacy.noise import NoNoise
 from tests.support.releases import QUICK, few, outputs, released, run
-from tests.support.specs import make_spec, people
+from tests.support.specs import make_spec, mechanism_fields, people
 
 Save = Callable[..., str]
 
@@ -78,7 +79,13 @@ def readers_of_a_run(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> tupl
 def test_03_only_release_steps_and_transforms_read_private_rows(
     places: Path, save: Save, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    spec = few(save(people(300)), mechanism={"name": name}, synthesis={})
+    fields = mechanism_fields(name)
+    if name == "prior":
+        fields["prior"] = {
+            "table": save(people(40, seed=9), "public.parquet"),
+            "statement": "Rows that anybody may have.",
+        }
+    spec = with_prior(few(save(people(300)), synthesis={}, **fields), places)
     passes, readers = readers_of_a_run(spec, monkeypatch)
     of_kind = {kind: {step.name for step in steps_of(Request(spec)) if step.kind is kind} for kind in Kind}
     assert passes == {"preflight", "encode"}

@@ -151,3 +151,19 @@ def test_attributes_in_no_marginal_are_drawn_independently_of_each_other() -> No
     for pair in (("b", "d"), ("c", "d"), ("d", "f")):
         independent = np.outer(count(made, pair[:1]), count(made, pair[1:])) / made.rows
         assert np.abs(count(made, pair) - independent).max() < 5 * np.sqrt(independent.max()), pair
+
+
+def test_counts_that_disagree_are_fitted_to_the_one_ways() -> None:
+    """Counts of much noise: drawn as they stand, b would have shares of its own in place of its one-way's."""
+    domain, rows = Domain.of({"a": 2, "b": 3, "c": 2}), 6_000
+    rng = np.random.default_rng(4)
+    table = CodeTable(domain, tuple(rng.integers(0, s, rows).astype(np.uint8) for s in domain.sizes))
+    every = marginals_of(table, ("a", "c"))
+    noisy = Marginal(("a", "b"), np.array([[3_000.0, 0.0, 900.0], [100.0, 1_500.0, 500.0]]))
+    core = core_marginals([*every, noisy], domain, frozenset("ac"))
+    made = append_attributes(part(table, core.domain), [*every, noisy], domain, 1, frozenset("ac"))
+    assert np.abs(count(made, ("b",)) - count(table, ("b",))).max() <= 4
+    odds = [
+        np.prod(np.diag(x[:, [0, 2]])) / np.prod(np.diag(x[:, [2, 0]])) for x in (noisy.counts, count(made, ("a", "b")))
+    ]
+    assert odds[1] == pytest.approx(odds[0], rel=0.1)  # what the counts say of a and b together is kept
