@@ -79,7 +79,7 @@ def plan(
 
     ``sensitivity``: SENSITIVITY for InDif, REFERENCE_SENSITIVITY for scores against a :class:`Reference`.
     ``max_cells``: pairs of more cells are never measured, so they get no score, and m is less by them; the same holds
-    for ``known`` pairs, whose counts are public.
+    for ``known`` pairs, whose counts are public, or are those of one attribute.
     Privacy: all m answers together are rho-zCDP for adding or removing one person with at most
     ``records`` = k records: each score has sensitivity 4 k (Lemma 4, k times; rounding down keeps it, see
     :func:`indif`), or k against noisy one-ways, which are fixed before the look (:func:`l1_distance`), and costs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from privsyn.run.inputs import Inputs
 from privsyn.run.request import Request
 from privsyn.run.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step
 from privsyn.tasks import combine_cliques, compress_domain, indif_scores, measure_marginals, select_pairs
+from privsyn.tasks.codecs.level_codecs import level_attributes
 from privsyn.tasks.estimation.target_weights import Targets
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.prior_pairs import PriorPairs
@@ -70,8 +72,10 @@ RECODE_ROWS = Step(
 def _plan_scores(selection: Selection, request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     noisy_reference = selection.scores == "one_ways"
     sensitivity = indif_scores.REFERENCE_SENSITIVITY if noisy_reference else indif_scores.SENSITIVITY
-    known = () if request.totals is None else request.totals.pairs
-    return indif_scores.plan(inputs.domain(), rho, request.records, sensitivity, selection.max_cells, known)
+    domain, known = inputs.domain(), set(() if request.totals is None else request.totals.pairs)
+    levels = set(level_attributes(request.encoding.levels))  # of one code, and so related to nothing
+    known |= {pair for pair in combinations(domain.attributes, 2) if levels & {*pair}}
+    return indif_scores.plan(domain, rho, request.records, sensitivity, selection.max_cells, known)
 
 
 def _known_pairs(request: Request) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from privsyn.publish.related_pairs import RelatedPair
 from privsyn.publish.relations_picture import NAME
 from privsyn.run.plan import Plan
 from privsyn.run.step import release_steps
+from privsyn.tasks.codecs.level_codecs import level_attributes
 
 LISTED = 30
 """Measured pairs of columns that are listed one by one, the strongest first."""
@@ -48,7 +49,8 @@ def relations_section(plan: Plan, certificate: Certificate, pairs: Sequence[Rela
 
     ``pairs``: by their strength, the strongest first.
     """
-    found, columns = measured_relations(plan, certificate), len(plan.domain.attributes)
+    found = measured_relations(plan, certificate)
+    columns = len(plan.domain.attributes) - len(level_attributes(plan.request.encoding.levels))
     head = "## Relations\n\n"
     if found == []:
         words = said_without_relations(prior=certificate.prior is not None)
