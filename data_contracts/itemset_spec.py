@@ -38,7 +38,9 @@ class PairsLayout(FrozenModel):
 
     kind: Literal["pairs"]
     transaction: str = Field(
-        min_length=1, description="The column that names the transaction; rows without one are left out."
+        min_length=1,
+        description="The column that names the transaction. A transaction is one person's: a number that two tills "
+        "use needs the till in it. Rows without one are left out.",
     )
     item: str = Field(min_length=1, description="The column that names the item.")
 

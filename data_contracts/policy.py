@@ -25,6 +25,10 @@ class DatasetPolicy(FrozenModel):
         description="Files, and folders with all that is below them, that its tables may be read from; relative to the "
         "policy file's folder. Links are followed first.",
     )
+    priors: tuple[str, ...] = Field(
+        default=(),
+        description="Files, and folders with all that is below them, that public priors may be read from; empty: none.",
+    )
     in_memory: bool = Field(default=False, description="Whether tables that a program hands over may be released.")
     budget: Guarantee = Field(description="The largest lifetime cap.")
     epsilon: float = Field(gt=0, le=1e6, description="The largest epsilon of one release.")

@@ -26,7 +26,7 @@ from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec
 from privsyn.errors import RequestError, error_place
 from privsyn.evaluation.coded_tables import Coded, coded, read_table
 from privsyn.run.plan import accounted
-from privsyn.run.policy_checks import check_table
+from privsyn.run.policy_checks import check_prior, check_table
 from privsyn.settings import Settings
 from privsyn.source.open_source import open_source
 from privsyn.source.private_table import Source
@@ -122,6 +122,7 @@ def compare(
     for table, argument in ((request.spec.data, "data"), (request.holdout, "compare.holdout")):
         if table is not None:
             check_table(request.spec.dataset, table, settings, argument)
+    check_prior(request.spec, settings)
     results = run_all(request, settings.threads, report, only)
     return Compared(_write(results, settings), results)
 

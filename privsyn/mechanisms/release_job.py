@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.ledgers.calendar_periods import checked_period
 from privsyn.mechanisms.registry import steps_of
 from privsyn.run.job import Job
 from privsyn.run.plan import Plan
 from privsyn.run.request import Request
+from privsyn.tasks.kernels.counting import CodeTable
 
 NO_REDRAW = "release another period: one period is drawn once"
 """What a release of a period says where its noise is lost."""
@@ -18,12 +20,19 @@ def release_job(spec: ReleaseSpec, period: str | None = None, new_dataset: str |
 
     Raises RequestError if ``period`` is not a period's label.
     """
-    steps = steps_of(Request(spec))
+    steps = steps_of(_unread(spec))
     if period is None:
         return Job(steps, new_dataset=new_dataset)
     asks = {"period": checked_period(period)}
     name = f"{spec.dataset}-{period.lower()}"
     return Job(steps, asks=asks, name=name, redraw=NO_REDRAW, period=period, new_dataset=new_dataset)
+
+
+def _unread(spec: ReleaseSpec) -> Request:
+    """The request with no row of its prior: the same steps, and no file is opened before the policy is asked."""
+    if spec.prior is None:
+        return Request(spec)
+    return Request(spec.model_copy(update={"prior": spec.prior.at("")}), prior=CodeTable(Domain((), ()), ()))
 
 
 def plan_of(spec: ReleaseSpec, column_order: tuple[str, ...] = ()) -> Plan:

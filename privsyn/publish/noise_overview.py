@@ -24,6 +24,7 @@ from privsyn.storage.released_root import ZoneError
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks import marginals
 from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.level_codecs import level_attributes
 from privsyn.tasks.compress_domain import (
     AttributeRecode,
     Recode,
@@ -165,7 +166,8 @@ def overview(released: ReleasedInputs, threads: int = 0) -> Overview:
         for q, counts in zip(released.measured, counted, strict=True)
     )
     inside = {pair for q in released.measured for pair in combinations(q.attributes, 2)}
-    return Overview(tuple(one_ways), tuple(columns), measured, len(inside), comb(len(one_ways), 2))
+    related = len(one_ways) - len(level_attributes(released.encoding.levels))
+    return Overview(tuple(one_ways), tuple(columns), measured, len(inside), comb(related, 2))
 
 
 def _shares(counts: Floats) -> Floats:

@@ -105,14 +105,16 @@ def promise(c: Certificate) -> str:
         if total.delta != c.delta
         else ""
     )
+    beyond = "" if c.prior is None else ", beyond what the public prior says already"
     others = "" if c.by_published_theorems is None else ", other releases included"  # as certificates of before say it
     return (
         "## What is promised\n\n"
         f"Whatever is done with these files, and whatever else is known, they say almost the same as if any one person "
-        f"had not been in the private table: ({c.epsilon:g}, {c.delta:g})-differential privacy, where neighbouring "
-        f"tables differ by adding or removing {plain(c.unit_of_protection)}. The promise holds for this release. All "
-        f"releases of this data set, whatever comes, together keep its lifetime cap of ({total.epsilon_cap:g}, "
-        f"{total.delta:g}), of which ({total.epsilon:.4g}, {total.delta:g}) is used so far{others}.{other}"
+        f"had not been in the private table{beyond}: ({c.epsilon:g}, {c.delta:g})-differential privacy, where "
+        f"neighbouring tables differ by adding or removing {plain(c.unit_of_protection)}. The promise holds for this "
+        f"release. All releases of this data set, whatever comes, together keep its lifetime cap of "
+        f"({total.epsilon_cap:g}, {total.delta:g}), of which ({total.epsilon:.4g}, {total.delta:g}) is used so far"
+        f"{others}.{other}"
         f"{_improved(c)}{_published_theorems(c)}"
     )
 

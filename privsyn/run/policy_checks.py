@@ -27,6 +27,7 @@ def check_policy(spec: ReleaseSpec, job: Job, settings: Settings) -> None:
         return
     rules, at = found
     _check_path(rules, at, spec.data or None, "data")
+    _check_prior(rules, at, spec)
     for field, asked, most in (
         ("budget.epsilon", spec.budget.epsilon, rules.budget.epsilon),
         ("budget.delta", spec.budget.delta, rules.budget.delta),
@@ -63,6 +64,19 @@ def check_table(dataset: str, table: object, settings: Settings, field: str) -> 
     found = _rules(dataset, settings)
     if found is not None:
         _check_path(*found, str(table) if isinstance(table, str | Path) else None, field)
+
+
+def check_prior(spec: ReleaseSpec, settings: Settings) -> None:
+    """Raises RequestError that names the rule if the policy does not allow the place of the spec's prior."""
+    found = _rules(spec.dataset, settings)
+    if found is not None:
+        _check_prior(*found, spec)
+
+
+def _check_prior(rules: DatasetPolicy, at: str, spec: ReleaseSpec) -> None:
+    prior = spec.prior
+    if prior is not None and prior.place and not _is_within(Path(prior.place).resolve(), rules.priors):
+        raise _refused(f"is not among the policy's {at}.priors", "prior.table" if prior.table else "prior.release")
 
 
 def _rules(dataset: str, settings: Settings) -> tuple[DatasetPolicy, str] | None:

@@ -32,6 +32,8 @@ def refuse_private_prior(
     fingerprint = store.fingerprint([path])
     field = "prior.table" if spec.prior.table else "prior.release"
     cure = "Name a table that anybody may have: its statistics show in the release"
+    if path.resolve().is_relative_to(private_root.resolve()):
+        raise RequestError("lies in the private folder, where nothing is public; nothing was spent", cure, field)
     if fingerprint in own:
         raise RequestError("is the private table itself, or a file of it; nothing was spent", cure, field)
     known = names_of(fingerprints_by_name(private_root, ledger.entries()), {fingerprint})

@@ -15,6 +15,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec, Unit
 from privsyn.data_contracts.tables import code_schema
 from privsyn.errors import RequestError
 from privsyn.source.open_source import open_source, table_columns
+from privsyn.storage.released_files import manifest_if_readable
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.encode import Repairs, encode_batch
 from privsyn.tasks.kernels.counting import CodeTable
@@ -38,9 +39,16 @@ def public_file(prior: Prior) -> Path:
             raise RequestError(
                 f"{path.name} has no synthetic.parquet or synthetic.csv", "Name the folder of a release", field
             )
+        manifest = manifest_if_readable(path)
+        if manifest is None or not manifest.differentially_private:
+            raise RequestError(
+                f"{path.name} is not the folder of a release: it has no manifest that says so",
+                "Name the folder of a release, or its table by `table`",
+                field,
+            )
         path = tables[0]
-    if not path.is_file():
-        raise RequestError("is not there, or is not a file", "Name a CSV or Parquet file beside the spec", field)
+    if not path.is_file() or not path.stat().st_size:  # a file of the system, which may have no end, has size 0
+        raise RequestError("is not there, or is no file with rows", "Name a CSV or Parquet file beside the spec", field)
     if path.stat().st_size > MAX_BYTES:
         raise RequestError(f"{path.name} is larger than {MAX_BYTES >> 30} GiB", "Take a sample of it", field)
     return path
@@ -48,8 +56,11 @@ def public_file(prior: Prior) -> Path:
 
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        raise RequestError(f"{path.name} cannot be read", "Name a file that can be read", "prior") from None
 
 
 def checked_file(prior: Prior) -> Path:
@@ -65,12 +76,14 @@ def checked_file(prior: Prior) -> Path:
             "Start the release from the spec's file, or state the file's SHA-256",
             "prior",
         )
-    path = public_file(prior)
-    if sha256_of(path) != prior.sha256:
-        raise RequestError(
-            f"{path.name} has another content than its `sha256` says", "Name the file that was meant", "prior.sha256"
-        )
-    return path
+    field = "prior.table" if prior.table else "prior.release"
+    try:
+        path = public_file(prior)
+        if sha256_of(path) == prior.sha256:
+            return path
+    except RequestError:
+        pass  # one sentence for all: who names a file must not learn what is there
+    raise RequestError("names no file of the content that its `sha256` says", "Name the file that was meant", field)
 
 
 def public_rows(spec: ReleaseSpec, encoding: EncodingPlan) -> CodeTable:

@@ -95,6 +95,15 @@ def _text(values: pa.Array) -> pa.Array:
     return pc.utf8_trim_whitespace(values.cast(pa.large_string()))
 
 
+def _named(transactions: pa.Array) -> pa.Array:
+    """Transactions as text; null where a cell names none, so that rows of many persons are not taken for one."""
+    text = _text(transactions)
+    empty = pc.equal(text, "")
+    if pa.types.is_floating(transactions.type):
+        empty = pc.or_(empty, pc.is_nan(transactions))
+    return pc.if_else(pc.fill_null(empty, True), pa.scalar(None, text.type), text)
+
+
 def _lists(column: pa.Array, separator: str, universe: pa.Array) -> Held:
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
         column = pc.split_pattern(_text(column), separator)
@@ -128,7 +137,7 @@ def _is_held(column: pa.Array) -> NDArray[np.bool_]:
 def _pairs(batches: Sequence[pa.RecordBatch], layout: PairsLayout, universe: pa.Array) -> Held:
     if not batches:
         return np.empty(0, np.int64), np.empty(0, np.int64), 0, 0
-    names = pa.chunked_array([_text(b.column(layout.transaction)) for b in batches]).combine_chunks()
+    names = pa.chunked_array([_named(b.column(layout.transaction)) for b in batches]).combine_chunks()
     items = pa.chunked_array([_text(b.column(layout.item)) for b in batches]).combine_chunks()
     encoded = names.dictionary_encode()
     rows = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)

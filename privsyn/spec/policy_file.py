@@ -39,7 +39,8 @@ def load_policy(path: Path) -> Policy:
 
 
 def _resolved(rules: DatasetPolicy, folder: Path) -> DatasetPolicy:
-    return rules.model_copy(update={"paths": tuple(str((folder / p).resolve()) for p in rules.paths)})
+    places = {name: tuple(str((folder / p).resolve()) for p in getattr(rules, name)) for name in ("paths", "priors")}
+    return rules.model_copy(update=places)
 
 
 def _refusal(error: ValidationError, document: Document, path: Path) -> RequestError:

@@ -20,6 +20,7 @@ from privsyn.publish.prior_note import PRIOR_PROMISE
 from privsyn.settings import Settings
 from privsyn.spec.public_priors import with_prior
 from privsyn.spec_check import check
+from privsyn.tasks.privacy.noise import NoNoise
 from tests.support.releases import few
 from tests.support.specs import COLUMNS, make_spec, people
 
@@ -79,7 +80,7 @@ def test_a_release_states_its_prior_and_pays_the_same(save: Any, tmp_path: Path)
     again = with_public(data, moved, table)  # the content counts, not its place
     assert release(again).drawn == () and again.prior.table != spec.prior.table
     pq.write_table(table.slice(1), tmp_path / "last_year.parquet")
-    with pytest.raises(RequestError, match="another content than its `sha256` says"):
+    with pytest.raises(RequestError, match="names no file of the content that its `sha256` says"):
         release(spec)
 
 
@@ -128,11 +129,59 @@ def test_a_run_takes_no_file_whose_content_was_not_stated(save: Any, tmp_path: P
         release(spec)
 
 
+def test_who_names_a_file_of_another_content_does_not_learn_whether_it_is_there(save: Any, tmp_path: Path) -> None:
+    (tmp_path / "there.csv").write_text("age\n30\n")
+    said = set()
+    for place in ("there.csv", "absent.csv", "/proc/self/mem", "."):
+        prior = {"table": str(tmp_path / place), "statement": STATEMENT, "sha256": "0" * 64}
+        with pytest.raises(RequestError) as caught:
+            release(few(save(people(50)), prior=prior))
+        said.add(str(caught.value))
+    assert len(said) == 1
+
+
+def test_a_prior_is_no_file_of_the_policy_s_unless_it_says_so(
+    save: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = save(people(300))
+    (tmp_path / "public").mkdir()
+    pq.write_table(people(200), tmp_path / "public" / "last_year.parquet")
+    rules = {"paths": [data], "budget": {"epsilon": 50, "delta": 1e-6}, "epsilon": 50, "delta": 1e-6}
+    prior = {"table": "public/last_year.parquet", "statement": STATEMENT}
+    spec = with_prior(few(data, prior=prior), tmp_path)
+    monkeypatch.setenv("PRIVSYN_POLICY", str(tmp_path / "policy.yaml"))
+    for priors, allowed in (([], False), (["public"], True)):
+        policy = {"datasets": {"people": {**rules, "priors": priors}}}
+        (tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy))
+        if allowed:
+            assert release(spec).rows
+        else:
+            for asked in (
+                spec,
+                spec.model_copy(update={"prior": spec.prior.at("/no/such/file")}),
+            ):  # not even looked for
+                with pytest.raises(RequestError, match=r"is not among the policy's datasets.people.priors"):
+                    release(asked)
+
+
+def test_what_a_release_or_the_private_folder_does_not_give_away_is_no_prior(save: Any, tmp_path: Path) -> None:
+    data = save(people(300))
+    run_with_test_noise = release_in_process(few(data), Settings(), noise=NoNoise())
+    with pytest.raises(RequestError, match="is not the folder of a release"):
+        with_prior(few(data, prior={"release": run_with_test_noise.released, "statement": STATEMENT}), tmp_path)
+    kept = Path(run_with_test_noise.released) / "synthetic.parquet"
+    with pytest.raises(RequestError, match="lies in the private folder, where nothing is public"):
+        release(with_prior(few(data, prior={"table": str(kept), "statement": STATEMENT}), tmp_path))
+
+
 def test_an_earlier_release_is_a_prior(save: Any, tmp_path: Path) -> None:
     data = save(people(300))
     first = release(few(data))
     spec = with_prior(few(data, prior={"release": str(first.released), "statement": STATEMENT}), tmp_path)
-    assert release(spec).run != first.run
+    second = release(spec)
+    assert second.run != first.run
+    told = "had not been in the private table, beyond what the public prior says already: (1, 1e-09)"
+    assert told in (Path(second.released) / "README.md").read_text()
 
 
 def test_what_never_occurs_in_the_prior_cannot_occur_where_that_is_declared(save: Any, tmp_path: Path) -> None:

@@ -7,9 +7,12 @@ from fractions import Fraction
 from itertools import combinations, combinations_with_replacement, product
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from privsyn.data_contracts.itemset_spec import PairsLayout
 from privsyn.data_contracts.receipts import Query, total_rho
+from privsyn.source.transaction_source import _pairs
 from privsyn.tasks.itemsets import basis_marginals, item_counts, pair_counts
 from privsyn.tasks.itemsets.transactions import Transactions, gathered
 
@@ -90,3 +93,21 @@ def test_06_noise_is_priced_for_what_is_declared() -> None:
         ):
             assert rho * Fraction(999_999, 10**6) <= total_rho(plan) <= rho
     assert pair_counts.plan(1, 20, Fraction(1), 1) == basis_marginals.plan([], Fraction(1), 1) == []
+
+
+@pytest.mark.parametrize(
+    "nameless",
+    [
+        pa.array([1.0, 2.0, float("nan")]),
+        pa.array(["1", "2", "  "]),
+        pa.array(["1", "2", ""]),
+        pa.array(["1", "2", None]),
+    ],
+    ids=["NaN", "spaces", "empty", "null"],
+)
+def test_05_rows_without_a_transaction_are_nobody_s(nameless: pa.Array) -> None:
+    """Taken for one transaction, rows of many persons would be one that a person changes but does not remove."""
+    layout = PairsLayout(kind="pairs", transaction="t", item="i")
+    batch = pa.record_batch({"t": nameless, "i": ["a", "b", "a"]})
+    rows, codes, transactions, _ = _pairs([batch], layout, pa.array(["a", "b"], pa.large_string()))
+    assert (rows.tolist(), codes.tolist(), transactions) == ([0, 1], [0, 1], 2)
