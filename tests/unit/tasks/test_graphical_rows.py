@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privsyn.api import release_in_process
+from privsyn.api import release_in_process, rerun
 from privsyn.data_contracts.domain import Domain
 from privsyn.errors import RequestError
+from privsyn.released import open_release
 from privsyn.settings import Settings
 from privsyn.tasks.graphical_rows import graphical_rows
 from privsyn.tasks.kernels.counting import count
@@ -64,8 +65,6 @@ def test_a_release_without_the_package_is_refused_and_costs_nothing(save: Any, m
 @needs_mbi
 @pytest.mark.usefixtures("places")
 def test_a_release_by_mbi_can_be_made_again(save: Any) -> None:
-    from privsyn.api import open_release, rerun
-
     made = release_in_process(
         make_spec(data=save(people(300)), mechanism={"name": "mst", "rows_by": "mbi"}), Settings()
     )
