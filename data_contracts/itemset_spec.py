@@ -126,6 +126,13 @@ class ItemsetSpec(FrozenModel):
             raise FieldError("names one column twice", "Name the item's column", ("layout", "item"))
         return self
 
+    @property
+    def unit_of_protection(self) -> str:
+        """One phrase for the certificate and the note: a record is a transaction."""
+        most = self.transactions_per_person
+        many = "one transaction" if most == 1 else f"at most {most} transactions"
+        return f"one person with {many} (declared in the spec)"
+
     def public(self) -> dict[str, Any]:
         """The spec as JSON without paths: what a released folder may show."""
         return self.model_dump(mode="json", exclude={"data", "items_file"})

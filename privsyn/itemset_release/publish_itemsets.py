@@ -86,7 +86,7 @@ def publish_itemsets(
 def _publish(run: OpenRun, asked: ItemsetSpec, refs: Mapping[str, StepRefs]) -> ItemsetSummary:
     """Write the released folder, or find it whole; the private folder gets the repair counts."""
     shell = run.shell
-    certificate = certificate_of(shell, refs)
+    certificate = certificate_of(shell, refs).model_copy(update={"unit_of_protection": asked.unit_of_protection})
     table = shell.store.read_table(refs["itemsets"].tables["itemsets"])
     note = itemset_note(asked, certificate, table, looks_of(shell.steps), private=shell.noise.private)
     repairs = shell.store.read_table(refs["transactions"].tables["repairs"])

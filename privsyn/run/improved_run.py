@@ -56,6 +56,8 @@ def keys_of_earlier(
         )
     keys = note["keys"]
     steps = tuple(takewhile(lambda step: step.name in keys, plan.steps))
+    if not steps:
+        raise RequestError(f"{run} has no step of this release", "Improve another run", FIELD)
     last = (records.load_as(f"generations-{keys[steps[0].name]}", CounterRecord) or CounterRecord(last=0)).last
     _check_keys(plan, steps, keys, (fingerprint, noise, last), run)
     for step in steps:

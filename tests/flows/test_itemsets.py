@@ -119,6 +119,8 @@ def test_ledger_and_certificate_hold_the_whole_price(listed: ItemsetSpec) -> Non
     sensitivities = {s.step: [g.sensitivity for g in s.groups] for s in certificate.stages}
     assert sensitivities["item_counts"] == [1, 1, 2]  # the total, the rank, and the root of four items
     assert summary.drawn[:2] == ("item_counts", "pair_counts")
+    assert certificate.unit_of_protection == "one person with one transaction (declared in the spec)"
+    assert "adding or removing one person with one transaction" in contents(summary.released)["README.md"].decode()
 
 
 def test_the_same_again_draws_nothing_and_gives_the_same_bytes(listed: ItemsetSpec) -> None:
