@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.errors import API, LedgerMissingError, RequestError, Text, Vocabulary, mention
+from privsyn.ledger_comparison import compare_with_certificates
 from privsyn.ledgers.database import shown_address
 from privsyn.ledgers.dataset_summary import DatasetSummary
 from privsyn.ledgers.known_tables import reason_for
 from privsyn.ledgers.ledger import Ledger
 from privsyn.notebook import html_table
 from privsyn.paths import expanded
-from privsyn.publish.ledger_comparison import compare_with_certificates
 from privsyn.run.names_of_tables import same_tables
 from privsyn.settings import Settings
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.itemset_spec import ItemsetSpec, ListLayout, PairsLayout
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
@@ -47,8 +48,26 @@ def checked_itemset_spec(content: dict[str, Any], document: Document | None = No
         raise _refusal(error, document or Document({}, {})) from None
 
 
+def released_itemset_spec(manifest: Manifest) -> ItemsetSpec:
+    """The request that a manifest of itemsets states; where the private table lies is not known.
+
+    Raises RequestError for one of another version.
+    """
+    try:
+        return ItemsetSpec.model_validate({**manifest.spec, "data": "not-known"})
+    except ValidationError:
+        problem = f"the manifest of {manifest.run} was written by another version of this program"
+        raise RequestError(problem, "Release its itemsets again, or use that version") from None
+
+
 def release_spec_of(asked: ItemsetSpec) -> ReleaseSpec:
-    """The release spec of an itemset request: its money, its unit, and the columns that are read."""
+    """The release spec of an itemset request: its money, its unit, and the columns that are read.
+
+    Raises RequestError where the universe still lies in a file.
+    """
+    if not asked.items:
+        problem = f"{asked.items_file} was not read: only loading a spec's file reads it"
+        raise RequestError(problem, "Give `items`, or load the spec with load_itemset_spec", "items_file")
     layout, drop = asked.layout, {"kind": "drop"}
     listed = {"kind": "categorical", "values": list(asked.items)}
     if isinstance(layout, ListLayout):

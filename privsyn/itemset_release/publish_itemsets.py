@@ -101,7 +101,7 @@ def _publish(run: OpenRun, asked: ItemsetSpec, refs: Mapping[str, StepRefs]) -> 
         (folder / "request.json").write_text(json.dumps(asked.public(), indent=2) + "\n", encoding="utf-8")
         (folder / "certificate.json").write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
         (folder / "README.md").write_text(note, encoding="utf-8")
-        write_manifest(shell, folder, 0, versions)
+        write_manifest(shell, folder, 0, versions, asked.public())
 
     return ItemsetSummary(
         run=shell.run,

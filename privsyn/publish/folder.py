@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -240,18 +241,21 @@ def repairs_of(private_folder: Path) -> RepairCounts:
         return RepairCounts(0, {})
 
 
-def write_manifest(shell: Shell, folder: Path, rows: int, versions: Mapping[str, str]) -> None:
+def write_manifest(
+    shell: Shell, folder: Path, rows: int, versions: Mapping[str, str], asked: Mapping[str, Any] | None = None
+) -> None:
     """Write ``manifest.json`` over everything that is in the folder.
 
-    ``rows``: rows of the synthetic table in it; ``versions``: package -> the version that made its tables.
+    ``rows``: rows of the synthetic table in it; ``versions``: package -> the version that made its tables; ``asked``:
+    the public request where it is not a release spec, as for itemsets, which have no columns and no seed.
     """
     manifest = Manifest(
         run=shell.run,
         differentially_private=shell.noise.private,
         rows=rows,
-        spec=shell.request.spec.public(),
-        column_order=list(shell.request.column_order),
-        seeds={"synthesis": shell.request.spec.mechanism.synthesis.seed},
+        spec=shell.request.spec.public() if asked is None else dict(asked),
+        column_order=list(shell.request.column_order) if asked is None else [],
+        seeds={"synthesis": shell.request.spec.mechanism.synthesis.seed} if asked is None else {},
         versions=dict(versions),
         steps=[{"step": s.name, "kind": str(s.kind), "version": s.version} for s in shell.steps],
         files=files_in(folder),

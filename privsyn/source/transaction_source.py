@@ -89,10 +89,16 @@ def _text(values: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     if pa.types.is_floating(values.type):
+        values = _computable(values)
         whole = pc.fill_null(pc.equal(pc.round(values), values), False)
         as_whole = pc.cast(pc.if_else(whole, values, None), pa.int64(), safe=False)
         return pc.if_else(whole, pc.cast(as_whole, pa.large_string()), pc.cast(values, pa.large_string()))
     return pc.utf8_trim_whitespace(values.cast(pa.large_string()))
+
+
+def _computable(values: pa.Array) -> pa.Array:
+    """Numbers that Arrow computes with: not of 16 bits."""
+    return values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
 
 
 def _named(transactions: pa.Array) -> pa.Array:
@@ -100,7 +106,7 @@ def _named(transactions: pa.Array) -> pa.Array:
     text = _text(transactions)
     empty = pc.equal(text, "")
     if pa.types.is_floating(transactions.type):
-        empty = pc.or_(empty, pc.is_nan(transactions))
+        empty = pc.or_(empty, pc.is_nan(_computable(transactions)))
     return pc.if_else(pc.fill_null(empty, True), pa.scalar(None, text.type), text)
 
 
@@ -128,7 +134,8 @@ def _is_held(column: pa.Array) -> NDArray[np.bool_]:
     if pa.types.is_boolean(column.type):
         held = column
     elif pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-        held = pc.not_equal(column, pa.scalar(0, column.type))
+        numbers = _computable(column)
+        held = pc.not_equal(numbers, pa.scalar(0, numbers.type))
     else:
         held = pc.is_in(pc.utf8_lower(_text(column)), value_set=pa.array(_TRUE, pa.large_string()))
     return pc.fill_null(held, False).to_numpy(zero_copy_only=False)

@@ -45,6 +45,11 @@ def synthetic_digest(manifest: Manifest) -> str:
     return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
+def holds_itemsets(manifest: Manifest) -> bool:
+    """Whether the folder is a release of frequent itemsets."""
+    return any(step.get("step") == ITEMSETS for step in manifest.steps)
+
+
 def release_folder(release: str, settings: Settings, field: str) -> Path:
     """A release's folder, by its run's name in the released root or by its path.
 
@@ -69,7 +74,7 @@ def public_spec(manifest: Manifest, field: str = "") -> ReleaseSpec:
     """
     safe_name(manifest.run, field)
     if not synthetic_names(manifest):
-        if any(step.get("step") == ITEMSETS for step in manifest.steps):
+        if holds_itemsets(manifest):
             problem = f"{manifest.run} holds frequent itemsets, not a synthetic table"
             raise RequestError(problem, "Read its itemsets.parquet, or name a release of a table", field)
         problem = f"{manifest.run} holds figures of another release, not a synthetic table"

@@ -21,11 +21,13 @@ from privsyn.errors import BudgetRefusedError, RequestError
 from privsyn.itemset_release.itemset_spec_file import checked_itemset_spec, load_itemset_spec
 from privsyn.itemset_release.publish_itemsets import ItemsetSummary, publish_itemsets
 from privsyn.itemset_release.steps import itemset_steps
+from privsyn.ledger_view import LedgerView
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import is_whole
 from privsyn.run.execute import Shell
 from privsyn.run.step import ReleaseStep
 from privsyn.settings import Settings
+from privsyn.storage.released_files import read_manifest
 from privsyn.tasks.privacy.accountant import rho_for
 from privsyn.tasks.privacy.noise import NoNoise
 from tests.support.commands import privsyn as command
@@ -297,6 +299,34 @@ def test_the_universe_may_lie_in_a_file(listed: ItemsetSpec, places: Path) -> No
     (places / "items.txt").unlink()
     with pytest.raises(RequestError, match=r"^items_file: "):
         load_itemset_spec(places / "spec.json")
+
+
+def test_a_universe_that_was_not_read_is_refused(listed: ItemsetSpec) -> None:
+    with pytest.raises(RequestError, match="load_itemset_spec") as refused:
+        ask(listed.model_copy(update={"items": (), "items_file": "items.txt"}))
+    assert refused.value.field == "items_file"
+
+
+def test_numbers_of_16_bits_are_read(places: Path) -> None:
+    held = [b for b in baskets() if b]
+    numbers = np.repeat(np.arange(len(held)), [len(b) for b in held]).astype(np.float16)
+    made = {"id": pa.array(numbers, pa.float16()), "what": [item for b in held for item in b]}
+    pq.write_table(pa.table(made), places / "half.parquet")
+    layout = {"kind": "pairs", "transaction": "id", "item": "what"}
+    exact = ask(asked(places / "half.parquet", layout, max_items=7), noise=NoNoise())
+    assert all(r["count"] == pytest.approx(support(*r["items"])) for r in itemsets(exact))
+
+
+def test_the_manifest_states_the_request_and_verify_compares_the_receipts(listed: ItemsetSpec) -> None:
+    folder = Path(ask(listed).released)
+    manifest = read_manifest(folder)
+    assert (manifest.spec, manifest.column_order, manifest.seeds) == (listed.public(), [], {})
+    assert LedgerView(Settings()).verify().problems == ()
+    file = folder / "marginals" / "pair_counts_receipts.parquet"
+    table = pq.read_table(file)
+    pq.write_table(table.slice(table.num_rows), file)
+    problems = LedgerView(Settings()).verify().problems
+    assert any("the receipts of pair_counts do not cost" in p for p in problems)
 
 
 NOT_ALLOWED = {"no output": ("", "dataset"), "a period": ("outputs: [itemsets]\n    period: month", "release.period")}

@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 from privsyn.data_contracts.certificate import Certificate, StageCost
 from privsyn.data_contracts.receipts import rho_text, total_rho
 from privsyn.errors import RequestError, Text, mention
+from privsyn.itemset_release.itemset_spec_file import released_itemset_spec
+from privsyn.itemset_release.steps import itemset_steps
 from privsyn.ledgers.audit import Entry, charge_states
 from privsyn.ledgers.dataset_summary import DatasetSummary
 from privsyn.ledgers.ledger import Ledger
@@ -26,7 +28,13 @@ from privsyn.publish.certificate_of_run import was_certified
 from privsyn.publish.folder import is_whole
 from privsyn.run.step import ReleaseStep, release_steps
 from privsyn.settings import Settings
-from privsyn.storage.released_files import manifest_if_readable, public_spec, read_certificate, synthetic_names
+from privsyn.storage.released_files import (
+    holds_itemsets,
+    manifest_if_readable,
+    public_spec,
+    read_certificate,
+    synthetic_names,
+)
 from privsyn.tasks.noisy import receipts_from_table
 
 CERTIFICATE = "certificate.json"
@@ -177,11 +185,13 @@ def _certificate_problems(published: PublishedCertificate, *, renamed: bool) -> 
 
 
 def _published_steps(folder: Path) -> list[ReleaseStep]:
-    """The release steps whose tables the folder has, by its own request; none where it is not a release."""
+    """The release steps whose tables the folder has, by its own request; none where it holds figures of a release."""
     manifest = manifest_if_readable(folder)
-    if manifest is None or not synthetic_names(manifest):
+    if manifest is None:
         return []
-    return list(release_steps(plan_of(public_spec(manifest)).steps))
+    if holds_itemsets(manifest):
+        return list(release_steps(itemset_steps(released_itemset_spec(manifest))))
+    return list(release_steps(plan_of(public_spec(manifest)).steps)) if synthetic_names(manifest) else []
 
 
 def _receipts(folder: Path) -> dict[str, str]:
