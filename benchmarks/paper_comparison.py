@@ -25,6 +25,7 @@ from benchmarks.compare_tables import given
 from benchmarks.paper_figures import write_between
 from benchmarks.results import DOCS
 from benchmarks.tables import available
+from privsyn.comparison.method import DomainTooLargeError
 from privsyn.comparison.methods import METHODS
 from privsyn.comparison.plot import COLORS, drawn
 
@@ -53,7 +54,12 @@ FIGURES = {
     "figure-6": ("Noise (Figure 6)", ("privsyn-paper", "equal-gaussian", "equal-laplace")),
     "figure-7": (
         "Synthesis, marginals chosen without noise (Figure 7)",
-        ("non-private-selection", "non-private-selection-sweeps", "non-private-selection-mcf"),
+        (
+            "non-private-selection",
+            "non-private-selection-sweeps",
+            "non-private-selection-mcf",
+            "non-private-selection-pgm",
+        ),
     ),
 }
 """Figure -> its title, and its methods."""
@@ -61,6 +67,8 @@ FIGURES = {
 LARGE = 100_000
 LIMITED = {"non-private-selection-mcf"}
 """Methods that are not run on tables of more than LARGE rows: minutes a run, where all others take seconds."""
+
+DID_NOT_FIT = "did not fit"
 
 TIMED = ("default", "privsyn-paper", "privbayes", "dual-query")
 
@@ -97,8 +105,16 @@ def run_all(store: Store, wanted: Iterable[Job]) -> None:
         trial = replace(table.trial(job.epsilon, job.seed), delta=1.0 / table.train.rows**2)
         blank = Run(job.method, version, job.table, job.epsilon, job.seed, "done", machine=machine())
         began = time.monotonic()
-        store.add(measured(METHODS[job.method], table, trial, blank))
-        print(f"{job.table} {job.method} {job.epsilon:g} {job.seed}: {time.monotonic() - began:.1f} s", flush=True)
+        try:
+            run = measured(METHODS[job.method], table, trial, blank)
+        except DomainTooLargeError as error:
+            run = replace(blank, outcome="memory", detail=str(error))
+        except ImportError as error:
+            print(f"{job.method}: {error}", flush=True)
+            continue
+        store.add(run)
+        seconds = time.monotonic() - began
+        print(f"{job.table} {job.method} {job.epsilon:g} {job.seed}: {run.outcome}, {seconds:.1f} s", flush=True)
 
 
 def point(runs: Iterable[Run], job: Job, metric: str) -> Point | None:
@@ -168,7 +184,11 @@ def errors_table(runs: Sequence[Run], methods: Sequence[str]) -> list[str]:
                 least = min((p.mean for p in points if p is not None), default=None)
                 if least is None:
                     continue
-                cells = " | ".join("" if p is None else _cell(p, bold=p.mean == least) for p in points)
+                large = {r.method for r in runs if (r.table, r.epsilon, r.outcome) == (table, epsilon, "memory")}
+                cells = " | ".join(
+                    _cell(p, bold=p.mean == least) if p is not None else DID_NOT_FIT * (m in large)
+                    for m, p in zip(methods, points, strict=True)
+                )
                 lines.append(f"| {table} | {words.partition(':')[0]} | {epsilon:g} | {cells} |")
     return lines
 

@@ -57,6 +57,12 @@ def graphical_rows(
     return CodeTable(domain, tuple(made[a].astype(code_dtype(domain.size(a))) for a in domain.attributes))
 
 
+def model_mb(cliques: Sequence[tuple[str, ...]], domain: Domain) -> float:
+    """Size in MB of the junction tree that a model of these cliques needs.  Raises as :func:`graphical_rows`."""
+    mbi = _mbi()
+    return float(mbi.junction_tree.hypothetical_model_size(mbi.Domain(domain.attributes, domain.sizes), list(cliques)))
+
+
 @contextmanager
 def _without_hints() -> Iterator[None]:
     """Leave out what the package tells the root logger of its compiler's pace."""

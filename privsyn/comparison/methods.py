@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from privsyn.comparison import paper_variants, public_views, variants
+from privsyn.comparison import graphical_model, paper_variants, public_views, variants
 from privsyn.comparison.method import Method
 from privsyn.comparison.references import REFERENCES
 
@@ -119,6 +119,14 @@ _ALL = (
         "non-private-selection, its rows by minimum-cost flow: NOT private, a reference",
         f"{PAPER}, section 6.5",
         paper_variants.exact_selection_mcf,
+        private=False,
+    ),
+    Method(
+        "non-private-selection-pgm",
+        "PGM, non-private selection",
+        "non-private-selection, its rows by the package mbi, where it is installed: NOT private, a reference",
+        f"{PAPER}, section 6.5",
+        graphical_model.exact_selection_pgm,
         private=False,
     ),
     Method(

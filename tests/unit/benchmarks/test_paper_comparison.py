@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,7 +12,9 @@ from benchmarks import paper_comparison as again
 from benchmarks.compare import Job, method_version
 from benchmarks.compare_page import REAL
 from benchmarks.compare_store import Run, Store
+from privsyn.comparison.method import DomainTooLargeError, Method
 from privsyn.comparison.methods import METHODS
+from tests.unit.comparison.test_methods import rows, trial
 
 
 def run(method: str, seed: int, pairs: float, epsilon: float = 2.0) -> Run:
@@ -37,6 +40,28 @@ def test_the_tables_have_mean_spread_and_what_is_best() -> None:
     assert "| adult | pairs | 2 | **0.3 ±0.07** | 0.5 |  |" in lines
     assert not [line for line in lines if "| pairs | 1 |" in line]  # nothing was run there
     assert again.cost_table(RUNS)[3] == "| PrivSyn (paper) | 2 s, 0.50 GB |"
+
+
+def test_a_method_that_did_not_fit_is_told() -> None:
+    large = Run("equal-laplace", "1", "adult", 2.0, 0, "memory", detail="too large")
+    lines = again.errors_table([*RUNS, large], ("privsyn-paper", "equal-laplace", "equal-gaussian"))
+    assert "| adult | pairs | 2 | **0.3 ±0.07** | did not fit | 0.5 |" in lines
+
+
+def test_what_does_not_fit_and_what_is_not_installed_stop_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(method: Method, *rest: object) -> Run:
+        raise DomainTooLargeError("too large") if method.name == "mcf" else ModuleNotFoundError("No module named 'mbi'")
+
+    store = Store(tmp_path / "kept.jsonl")
+    store.add(RUNS[-1])
+    monkeypatch.setattr(again, "given", lambda name: Mock(train=rows(), trial=lambda epsilon, seed: trial()))
+    monkeypatch.setattr(again, "measured", fails)
+    again.run_all(store, [Job(m, "adult", 1.0, 0) for m in ("mcf", "mst-pgm")])
+    assert [(r.method, r.outcome, r.detail) for r in Store(store.path).runs.values()][1:] == [
+        ("mcf", "memory", "too large")
+    ]
 
 
 def test_the_picture_has_a_panel_a_metric_and_the_lines_of_reference() -> None:

@@ -50,7 +50,7 @@ NAMES += [
     "manual-list",
 ]
 NAMES += ["mcf", "priview", "random-views"]
-OPTIONAL = ["mst-pgm"]
+OPTIONAL = ["mst-pgm", "non-private-selection-pgm"]
 """What needs a package of an extra: tests/unit/tasks/test_graphical_rows.py."""
 WITHOUT_STEPS = ["privbayes-exponential", "mwem", "dual-query", "laplace-table", "sampling"]
 """Methods that are no steps of a release: test_references.py has what holds for each."""

@@ -1,0 +1,54 @@
+"""PGM in the place of GUM (PrivSyn, section 6.5): the rows of a graphical model that the package mbi fits, by variants.
+
+Belongs here: what the comparison asks of the package; ``tasks.graphical_rows`` fits and draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from privsyn.comparison.method import DomainTooLargeError, MethodResult, Trial
+from privsyn.comparison.variants import Steps, paper_but
+from privsyn.mechanisms.common_steps import wide_codes
+from privsyn.mechanisms.registry import steps_of
+from privsyn.mechanisms.synthesis_steps import MARGINALS, refined, synthesis_of
+from privsyn.run.inputs import Inputs
+from privsyn.run.request import Request
+from privsyn.run.step import Output, Progress
+from privsyn.tasks import append_attributes, compress_domain, graphical_rows, make_consistent, marginals, synthesize
+
+MOST_MB = 80.0
+"""Size of a junction tree in MB at most: what the authors allow AIM (McKenna et al., 2022, section 5)."""
+
+
+def exact_selection_pgm(trial: Trial) -> MethodResult:
+    """The paper's marginals chosen without noise, rows by PGM: NOT private.
+
+    Raises ModuleNotFoundError where mbi is not installed, DomainTooLargeError for a larger junction tree than MOST_MB.
+    """
+    return paper_but(trial, _with_model, exact_scores=True)
+
+
+def _with_model(request: Request) -> Steps:
+    return tuple(replace(s, run=_synthesize) if s.name == "synthesize" else s for s in steps_of(request))
+
+
+def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    """As the step's own, from the noisy counts in the place of the consistent ones, which the model fits itself."""
+    domain, settings = inputs.domain(), synthesis_of(request)
+    core = append_attributes.core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain).domain
+    recode = refined(request, inputs, ["measure_marginals"])
+    measured = [
+        m
+        for m in make_consistent.measured_marginals(*inputs.measured(["measure_marginals"]), domain)
+        if set(m.attributes) <= set(core.attributes)
+    ]
+    size = graphical_rows.model_mb([m.attributes for m in measured], core)
+    if size > MOST_MB:
+        raise DomainTooLargeError(f"the junction tree of these marginals may have {MOST_MB:g} MB, not {size:,.3g}")
+    counts, variances = make_consistent.coarse_one_ways(recode)
+    ones = {m.attributes[0]: (m.counts, v) for m, v in zip(counts, variances, strict=True)}
+    rows = synthesize.output_rows(compress_domain.noisy_total(recode), settings)
+    made = graphical_rows.graphical_rows(measured, ones, core, rows, settings.seed)
+    return {"core_codes": wide_codes(iter(made.to_arrow().to_batches()), core)}
