@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,16 +46,18 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the whole error. It m
 @contextmanager
 def errors_for_people(*, debug: bool) -> Iterator[None]:
     """Turn errors into one paragraph and an exit code: 2 request, 3 budget, 1 anything else; SIGTERM is a Ctrl-C."""
-    started = time.time()
+    started, interrupts = time.time(), Interrupts()
     try:
-        with _sigterm_interrupts():
+        with interrupts.heard():
             yield
     except typer.Exit:
         raise
-    except KeyboardInterrupt:
-        people.print("privsyn: stopped. Run the same command again: finished steps are kept, nothing is charged twice.")
-        raise typer.Exit(1) from None
-    except Exception as error:
+    except (KeyboardInterrupt, Exception) as error:
+        if interrupts.came or isinstance(error, KeyboardInterrupt):
+            people.print(
+                "privsyn: stopped. Run the same command again: finished steps are kept, nothing is charged twice."
+            )
+            raise typer.Exit(1) from None
         if debug:
             _print_failure(since=started)
             traceback.print_exc()
@@ -63,17 +66,29 @@ def errors_for_people(*, debug: bool) -> Iterator[None]:
         raise typer.Exit(known.exit_code) from None
 
 
-@contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM ends the block as Ctrl-C does, so that what it started is stopped; only the main thread can say so."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+class Interrupts:
+    """Whether somebody asked to stop, by Ctrl-C or SIGTERM: compiled code may turn that into an error of its own."""
+
+    def __init__(self) -> None:
+        self.came = False
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """SIGTERM ends the block as Ctrl-C does, so that what it started is stopped; in the main thread only."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = [signal.signal(number, self._interrupt) for number in numbers]
+        try:
+            yield
+        finally:
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self.came = True
+        raise KeyboardInterrupt
 
 
 def _unexpected(error: Exception) -> PrivsynError:

@@ -88,7 +88,7 @@ def test_the_form_shows_fields_with_descriptions_limits_choices_and_defaults(pla
     assert page.choices("spec", "Mechanism", "Split", "Remeasure One Ways") == ["true", "false"]
     one_way = page.field("spec", "Mechanism", "Split", "One Way").text
     assert f"Empty: {Split().one_way}; with the preset paper, 0.1." in one_way
-    assert "adaptive: Rounds after the first measurement." in page.field("spec", "Mechanism", "Rounds").text
+    assert "adaptive and aim: Rounds after the first measurement." in page.field("spec", "Mechanism", "Rounds").text
     columns = page.field("spec", "Columns").find_element("css selector", "textarea").get_attribute("value")
     assert '"kind": "categorical"' in str(columns)
     filled = {**dict.fromkeys(["One Way", "Gamma", "Rounds", "Method"], ""), "Seed": "7", "Name": "privsyn"}

@@ -273,8 +273,9 @@ print(json.dumps([state.result().model_dump(mode="json"), str(state.state_detail
 """
 
 
+@pytest.mark.slow
 def test_two_at_once_draw_once_and_pay_once(spec: ReleaseSpec, tmp_path: Path, prefect_server: str) -> None:
-    """One run in another process and one in this, started together."""
+    """One run in another process and one in this, started together; without Prefect: test_two_at_once.py."""
     (tmp_path / "spec.json").write_text(spec.model_dump_json())
     ready, go = tmp_path / "ready", tmp_path / "go"
     process = subprocess.Popen(
