@@ -51,6 +51,10 @@ TABLES = ("adult", "gss_happiness", "national2019", "ma2019", "social_diagnosis2
 SMALL = {
     "adult-small": ("age", "education-num", "sex", "income", "hours-per-week"),
     "support2-small": ("age", "sex", "event", "meanbp", "wblc"),
+    "gss_happiness-small": ("educ", "prestige", "tvhours", "happy", "region"),
+    "national2019-small": ("AGEP", "SEX", "EDU", "POVPIP", "OWN_RENT"),
+    "ma2019-small": ("AGEP", "SEX", "EDU", "POVPIP", "OWN_RENT"),
+    "social_diagnosis2011-small": ("age", "sex", "income", "edu", "marital"),
 }
 """Tables of a few columns and SMALL_ROWS rows, drawn once, for what is simulated."""
 SMALL_ROWS = 4_000

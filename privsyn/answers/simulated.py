@@ -14,6 +14,7 @@ from scipy.special import stdtrit
 from privsyn.answers.cell_weights import as_released
 from privsyn.answers.computed import checked, row_numbers, values_of
 from privsyn.answers.conditions import unknown_column
+from privsyn.answers.refitted_rows import refitted
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.simulation import Progress, replicates, unmeasured, unshrunk
 from privsyn.answers.synthetic_rows import row_codes
@@ -51,9 +52,10 @@ def simulated(
     """``figures`` of the rows' ``columns``, with the error that noise and post-processing bring.
 
     The standard error is the root mean square difference to the rows' own figures over the releases of the model, so
-    that a bias counts, too, with what the figures change by where no count is shrunk, half of what they change by when
-    all values lie at one end of their cells, and half of what they change by when values rise or fall together inside
-    their cells: nothing is known of either.
+    that a bias counts, too, with what the figures change by where no count is shrunk, what they change by where the
+    rows are weighted to follow the released counts, half of what they change by when all values lie at one end of their
+    cells, and half of what they change by when values rise or fall together inside their cells: nothing is known of
+    either.
     Where a pair of the columns was not measured, nothing is known of the error.
     """
     names, estimate = figures(released.table.select(list(columns)))
@@ -69,7 +71,9 @@ def simulated(
     unknown = (np.max(np.abs(elsewhere), axis=0) ** 2 + np.max(np.abs(together), axis=0) ** 2) / 4
     free = unshrunk(released)
     shrunk = 0.0 if free is None else _aligned(names, *figures(free.select(list(columns)))) - estimate
-    error = np.sqrt(np.mean(np.square(differences), axis=0) + unknown + np.square(shrunk))
+    kept_to = _aligned(names, *figures(refitted(released, columns).select(list(columns)))) - estimate
+    bias = np.square(shrunk) + np.square(kept_to)
+    error = np.sqrt(np.mean(np.square(differences), axis=0) + unknown + bias)
     factor = float(stdtrit(len(differences), 0.5 + level / 2))
     return Simulated(names, estimate, error, estimate - factor * error, estimate + factor * error, "simulated", [])
 
