@@ -40,10 +40,16 @@ READ = (
 ENTERS = (
     "The noise of counts follows from the spec and holds whatever the table is; errors of means and columns depend "
     "on the shapes of columns too. How many pairs are measured, from which strength on, and the random sample depend "
-    "on how the private columns are related: there the assumption enters. With made-up rows these are a guess, and the "
-    "error of a mean is not known for columns that may be null: name a public table or an earlier release."
+    "on how the private columns are related: there the assumption enters."
 )
 """Which figures the assumption enters."""
+
+GUESSED = (
+    "Made-up rows are related as most tables are and as yours may not be: a figure after ~ is a guess, off by more "
+    "than a factor of 1.5 in two of five cases. The error of a mean is not known for columns that may be null. "
+    "Name a public table or an earlier release to know more."
+)
+"""What is not known where no table stands in."""
 
 Progress = Callable[[int, int], None]
 """Called with (releases done, of how many)."""
@@ -95,13 +101,15 @@ class Forecast:
     """What a release would be worth at several epsilons.
 
     ``rows``: the public number that it was asked for; ``assumption``: what stood in for the private table.  Privacy:
-    a function of the spec, that number and public tables; it has seen no private row.
+    a function of the spec, that number and public tables; it has seen no private row.  ``made_up``: no table stood in,
+    so what depends on the relations between columns is a guess.
     """
 
     rows: int
     assumption: str
     seeds: int
     at: tuple[AtEpsilon, ...]
+    made_up: bool = False
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -110,6 +118,7 @@ class Forecast:
             READ,
             f"Assumed: {self.assumption}. Means over {self.seeds} simulated releases of {self.rows:,} rows.",
             ENTERS,
+            *((GUESSED,) if self.made_up else ()),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -117,14 +126,15 @@ class Forecast:
         return {**asdict(self), "words": list(self.words)}
 
     def epsilon_rows(self) -> list[list[str]]:
-        """A row of text an epsilon, under :data:`HEADINGS`."""
+        """A row of text an epsilon, under :data:`HEADINGS`; ``~`` before a guess."""
+        guess = "~" if self.made_up else ""
         return [
             [
                 f"{a.epsilon:g}",
                 *(str(a.of(word)) for word in ("sure", "rough", "lost")),
-                f"{a.pairs:,.1f}".removesuffix(".0") + f" of {a.all_pairs:,}",
-                "none" if a.seen is None else percent(a.seen),
-                "-" if a.sample is None else _sampled(a.sample),
+                guess + f"{a.pairs:,.1f}".removesuffix(".0") + f" of {a.all_pairs:,}",
+                guess + ("none" if a.seen is None else percent(a.seen)),
+                "-" if a.sample is None else guess + _sampled(a.sample),
             ]
             for a in self.at
         ]
@@ -202,7 +212,7 @@ def forecast(
     progress(len(jobs), len(jobs))
     unknown = _may_be_null(spec) if stand_in.made_up else ()
     at = tuple(_at(spec, epsilon, several, unknown) for epsilon, several in found.items())
-    return Forecast(rows, stand_in.words, seeds, at)
+    return Forecast(rows, stand_in.words, seeds, at, stand_in.made_up)
 
 
 def _may_be_null(spec: ReleaseSpec) -> tuple[str, ...]:

@@ -139,4 +139,5 @@ def test_of_made_up_rows_no_error_of_a_mean_is_known_where_values_may_be_null(tm
     made_up = privsyn.forecast(spec, 300, epsilons=[], seeds=1)
     public = privsyn.forecast(spec, 300, public=tmp_path / "public.parquet", epsilons=[], seeds=1)
     ages, grades = ([f.at[0].columns[i].mean_error for f in (made_up, public)] for i in (0, 1))
-    assert ages[0] is None and None not in (ages[1], *grades) and "may be null" in made_up.words[2]
+    assert ages[0] is None and None not in (ages[1], *grades) and "may be null" in made_up.words[3]
+    assert [f.epsilon_rows()[0][4].startswith("~") for f in (made_up, public)] == [True, False]
