@@ -14,7 +14,7 @@ import numpy as np
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
-from privsyn.forecasts.made_up_rows import StandIn
+from privsyn.forecasts.made_up_rows import StandIn, may_be_null
 from privsyn.forecasts.simulated_release import SHARES, Figures, figures
 from privsyn.mechanisms.registry import steps_of
 from privsyn.notebook import html_table, paragraph
@@ -210,14 +210,9 @@ def forecast(
         table, prior = drawn[seed]
         found[epsilon].append(figures(_request(spec, epsilon, prior), table, seed))
     progress(len(jobs), len(jobs))
-    unknown = _may_be_null(spec) if stand_in.made_up else ()
+    unknown = may_be_null(spec) if stand_in.made_up else ()
     at = tuple(_at(spec, epsilon, several, unknown) for epsilon, several in found.items())
     return Forecast(rows, stand_in.words, seeds, at, stand_in.made_up)
-
-
-def _may_be_null(spec: ReleaseSpec) -> tuple[str, ...]:
-    """Columns of whose mean's error made-up rows say nothing: how many values are null decides it."""
-    return tuple(name for name, column in spec.columns.items() if getattr(column, "nullable", False))
 
 
 def _request(spec: ReleaseSpec, epsilon: float, prior: CodeTable | None = None) -> Request:

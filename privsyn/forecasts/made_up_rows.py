@@ -123,6 +123,11 @@ def _some(table: CodeTable, field: str) -> CodeTable:
     return table
 
 
+def may_be_null(spec: ReleaseSpec) -> tuple[str, ...]:
+    """Columns of whose mean's error made-up rows say nothing: how many values are null decides it."""
+    return tuple(name for name, column in spec.columns.items() if getattr(column, "nullable", False))
+
+
 def assumed_rows(encoding: EncodingPlan, rows: int, strength: float, seed: int) -> CodeTable:
     """Made-up rows in fine codes: columns of a usual shape, which depend on one hidden quantity.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import combinations
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -60,12 +61,11 @@ def strengths(bins: CodeTable, cliques: list[Clique]) -> Floats:
     return np.array(found)
 
 
-def threshold(strength: Floats, measured: NDArray[np.bool_]) -> float | None:
-    """The strength that as many pairs reach as were measured; None where none was."""
-    number = int(measured.sum())
-    if number == 0:
+def threshold(strength: Floats, share: float) -> float | None:
+    """The strength that a ``share`` of the pairs, 0 to 1, reaches; None for a share of 0."""
+    if share == 0 or not len(strength):
         return None
-    ranked = np.sort(strength)[::-1]
+    ranked, number = np.sort(strength)[::-1], max(round(share * len(strength)), 1)
     return float(np.sqrt(max(ranked[min(number, len(ranked) - 1)], 1e-4) * ranked[number - 1]))
 
 
@@ -91,7 +91,7 @@ def figures(request: Request, fine: CodeTable, seed: int) -> Figures:
         noise=_noise(released),
         misplaced={name: float(d) / 2 for (name,), d in zip(singles, distances, strict=False)},
         mean_errors=_mean_errors(released),
-        seen=threshold(strengths(real, pairs), np.array([pair in inside for pair in pairs], dtype=bool)),
+        seen=threshold(strengths(real, pairs), len(inside) / max(comb(len(singles), 2), 1)),
         pairs=len(inside),
         sample=_sample(real, pairs, float(distances[len(singles) :].mean())) if pairs else None,
     )

@@ -106,17 +106,15 @@ def test_it_is_drawn_shown_and_json(tmp_path: Path) -> None:
     assert "random sample" in made._repr_html_() and "200" in repr(made)
 
 
-def test_strength_is_the_share_of_rows_out_of_place_and_the_threshold_parts_pairs() -> None:
+def test_strength_is_the_share_of_rows_out_of_place_and_as_many_pairs_reach_the_threshold() -> None:
     request = Request(make_spec({"a": {"kind": "boolean"}, "b": {"kind": "boolean"}}))
     codes = np.array([0, 1] * 50, dtype=np.uint8)
     bins = CodeTable(request.encoding.domain, (codes, codes))
     assert strengths(bins, all_cliques(bins.domain, 2)) == pytest.approx([0.5])
-    found = threshold(np.array([0.1, 0.4, 0.2, 0.3]), np.array([False, True, False, True]))
-    assert found == pytest.approx((0.2 * 0.3) ** 0.5)
-    assert threshold(np.array([0.1, 0.4]), np.array([False, False])) is None
-    assert threshold(np.array([0.1, 0.4]), np.array([True, True])) == pytest.approx(0.1)
-    crossed = threshold(np.array([0.1, 0.4, 0.2, 0.3]), np.array([True, True, False, False]))
-    assert crossed == pytest.approx((0.2 * 0.3) ** 0.5)  # as many pairs, not the same ones
+    found = np.array([0.1, 0.4, 0.2, 0.3])
+    assert threshold(found, 0.5) == pytest.approx((0.2 * 0.3) ** 0.5)
+    assert threshold(found, 0.0) is None and threshold(found, 1e-6) == pytest.approx((0.3 * 0.4) ** 0.5)
+    assert threshold(found, 1.0) == pytest.approx(0.1)
 
 
 def test_with_a_prior_the_rows_are_like_the_priors_and_made_up_ones_are_refused(tmp_path: Path) -> None:
@@ -129,7 +127,7 @@ def test_with_a_prior_the_rows_are_like_the_priors_and_made_up_ones_are_refused(
     assert "spec's prior, which cannot fit better" in known.words[1]
     assert known.at[0].columns[0].misplaced < alone.at[0].columns[0].misplaced / 2
     assert known.at[0].sample is not None and known.at[0].sample > (alone.at[0].sample or 0)
-    with pytest.raises(RequestError, match="^strength: made-up rows are not like the spec's prior"):
+    with pytest.raises(RequestError, match=r"^strength: made-up rows are not like the spec's prior"):
         privsyn.forecast(spec, 300, strength=0.5)
 
 
