@@ -272,7 +272,7 @@ def measure_logistic(name: str, epsilon: float, seed: int) -> dict[str, Any]:
 def _regression(tally: Tally, mine: MemoryCounts, truth: MemoryCounts, formula: str, kind: Kind) -> None:
     found, _ = regression(mine, formula, kind, LEVEL, lambda done, total: None)
     real, _ = regression(_with_levels(truth, mine), formula, kind, LEVEL, lambda done, total: None)
-    scale = np.maximum(np.abs(found.std_error), 1e-12)
+    scale = np.nan_to_num(np.maximum(np.abs(found.std_error), 1e-12), nan=1.0)
     place = {term: i for i, term in enumerate(real.names)}
     value = np.array([real.estimate[place[term]] if term in place else np.nan for term in found.names])
     tally.add(found.low / scale, found.high / scale, value / scale)

@@ -6,7 +6,7 @@ import numpy as np
 
 from privsyn.answers.best_linear import best_linear
 from privsyn.answers.refitted_rows import refitted
-from privsyn.answers.simulated import any_function
+from privsyn.answers.simulated import any_function, regression
 from privsyn.answers.simulation import replicates
 from tests.support.answered import released, spec, table
 
@@ -38,3 +38,12 @@ def test_what_the_rows_lost_of_the_counts_is_part_of_the_error() -> None:
     noise = np.sqrt(np.mean([(rate(t.to_pandas()) - own) ** 2 for t in replicates(found)]))
     moved = rate(refitted(found, ["region", "happy"]).to_pandas()) - own
     assert moved != 0 and answer.std_error[0] >= np.hypot(noise, moved) * (1 - 1e-9)
+
+
+def test_a_logistic_regression_has_no_interval_where_cut_noise_outweighs_the_rarer_value() -> None:
+    for epsilon, known in ((0.1, False), (20.0, True)):
+        found = released(ROWS, spec(epsilon), 5)
+        answer, kind = regression(found, "happy ~ region", "logistic", 0.95, lambda done, total: None)
+        assert kind == "logistic" and np.isfinite(answer.estimate).all()
+        assert (answer.source, bool(np.isfinite(answer.low).all())) == (("simulated" if known else "not known"), known)
+        assert known == (answer.why == "") and not answer.missing
