@@ -15,9 +15,9 @@ ROWS = table(3_000)
 
 def test_rows_get_the_counts_that_were_released() -> None:
     found = released(ROWS, spec(0.3), 5)
-    wanted = np.maximum(best_linear(found, ("region", "happy")).cells, 0).reshape(
-        found.domain.shape(("region", "happy"))
-    )
+    linear = best_linear(found, ("region", "happy"))
+    assert linear is not None
+    wanted = np.maximum(linear.cells, 0).reshape(found.domain.shape(("region", "happy")))
     fitted = refitted(found, ["happy", "region"]).select(["region", "happy"]).to_pandas()
     before = found.table.select(["region", "happy"]).to_pandas()
     labels = found.codecs["region"].labels()

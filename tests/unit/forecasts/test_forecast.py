@@ -6,6 +6,7 @@ import inspect
 import json
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,7 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import all_cliques
 from tests.support.specs import make_spec
 
-COLUMNS = {
+COLUMNS: dict[str, dict[str, Any]] = {
     "age": {"kind": "integer", "min": 18, "max": 49, "bins": 8},
     "grade": {"kind": "integer", "min": 0, "max": 7},
     "happy": {"kind": "boolean"},
@@ -132,7 +133,7 @@ def test_with_a_prior_the_rows_are_like_the_priors_and_made_up_ones_are_refused(
 
 
 def test_of_made_up_rows_no_error_of_a_mean_is_known_where_values_may_be_null(tmp_path: Path) -> None:
-    spec = make_spec({**COLUMNS, "age": {**COLUMNS["age"], "nullable": True}})
+    spec = make_spec({**COLUMNS, "age": COLUMNS["age"] | {"nullable": True}})
     pq.write_table(related(500), tmp_path / "public.parquet")
     made_up = privsyn.forecast(spec, 300, epsilons=[], seeds=1)
     public = privsyn.forecast(spec, 300, public=tmp_path / "public.parquet", epsilons=[], seeds=1)
