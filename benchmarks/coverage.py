@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from privsyn.answers.memory_counts import MemoryCounts
 from privsyn.answers.quantiles import quantiles
 from privsyn.answers.question import Question
 from privsyn.answers.released_counts import ReleasedCounts
-from privsyn.answers.simulated import any_function, regression
+from privsyn.answers.simulated import Kind, any_function, regression
 from privsyn.answers.simulation import unmeasured
 from privsyn.answers.synthetic_rows import row_codes, row_sums
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -51,6 +51,10 @@ TABLES = ("adult", "gss_happiness", "national2019", "ma2019", "social_diagnosis2
 SMALL = {
     "adult-small": ("age", "education-num", "sex", "income", "hours-per-week"),
     "support2-small": ("age", "sex", "event", "meanbp", "wblc"),
+    "gss_happiness-small": ("educ", "prestige", "tvhours", "happy", "region"),
+    "national2019-small": ("AGEP", "SEX", "EDU", "POVPIP", "OWN_RENT"),
+    "ma2019-small": ("AGEP", "SEX", "EDU", "POVPIP", "OWN_RENT"),
+    "social_diagnosis2011-small": ("age", "sex", "income", "edu", "marital"),
 }
 """Tables of a few columns and SMALL_ROWS rows, drawn once, for what is simulated."""
 SMALL_ROWS = 4_000
@@ -215,12 +219,7 @@ def measure_simulated(name: str, epsilon: float, seed: int) -> dict[str, Any]:
     for triple in _some(rng, triples, REGRESSIONS):
         target = next(c for c in triple if c in numbers)
         formula = f"`{target}` ~ " + " + ".join(f"`{c}`" for c in triple if c != target)
-        found, _ = regression(mine, formula, "linear", LEVEL, lambda done, total: None)
-        real, _ = regression(_with_levels(truth, mine), formula, "linear", LEVEL, lambda done, total: None)
-        scale = np.maximum(np.abs(found.std_error), 1e-12)
-        place = {term: i for i, term in enumerate(real.names)}
-        value = np.array([real.estimate[place[term]] if term in place else np.nan for term in found.names])
-        tallies["linear regressions"].add(found.low / scale, found.high / scale, value / scale)
+        _regression(tallies["linear regressions"], mine, truth, formula, "linear")
     for group, column in (
         (g, c)
         for g in mine.columns
@@ -249,6 +248,34 @@ def measure_simulated(name: str, epsilon: float, seed: int) -> dict[str, Any]:
         "seconds": round(time.perf_counter() - started, 2),
         "tallies": {kind: [round(v, 6) for v in vars(t).values()] for kind, t in tallies.items()},
     }
+
+
+def measure_logistic(name: str, epsilon: float, seed: int) -> dict[str, Any]:
+    """One release of a small table: logistic regressions of each column of two values on each one of numbers."""
+    started = time.perf_counter()
+    mine, truth = release(name, epsilon, seed)
+    tally = Tally()
+    targets = [c for c in mine.columns if len({*mine.codecs[c].labels()} - {"(null)", "other"}) == 2]
+    for target, column in product(targets, number_columns(mine)):
+        if target != column and mine.codecs[column].in_order and not unmeasured(mine, (target, column)):
+            _regression(tally, mine, truth, f"`{target}` ~ `{column}`", "logistic")
+    return {
+        "table": name,
+        "epsilon": epsilon,
+        "seed": seed,
+        "part": "logistic",
+        "seconds": round(time.perf_counter() - started, 2),
+        "tallies": {"logistic regressions": [round(v, 6) for v in vars(tally).values()]},
+    }
+
+
+def _regression(tally: Tally, mine: MemoryCounts, truth: MemoryCounts, formula: str, kind: Kind) -> None:
+    found, _ = regression(mine, formula, kind, LEVEL, lambda done, total: None)
+    real, _ = regression(_with_levels(truth, mine), formula, kind, LEVEL, lambda done, total: None)
+    scale = np.nan_to_num(np.maximum(np.abs(found.std_error), 1e-12), nan=1.0)
+    place = {term: i for i, term in enumerate(real.names)}
+    value = np.array([real.estimate[place[term]] if term in place else np.nan for term in found.names])
+    tally.add(found.low / scale, found.high / scale, value / scale)
 
 
 def _with_levels(truth: MemoryCounts, mine: MemoryCounts) -> MemoryCounts:
@@ -403,16 +430,15 @@ def main() -> None:
     arguments = parser.parse_args()
     every = SMALL if arguments.simulated else TABLES
     tables = arguments.tables or [t for t in every if (FOLDER / f"{t.removesuffix('-small')}.parquet").is_file()]
-    part, make = ("simulated", measure_simulated) if arguments.simulated else ("", measure)
-    done = {(line["table"], line["epsilon"], line["seed"]) for line in kept() if line.get("part", "") == part}
-    for seed in range(0 if arguments.markdown else arguments.seeds):
-        for name in tables:
-            for epsilon in EPSILONS:
-                if (name, epsilon, seed) not in done:
-                    found = make(name, epsilon, seed)
-                    with KEPT.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(found) + "\n")
-                    print(name, epsilon, seed, found["seconds"], flush=True)
+    parts = {"simulated": measure_simulated, "logistic": measure_logistic} if arguments.simulated else {"": measure}
+    done = {(line["table"], line["epsilon"], line["seed"], line.get("part", "")) for line in kept()}
+    jobs = product(range(0 if arguments.markdown else arguments.seeds), tables, EPSILONS, parts)
+    for seed, name, epsilon, part in jobs:
+        if (name, epsilon, seed, part) not in done:
+            found = parts[part](name, epsilon, seed)
+            with KEPT.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(found) + "\n")
+            print(name, epsilon, seed, part, found["seconds"], flush=True)
     print("\n".join(summary(kept())))
 
 

@@ -21,7 +21,7 @@ from benchmarks.compare_store import Run, Store
 from benchmarks.tables import FOLDER, table_spec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import coded, open_table
-from privsyn.forecasts.made_up_rows import DEFAULT_STRENGTH, assumed_rows, resampled
+from privsyn.forecasts.made_up_rows import DEFAULT_STRENGTH, assumed_rows, may_be_null, resampled
 from privsyn.forecasts.simulated_release import Figures, figures
 from privsyn.mechanisms.registry import steps_of
 from privsyn.run.memory import MemoryRun
@@ -39,6 +39,7 @@ TABLES = ("gss_happiness", "adult", "support2", "national2019", "social_diagnosi
 EPSILONS = (0.2, 1.0, 5.0)
 SEEDS = 1
 RELEASE = "release"
+MADE_UP = "made up"
 NEAR = 1.5
 WORDS = {
     "noise": "noise of a count",
@@ -88,7 +89,7 @@ def about(rows: int) -> int:
 ASSUMPTIONS: dict[str, Callable[[str, int, int], CodeTable]] = {
     "a public table": lambda name, rows, seed: resampled(halves(name)[1], rows, seed),
     "an earlier release": lambda name, rows, seed: resampled(released_rows(name), rows, seed),
-    "made up": lambda name, rows, seed: assumed_rows(_request(name, 1.0).encoding, rows, DEFAULT_STRENGTH, seed),
+    MADE_UP: lambda name, rows, seed: assumed_rows(_request(name, 1.0).encoding, rows, DEFAULT_STRENGTH, seed),
 }
 """What stands in for the private table -> its rows, by table, number and seed."""
 
@@ -116,9 +117,15 @@ def average(store: Store, name: str, method: str, epsilon: float) -> dict[str, f
 
 
 def ratios(store: Store, name: str, method: str, epsilon: float, figure: str) -> Iterator[float]:
-    """Forecast by release, of one figure: one ratio, or one a column; infinite where only one of the two has it."""
+    """Forecast by release, of one figure: one ratio, or one a column; infinite where only one of the two has it.
+
+    What a forecast says to be not known is left out: errors of means of made-up columns that may be null.
+    """
     said, had = (average(store, name, m, epsilon) for m in (method, RELEASE))
+    unknown = {f"mean:{c}" for c in may_be_null(_request(name, 1.0).spec)} if method == MADE_UP else set()
     for key in [k for k in dict.fromkeys((*said, *had)) if k == figure or k.startswith(f"{figure}:")]:
+        if key in unknown:
+            continue
         a, b = said.get(key, 0.0), had.get(key, 0.0)
         yield 1.0 if a == b else a / b if a and b else np.inf
 

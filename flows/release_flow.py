@@ -42,7 +42,8 @@ _progress: ContextVar[ReportProgress | None] = ContextVar("privsyn_progress", de
 @flow(
     name="release",
     flow_run_name="{spec.dataset}",
-    description="Private table in, differentially private synthetic table out.",
+    description="Private table in, differentially private synthetic table out. What it would be worth, before anything "
+    "is spent: `privsyn spec check SPEC --rows-about N`.",
     persist_result=False,
 )
 def release(spec: ReleaseSpec, fresh: bool = False, new_dataset: NewDataset | None = None) -> ReleaseSummary:

@@ -335,8 +335,9 @@ def forecast(
         epsilons: At most 11, each > 0; None: 0.2, 0.5, 1, 2 and 5.  The spec's own is added.
         earlier: A released folder (or a run's name) of the same columns, whose rows stand in for the private ones.
         public: The path of a public table of the same columns that does so.
-        strength: Without both, columns of a usual shape are made up; pairs of them are correlated by 0 to
-            ``strength``, which is 0 to 1, most of them weakly; None: 0.9.
+        strength: Without both, rows are like those of the spec's prior, which cannot fit better.  Without a prior,
+            columns of a usual shape are made up; pairs of them are correlated by 0 to ``strength``, which is 0 to 1,
+            most of them weakly; None: 0.9.
         seeds: Simulated releases at each epsilon, 1 to 20.
         progress: Show a bar; None: in a notebook only.
 

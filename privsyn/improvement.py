@@ -14,7 +14,7 @@ from privsyn.run.plan import accounted
 from privsyn.run.request import Request
 from privsyn.settings import Settings
 from privsyn.spec import messages
-from privsyn.storage.released_files import manifest_if_readable
+from privsyn.storage.released_files import check_table, manifest_if_readable
 from privsyn.tasks.privacy.accountant import epsilon_for
 
 RUN = "improve.release"
@@ -62,6 +62,9 @@ def _said(spec: ReleaseSpec) -> dict[str, object]:
 
 
 def _run_of(release: str, settings: Settings) -> str:
-    """The run's name.  A path is that of a released folder, which names its run."""
+    """The run's name.  A path is that of a released folder, which names its run.  RequestError for one of no table."""
     manifest = manifest_if_readable(Path(release)) or manifest_if_readable(settings.released_root / release)
-    return release if manifest is None else manifest.run
+    if manifest is None:
+        return release
+    check_table(manifest, RUN)
+    return manifest.run

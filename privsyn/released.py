@@ -25,7 +25,7 @@ from privsyn.storage.released_files import public_spec, read_certificate, read_m
 if TYPE_CHECKING:
     import pandas as pd
 
-_FIELD = "rerun.release"
+_FIELD = "query.release"
 
 HEAD_ROWS = 5
 """Rows of the table that a notebook shows."""

@@ -264,6 +264,8 @@ def _simulated_table(found: Simulated, what: str, about: str) -> pd.DataFrame:
         pairs = ", ".join(f"{a} and {b}" for a, b in found.missing[:5])
         more = f" and {len(found.missing) - 5} more pairs" if len(found.missing) > 5 else ""
         table.attrs["words"].append(f"Not measured together: {pairs}{more}.")
+    if found.why:
+        table.attrs["words"].append(found.why)
     return table
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -11,9 +12,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from privsyn.answers.best_linear import best_linear
 from privsyn.answers.cell_weights import as_released
 from privsyn.answers.computed import checked, row_numbers, values_of
 from privsyn.answers.conditions import unknown_column
+from privsyn.answers.refitted_rows import refitted
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.simulation import Progress, replicates, unmeasured, unshrunk
 from privsyn.answers.synthetic_rows import row_codes
@@ -26,11 +29,22 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Kind = Literal["linear", "logistic"]
 
+MOST_CUT = 0.1
+"""A logistic regression has no interval where noise can make more than this share of the rarer value's rows."""
+
+CUT = (
+    "Noise that is cut at 0 can be more than a tenth of the rows of the rarer value, which draws the coefficients of a "
+    "logistic regression towards 0 by an unknown amount."
+)
+
 _TERM = re.compile(r"\s*(?:`([^`]+)`|([^\s+~`]+))\s*")
 
 
 class Simulated(NamedTuple):
-    """Figures of a table by name, each of shape (figures,); ``missing``: pairs of its columns without measurement."""
+    """Figures of a table by name, each of shape (figures,).
+
+    ``missing``: pairs of its columns without measurement; ``why``: another reason why nothing is known of the error.
+    """
 
     names: list[str]
     estimate: Floats
@@ -39,6 +53,7 @@ class Simulated(NamedTuple):
     high: Floats
     source: str
     missing: list[tuple[str, str]]
+    why: str = ""
 
 
 def simulated(
@@ -51,9 +66,10 @@ def simulated(
     """``figures`` of the rows' ``columns``, with the error that noise and post-processing bring.
 
     The standard error is the root mean square difference to the rows' own figures over the releases of the model, so
-    that a bias counts, too, with what the figures change by where no count is shrunk, half of what they change by when
-    all values lie at one end of their cells, and half of what they change by when values rise or fall together inside
-    their cells: nothing is known of either.
+    that a bias counts, too, with what the figures change by where no count is shrunk, what they change by where the
+    rows are weighted to follow the released counts, half of what they change by when all values lie at one end of their
+    cells, and half of what they change by when values rise or fall together inside their cells: nothing is known of
+    either.
     Where a pair of the columns was not measured, nothing is known of the error.
     """
     names, estimate = figures(released.table.select(list(columns)))
@@ -69,7 +85,9 @@ def simulated(
     unknown = (np.max(np.abs(elsewhere), axis=0) ** 2 + np.max(np.abs(together), axis=0) ** 2) / 4
     free = unshrunk(released)
     shrunk = 0.0 if free is None else _aligned(names, *figures(free.select(list(columns)))) - estimate
-    error = np.sqrt(np.mean(np.square(differences), axis=0) + unknown + np.square(shrunk))
+    kept_to = _aligned(names, *figures(refitted(released, columns).select(list(columns)))) - estimate
+    bias = np.square(shrunk) + np.square(kept_to)
+    error = np.sqrt(np.mean(np.square(differences), axis=0) + unknown + bias)
     factor = float(stdtrit(len(differences), 0.5 + level / 2))
     return Simulated(names, estimate, error, estimate - factor * error, estimate + factor * error, "simulated", [])
 
@@ -158,7 +176,25 @@ def regression(
         whole = np.isfinite(x).all(axis=1) & np.isfinite(y)
         return names, (least_squares if chosen == "linear" else logistic_fit)(x[whole], y[whole])
 
-    return simulated(released, (target, *terms), figures, level, progress), chosen
+    columns = (target, *terms)
+    if chosen == "logistic" and _cut_share(released, target, terms) > MOST_CUT:
+        names, estimate = figures(released.table.select(list(columns)))
+        nothing = np.full(len(names), np.nan)
+        return Simulated(names, estimate, nothing, nothing, nothing, "not known", [], CUT), chosen
+    return simulated(released, columns, figures, level, progress), chosen
+
+
+def _cut_share(released: ReleasedCounts, target: str, terms: Sequence[str]) -> float:
+    """How many rows noise can make of empty cells, as a share of the rows of the target's rarer value.
+
+    Of an empty cell with normal noise of standard deviation s, s / sqrt(2 pi) rows are left where it is cut at 0.
+    """
+    rows = np.bincount(row_codes(released, target), minlength=2) if target in released.codecs else np.zeros(2)
+    rarer = float(np.sort(rows)[::-1][1])
+    order = [a for a in released.attributes if a in {target, *terms}]
+    every = [best_linear(released, pair) for pair in combinations(order, 2) if target in pair]
+    cut = [float(np.sqrt(np.maximum(found.variance, 0)).sum()) for found in every if found is not None]
+    return max(cut, default=0.0) / np.sqrt(2 * np.pi) / max(rarer, 1.0)
 
 
 def parsed(formula: str, columns: Sequence[str]) -> tuple[str, list[str]]:

@@ -27,8 +27,7 @@ from privsyn.paths import expanded
 from privsyn.settings import Settings
 from privsyn.source.open_source import open_source, table_columns
 from privsyn.source.private_table import Source, SupportsArrowStream
-from privsyn.storage.released_files import VersionError, read_manifest, request_of, synthetic_names
-from privsyn.storage.safe_names import safe_name
+from privsyn.storage.released_files import VersionError, check_table, read_manifest, request_of, synthetic_names
 from privsyn.storage.table_files import Place
 from privsyn.tasks.codecs import EncodingPlan, plan, plan_of_columns, with_even_cells
 from privsyn.tasks.encode import Repairs, encode_batch, kept_batches
@@ -98,13 +97,7 @@ def open_release(
             "Name a run (" + action("list_runs") + " lists them) or its folder under released/",
             "evaluate.release",
         ) from None
-    safe_name(manifest.run, "evaluate.release")
-    if not synthetic_names(manifest):
-        raise RequestError(
-            f"{manifest.run} holds figures of another release, not a synthetic table",
-            "Name the release itself",
-            "evaluate.release",
-        )
+    check_table(manifest, "evaluate.release")
     if data is None:
         data = _remembered(manifest.run, settings)
     elif isinstance(data, str | os.PathLike):

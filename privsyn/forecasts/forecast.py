@@ -14,13 +14,7 @@ import numpy as np
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
-from privsyn.forecasts.made_up_rows import (
-    DEFAULT_STRENGTH,
-    assumed_rows,
-    resampled,
-    rows_of_public,
-    rows_of_release,
-)
+from privsyn.forecasts.made_up_rows import StandIn, may_be_null
 from privsyn.forecasts.simulated_release import SHARES, Figures, figures
 from privsyn.mechanisms.registry import steps_of
 from privsyn.notebook import html_table, paragraph
@@ -39,17 +33,23 @@ SURE, ROUGH = 0.02, 0.1
 READ = (
     f"A column is sure where at most {SURE:.0%} of the rows would be in a wrong bin, rough up to {ROUGH:.0%}; ± is the "
     "standard error of a mean. Relations seen from: the share of rows that would have to change for two columns to be "
-    "independent, 0 % for none, from which on pairs were measured."
+    "independent, 0 % for none; as many pairs are at least that strong as are measured."
 )
 """How the tables are read."""
 
 ENTERS = (
     "The noise of counts follows from the spec and holds whatever the table is; errors of means and columns depend "
     "on the shapes of columns too. How many pairs are measured, from which strength on, and the random sample depend "
-    "on how the private columns are related: there the assumption enters. From made-up rows a mean's error is within "
-    "a factor of 1.5 in two of three columns, the rest in about half: name a public table or an earlier release."
+    "on how the private columns are related: there the assumption enters."
 )
 """Which figures the assumption enters."""
+
+GUESSED = (
+    "Made-up rows are related as most tables are and as yours may not be: a figure after ~ is a guess, off by more "
+    "than a factor of 1.5 in two of five cases. The error of a mean is not known for columns that may be null. "
+    "Name a public table or an earlier release to know more."
+)
+"""What is not known where no table stands in."""
 
 Progress = Callable[[int, int], None]
 """Called with (releases done, of how many)."""
@@ -60,7 +60,7 @@ class ColumnForecast:
     """A column at one epsilon.
 
     ``noise``: standard deviation of the noise of a bin's count, in records; ``misplaced``: share of rows in a wrong
-    bin, 0 to 1; ``mean_error``: standard error of its mean, in its unit, None where it has none.
+    bin, 0 to 1; ``mean_error``: standard error of its mean, in its unit, None where it has none or is not known.
     """
 
     column: str
@@ -79,7 +79,7 @@ class AtEpsilon:
     """What one epsilon would buy.
 
     ``pairs``: measured pairs of columns, a mean over the simulated releases, of ``all_pairs``; ``seen``: the share of
-    rows by which a pair must depart from independence to be measured, None where none was; ``sample``: as good as a
+    rows by which as many pairs depart from independence as are measured, None where none was; ``sample``: as good as a
     random sample of this share of the rows, None for fewer than two columns.
     """
 
@@ -101,13 +101,15 @@ class Forecast:
     """What a release would be worth at several epsilons.
 
     ``rows``: the public number that it was asked for; ``assumption``: what stood in for the private table.  Privacy:
-    a function of the spec, that number and public tables; it has seen no private row.
+    a function of the spec, that number and public tables; it has seen no private row.  ``made_up``: no table stood in,
+    so what depends on the relations between columns is a guess.
     """
 
     rows: int
     assumption: str
     seeds: int
     at: tuple[AtEpsilon, ...]
+    made_up: bool = False
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -116,6 +118,7 @@ class Forecast:
             READ,
             f"Assumed: {self.assumption}. Means over {self.seeds} simulated releases of {self.rows:,} rows.",
             ENTERS,
+            *((GUESSED,) if self.made_up else ()),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -123,14 +126,15 @@ class Forecast:
         return {**asdict(self), "words": list(self.words)}
 
     def epsilon_rows(self) -> list[list[str]]:
-        """A row of text an epsilon, under :data:`HEADINGS`."""
+        """A row of text an epsilon, under :data:`HEADINGS`; ``~`` before a guess."""
+        guess = "~" if self.made_up else ""
         return [
             [
                 f"{a.epsilon:g}",
                 *(str(a.of(word)) for word in ("sure", "rough", "lost")),
-                f"{a.pairs:,.1f}".removesuffix(".0") + f" of {a.all_pairs:,}",
-                "none" if a.seen is None else percent(a.seen),
-                "-" if a.sample is None else _sampled(a.sample),
+                guess + f"{a.pairs:,.1f}".removesuffix(".0") + f" of {a.all_pairs:,}",
+                guess + ("none" if a.seen is None else percent(a.seen)),
+                "-" if a.sample is None else guess + _sampled(a.sample),
             ]
             for a in self.at
         ]
@@ -197,21 +201,24 @@ def forecast(
     """
     spec = spec.model_copy(update={"totals": ()})
     wanted = _checked(spec, rows, epsilons, seeds)
-    table, assumption = _made_up(spec, rows, earlier, public, strength)
+    stand_in = StandIn.of(_request(spec, spec.privacy.epsilon), rows, earlier, public, strength)
     jobs = list(product(wanted, range(seeds)))
     found: dict[float, list[Figures]] = {epsilon: [] for epsilon in wanted}
-    drawn = [table(seed) for seed in range(seeds)]
+    drawn = [(stand_in.table(seed), stand_in.prior(seed)) for seed in range(seeds)]
     for done, (epsilon, seed) in enumerate(jobs):
         progress(done, len(jobs))
-        found[epsilon].append(figures(_request(spec, epsilon), drawn[seed], seed))
+        table, prior = drawn[seed]
+        found[epsilon].append(figures(_request(spec, epsilon, prior), table, seed))
     progress(len(jobs), len(jobs))
-    return Forecast(rows, assumption, seeds, tuple(_at(spec, e, several) for e, several in found.items()))
+    unknown = may_be_null(spec) if stand_in.made_up else ()
+    at = tuple(_at(spec, epsilon, several, unknown) for epsilon, several in found.items())
+    return Forecast(rows, stand_in.words, seeds, at, stand_in.made_up)
 
 
-def _request(spec: ReleaseSpec, epsilon: float) -> Request:
+def _request(spec: ReleaseSpec, epsilon: float, prior: CodeTable | None = None) -> Request:
     privacy = spec.privacy.model_copy(update={"epsilon": epsilon})
     budget = spec.budget.model_copy(update={"epsilon": max(epsilon, spec.budget.epsilon)})
-    return Request(spec.model_copy(update={"privacy": privacy, "budget": budget}), threads=1)
+    return Request(spec.model_copy(update={"privacy": privacy, "budget": budget}), threads=1, prior=prior)
 
 
 def _checked(spec: ReleaseSpec, rows: int, epsilons: Sequence[float] | None, seeds: int) -> tuple[float, ...]:
@@ -231,39 +238,14 @@ def _checked(spec: ReleaseSpec, rows: int, epsilons: Sequence[float] | None, see
     return tuple(wanted)
 
 
-def _made_up(
-    spec: ReleaseSpec, rows: int, earlier: str | Path | None, public: str | Path | None, strength: float | None
-) -> tuple[Callable[[int], CodeTable], str]:
-    """Seed -> a table in the place of the private one, and what it is in words."""
-    if sum(given is not None for given in (earlier, public, strength)) > 1:
-        raise RequestError(
-            "an earlier release, a public table and a strength are three assumptions", "Choose one of them",
-            "forecast.earlier",
-        )  # fmt: skip
-    encoding = _request(spec, spec.privacy.epsilon).encoding
-    if earlier is not None:
-        source = rows_of_release(earlier, encoding, spec)
-        return lambda seed: resampled(source, rows, seed), "rows like those of the earlier release"
-    if public is not None:
-        source = rows_of_public(public, encoding, spec)
-        return lambda seed: resampled(source, rows, seed), "rows like those of the public table"
-    most = DEFAULT_STRENGTH if strength is None else strength
-    if not 0 <= most <= 1:
-        raise RequestError(f"{most:g} is no strength", "Choose a correlation from 0 to 1", "forecast.strength")
-    return (
-        lambda seed: assumed_rows(encoding, rows, most, seed),
-        f"columns of a usual shape, pairs of them correlated by 0 to {most:g}, most of them weakly",
-    )
-
-
-def _at(spec: ReleaseSpec, epsilon: float, several: Sequence[Figures]) -> AtEpsilon:
+def _at(spec: ReleaseSpec, epsilon: float, several: Sequence[Figures], unknown: Sequence[str]) -> AtEpsilon:
     first = several[0]
     columns = tuple(
         ColumnForecast(
             name,
             _mean(f.noise[name] for f in several),
             _mean(f.misplaced[name] for f in several),
-            _known(f.mean_errors.get(name) for f in several),
+            None if name in unknown else _known(f.mean_errors.get(name) for f in several),
         )
         for name in first.noise
     )

@@ -5,7 +5,9 @@ What is assumed of the private table enters here and nowhere else.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +20,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
 from privsyn.evaluation.coded_tables import open_table
 from privsyn.paths import expanded
+from privsyn.run.request import Request
 from privsyn.settings import settings_for
 from privsyn.storage.released_files import public_spec, read_manifest, release_folder, synthetic_names
 from privsyn.tasks.codecs import EncodingPlan
@@ -31,9 +34,55 @@ SKEW = 2.0
 """The i-th largest made-up category has a share as 1 / i^SKEW."""
 
 
-def resampled(table: CodeTable, rows: int, seed: int) -> CodeTable:
+class StandIn(NamedTuple):
+    """What stands in for the private table, by the seed of a simulated release.
+
+    ``table``: its rows in fine codes; ``prior``: rows in the place of the spec's prior, None: its own, if it has one;
+    ``words``: what it is; ``made_up``: no table is behind it.
+    """
+
+    table: Callable[[int], CodeTable]
+    prior: Callable[[int], CodeTable | None]
+    words: str
+    made_up: bool = False
+
+    @classmethod
+    def of(
+        cls, request: Request, rows: int, earlier: str | Path | None, public: str | Path | None, strength: float | None
+    ) -> StandIn:
+        """``rows`` rows like those of an earlier release, a public table or the spec's prior, or made-up ones.
+
+        Private rows and a prior that are both drawn from the prior differ by chance alone.
+        Raises RequestError for more than one assumption, or one that cannot be read.
+        """
+        if sum(given is not None for given in (earlier, public, strength)) > 1:
+            problem = "an earlier release, a public table and a strength are three assumptions"
+            raise RequestError(problem, "Choose one of them", "forecast.earlier")
+        encoding, known = request.encoding, request.prior
+        if earlier is not None or public is not None:
+            kind = "earlier release" if earlier is not None else "public table"
+            read, place = (rows_of_release, earlier) if earlier is not None else (rows_of_public, public)
+            source = read(place or "", encoding, request.spec)
+            return cls(lambda seed: resampled(source, rows, seed), lambda seed: None, f"rows like those of the {kind}")
+        if known is not None:
+            if strength is not None:
+                problem = "made-up rows are not like the spec's prior, so they do not say what it brings"
+                cure = "Leave it out, which takes rows like the prior's, or name a public table or an earlier release"
+                raise RequestError(problem, cure, "forecast.strength")
+            words = "rows like those of the spec's prior, which cannot fit better: what it brings is at most this"
+            return cls(
+                lambda seed: resampled(known, rows, seed), lambda seed: resampled(known, known.rows, seed, 3), words
+            )
+        most = DEFAULT_STRENGTH if strength is None else strength
+        if not 0 <= most <= 1:
+            raise RequestError(f"{most:g} is no strength", "Choose a correlation from 0 to 1", "forecast.strength")
+        words = f"columns of a usual shape, pairs of them correlated by 0 to {most:g}, most of them weakly"
+        return cls(lambda seed: assumed_rows(encoding, rows, most, seed), lambda seed: None, words, made_up=True)
+
+
+def resampled(table: CodeTable, rows: int, seed: int, stream: int = 1) -> CodeTable:
     """``rows`` rows drawn from the table with replacement."""
-    drawn = np.random.default_rng([seed, 1]).integers(0, table.rows, rows)
+    drawn = np.random.default_rng([seed, stream]).integers(0, table.rows, rows)
     return CodeTable(table.domain, tuple(np.ascontiguousarray(column[drawn]) for column in table.columns))
 
 
@@ -72,6 +121,11 @@ def _some(table: CodeTable, field: str) -> CodeTable:
     if not table.rows:
         raise RequestError("has no rows", "Name a table with rows", field)
     return table
+
+
+def may_be_null(spec: ReleaseSpec) -> tuple[str, ...]:
+    """Columns of whose mean's error made-up rows say nothing: how many values are null decides it."""
+    return tuple(name for name, column in spec.columns.items() if getattr(column, "nullable", False))
 
 
 def assumed_rows(encoding: EncodingPlan, rows: int, strength: float, seed: int) -> CodeTable:

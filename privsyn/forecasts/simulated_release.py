@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ class Figures:
 
     ``noise``: column -> standard deviation of the noise of a bin's count, in records; ``misplaced``: column -> share
     of the rows that would have to change their bin; ``mean_errors``: column of numbers -> standard error of its mean;
-    ``seen``: the strength from which on pairs were measured, None where none was; ``pairs``: measured pairs;
+    ``seen``: the strength that as many pairs reach as were measured, None where none was; ``pairs``: measured pairs;
     ``sample``: as good as a random sample of this share of the rows.
     """
 
@@ -60,29 +61,18 @@ def strengths(bins: CodeTable, cliques: list[Clique]) -> Floats:
     return np.array(found)
 
 
-def threshold(strength: Floats, measured: NDArray[np.bool_]) -> float | None:
-    """The strength that parts measured pairs from the others best; None where none was measured.
-
-    Best: the share of measured pairs below it and the share of others above it have the least sum (Youden's index).
-    """
-    if not measured.any():
+def threshold(strength: Floats, share: float) -> float | None:
+    """The strength that a ``share`` of the pairs, 0 to 1, reaches; None for a share of 0."""
+    if share == 0 or not len(strength):
         return None
-    order = np.argsort(strength, kind="stable")
-    ends, ranked = strength[order], measured[order]
-    below = np.concatenate([[0], np.cumsum(ranked)]) / max(int(ranked.sum()), 1)
-    above = 1 - np.concatenate([[0], np.cumsum(~ranked)]) / max(int((~ranked).sum()), 1)
-    if ranked.all():
-        return float(ends[0])
-    at = int(np.argmin(below + above))
-    if 0 < at < len(ends):
-        return float(np.sqrt(max(ends[at - 1], 1e-4) * ends[at]))
-    return float(ends[min(at, len(ends) - 1)])
+    ranked, number = np.sort(strength)[::-1], max(round(share * len(strength)), 1)
+    return float(np.sqrt(max(ranked[min(number, len(ranked) - 1)], 1e-4) * ranked[number - 1]))
 
 
 def figures(request: Request, fine: CodeTable, seed: int) -> Figures:
     """The figures of one release of ``fine``, rows in the request's fine codes, with seeded noise."""
     order = request.column_order or tuple(request.spec.released_columns)
-    asked = Request(request.spec.with_rows(seed=seed), order, request.threads)
+    asked = replace(request, spec=request.spec.with_rows(seed=seed), column_order=order)
     steps, source = steps_of(asked), SeededNoise(seed)
 
     def draw(step: Any, queries: Any) -> noisy.Answers:
@@ -101,7 +91,7 @@ def figures(request: Request, fine: CodeTable, seed: int) -> Figures:
         noise=_noise(released),
         misplaced={name: float(d) / 2 for (name,), d in zip(singles, distances, strict=False)},
         mean_errors=_mean_errors(released),
-        seen=threshold(strengths(real, pairs), np.array([pair in inside for pair in pairs], dtype=bool)),
+        seen=threshold(strengths(real, pairs), len(inside) / max(comb(len(singles), 2), 1)),
         pairs=len(inside),
         sample=_sample(real, pairs, float(distances[len(singles) :].mean())) if pairs else None,
     )

@@ -21,8 +21,10 @@ from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query
 from privsyn.mechanisms.common_steps import ENCODED, ONE_CELL, RECODE, counts_of, known_key, one_way_step, published
 from privsyn.mechanisms.privsyn import (
+    ALONE,
     COMBINE_CLIQUES,
     INDIF_SCORES,
+    JOINT,
     choice_key,
     measure_step,
     options_of,
@@ -72,7 +74,7 @@ def _round(n: int, part: Fraction, run: str, looks: _Looks, options: PrivSyn) ->
         f"Measure more, release {n}",
         f"select_more_{n}.cliques",
         split.exact()[2] * part,
-        Look("joint counts of the related columns", lambda r: ONE_CELL, round=n),
+        Look(JOINT, lambda r: ONE_CELL, round=n, alone=ALONE),
         published(f"measured_{n}", f"has those of release {n}"),
     )
     looks.one_ways.append(one_ways.name)

@@ -43,6 +43,7 @@ from privsyn.tasks.prior_pairs import PriorPairs
 
 RECODED = "recode_rows.recoded_rows"
 CHOSEN = "combine_cliques.cliques"
+JOINT, ALONE = "joint counts of the related columns", "counts of single columns once more"
 WHOLE = Fraction(1)
 """The whole budget."""
 
@@ -250,7 +251,7 @@ def measure_step(
 
 def first_measurement(share: Fraction, chosen: str = CHOSEN) -> ReleaseStep:
     """The paper's measurement of the marginals in the table ``chosen``, with this share of the budget."""
-    look = Look("joint counts of the related columns", lambda r: ONE_CELL)
+    look = Look(JOINT, lambda r: ONE_CELL, alone=ALONE)
     files = published("measured", "has the joint counts, cell by cell, the last attribute running fastest")
     step = measure_step("measure_marginals", "Measure marginals", chosen, share, look, files)
     return replace(

@@ -208,7 +208,8 @@ def cost(c: Certificate, looks: Looks) -> str:
         look = looks[stage.step]
         of = f" of {look.noise_of}" if sigmas else ""
         queries = sum(g.queries for g in stage.groups)
-        lines.append(f"| {look.words} | {queries:,} | {float(Fraction(stage.rho_spent)):.6g} | {span}{of} |")
+        words = look.words_of(related=c.relations is None)
+        lines.append(f"| {words} | {queries:,} | {float(Fraction(stage.rho_spent)):.6g} | {span}{of} |")
     lines += ["", "`certificate.json` holds the exact figures and the argument from them to the promise."]
     return "\n".join(lines)
 

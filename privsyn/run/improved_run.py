@@ -16,6 +16,7 @@ from privsyn.run.step_tables import recorded_outputs
 from privsyn.settings import Settings
 from privsyn.storage.record_kinds import CounterRecord
 from privsyn.storage.records import Records
+from privsyn.storage.released_files import ITEMSETS, of_itemsets
 from privsyn.storage.safe_names import safe_name
 from privsyn.storage.store import Store
 from privsyn.tasks.privacy.noise import NoiseSource
@@ -75,6 +76,8 @@ def note_of(run: str, settings: Settings) -> dict[str, Any]:
             "Name a run whose private folder is here: what it was paid for lies there",
             FIELD,
         )
+    if ITEMSETS in (note.get("asks") or {}):
+        raise of_itemsets(run, FIELD)
     if note.get("asks"):
         raise RequestError(
             f"{run} is a release of a period, or of quality figures, which cannot be improved",

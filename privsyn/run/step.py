@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -93,18 +93,24 @@ class Look:
     """A look at private rows, in words for the note and the certificate.
 
     ``what``: what is looked at; ``reason``: why its queries have their sensitivity, from the public request;
-    ``noise_of``: what the noise is added to; ``round``: of measuring, from 1; None: there is one only.
+    ``noise_of``: what the noise is added to; ``round``: of measuring, from 1; None: there is one only; ``alone``: what
+    is looked at where no relation was measured, if that is something else.
     """
 
     what: str
     reason: Callable[[Request], str] = field(repr=False)
     noise_of: str = "a count"
     round: int | None = None
+    alone: str = ""
 
     @property
     def words(self) -> str:
         """What is looked at, with the number of its round where there are several."""
         return self.what if self.round is None else f"{self.what}, round {self.round}"
+
+    def words_of(self, *, related: bool) -> str:
+        """:attr:`words` of a release that measured relations, or of one that did not."""
+        return self.words if related or not self.alone else replace(self, what=self.alone).words
 
 
 @dataclass(frozen=True)

@@ -67,18 +67,30 @@ def release_folder(release: str, settings: Settings, field: str) -> Path:
     )
 
 
+def check_table(manifest: Manifest, field: str) -> None:
+    """Raise RequestError, which says what the release is, unless it is one of a table."""
+    safe_name(manifest.run, field)
+    if synthetic_names(manifest):
+        return
+    if holds_itemsets(manifest):
+        raise of_itemsets(manifest.run, field)
+    problem = f"{manifest.run} holds figures of another release, not a synthetic table"
+    raise RequestError(problem, "Name the release itself", field)
+
+
+def of_itemsets(run: str, field: str) -> RequestError:
+    """The error of a command for tables that was given a release of itemsets."""
+    problem = f"{run} is a release of frequent itemsets by `privsyn itemsets`, not of a table"
+    cure = "Open its itemsets.csv or itemsets.parquet, which hold every interval, or name a release of a table"
+    return RequestError(problem, cure, field)
+
+
 def public_spec(manifest: Manifest, field: str = "") -> ReleaseSpec:
     """The request of a release, as public as its manifest: where the private table lies is not known.
 
     Raises RequestError for figures of another release, for itemsets, for test noise, and for another version's request.
     """
-    safe_name(manifest.run, field)
-    if not synthetic_names(manifest):
-        if holds_itemsets(manifest):
-            problem = f"{manifest.run} holds frequent itemsets, not a synthetic table"
-            raise RequestError(problem, "Read its itemsets.parquet, or name a release of a table", field)
-        problem = f"{manifest.run} holds figures of another release, not a synthetic table"
-        raise RequestError(problem, "Name the release itself", field)
+    check_table(manifest, field)
     if not manifest.differentially_private:
         raise RequestError(f"{manifest.run} was made with test noise", "Name a release", field)
     return request_of(manifest, field)

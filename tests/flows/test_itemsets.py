@@ -25,6 +25,7 @@ from privsyn.ledger_view import LedgerView
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import is_whole
 from privsyn.run.execute import Shell
+from privsyn.run.improved_run import note_of
 from privsyn.run.step import ReleaseStep
 from privsyn.settings import Settings
 from privsyn.storage.released_files import read_manifest
@@ -285,7 +286,7 @@ def test_the_command_runs_the_example(places: Path) -> None:
     again = command("itemsets", places / "itemsets.yaml", "--json")
     assert json.loads(again.stdout)["drawn"] == []
     wrong = command("query", Path(summary.released), "bread")
-    assert wrong.exit_code == 2 and "holds frequent itemsets" in wrong.stderr
+    assert wrong.exit_code == 2 and "is a release of frequent itemsets" in wrong.stderr
 
 
 def test_the_universe_may_lie_in_a_file(listed: ItemsetSpec, places: Path) -> None:
@@ -345,3 +346,21 @@ def test_a_policy_that_does_not_allow_itemsets_refuses_them(
     assert refused.value.field == field
     (places / "policy.yaml").write_text(f"datasets:\n  baskets:\n    {rules}outputs: [itemsets]\n")
     assert ask(listed).itemsets
+
+
+@pytest.mark.parametrize("arguments", [("query", "bread"), ("evaluate",), ("improve", "--epsilon", "1"), ("rerun",)])
+@pytest.mark.parametrize("by_path", [True, False])
+def test_commands_for_tables_say_what_the_folder_is(
+    listed: ItemsetSpec, arguments: tuple[str, ...], by_path: bool
+) -> None:
+    summary = ask(listed)
+    name, *rest = arguments
+    found = command(name, summary.released if by_path else summary.run, *rest)
+    assert found.exit_code == 2, found.output
+    words = " ".join(found.stderr.split())
+    assert f"{summary.run} is a release of frequent itemsets by `privsyn itemsets`, not of a table. Open its" in words
+
+
+def test_an_itemset_run_is_not_improved_where_its_folder_is_gone(listed: ItemsetSpec) -> None:
+    with pytest.raises(RequestError, match="is a release of frequent itemsets"):
+        note_of(ask(listed).run, Settings())

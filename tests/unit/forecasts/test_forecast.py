@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +21,7 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import all_cliques
 from tests.support.specs import make_spec
 
-COLUMNS = {
+COLUMNS: dict[str, dict[str, Any]] = {
     "age": {"kind": "integer", "min": 18, "max": 49, "bins": 8},
     "grade": {"kind": "integer", "min": 0, "max": 7},
     "happy": {"kind": "boolean"},
@@ -105,12 +107,36 @@ def test_it_is_drawn_shown_and_json(tmp_path: Path) -> None:
     assert "random sample" in made._repr_html_() and "200" in repr(made)
 
 
-def test_strength_is_the_share_of_rows_out_of_place_and_the_threshold_parts_pairs() -> None:
+def test_strength_is_the_share_of_rows_out_of_place_and_as_many_pairs_reach_the_threshold() -> None:
     request = Request(make_spec({"a": {"kind": "boolean"}, "b": {"kind": "boolean"}}))
     codes = np.array([0, 1] * 50, dtype=np.uint8)
     bins = CodeTable(request.encoding.domain, (codes, codes))
     assert strengths(bins, all_cliques(bins.domain, 2)) == pytest.approx([0.5])
-    found = threshold(np.array([0.1, 0.4, 0.2, 0.3]), np.array([False, True, False, True]))
-    assert found == pytest.approx((0.2 * 0.3) ** 0.5)
-    assert threshold(np.array([0.1, 0.4]), np.array([False, False])) is None
-    assert threshold(np.array([0.1, 0.4]), np.array([True, True])) == pytest.approx(0.1)
+    found = np.array([0.1, 0.4, 0.2, 0.3])
+    assert threshold(found, 0.5) == pytest.approx((0.2 * 0.3) ** 0.5)
+    assert threshold(found, 0.0) is None and threshold(found, 1e-6) == pytest.approx((0.3 * 0.4) ** 0.5)
+    assert threshold(found, 1.0) == pytest.approx(0.1)
+
+
+def test_with_a_prior_the_rows_are_like_the_priors_and_made_up_ones_are_refused(tmp_path: Path) -> None:
+    pq.write_table(related(2_000), tmp_path / "public.parquet")
+    digest = sha256((tmp_path / "public.parquet").read_bytes()).hexdigest()
+    stated = {"table": str(tmp_path / "public.parquet"), "sha256": digest, "statement": "Made up for this test."}
+    spec = make_spec(COLUMNS, prior=stated)
+    known = privsyn.forecast(spec, 300, epsilons=[], seeds=1)
+    alone = privsyn.forecast(SPEC, 300, public=tmp_path / "public.parquet", epsilons=[], seeds=1)
+    assert "spec's prior, which cannot fit better" in known.words[1]
+    assert known.at[0].columns[0].misplaced < alone.at[0].columns[0].misplaced / 2
+    assert known.at[0].sample is not None and known.at[0].sample > (alone.at[0].sample or 0)
+    with pytest.raises(RequestError, match=r"^strength: made-up rows are not like the spec's prior"):
+        privsyn.forecast(spec, 300, strength=0.5)
+
+
+def test_of_made_up_rows_no_error_of_a_mean_is_known_where_values_may_be_null(tmp_path: Path) -> None:
+    spec = make_spec({**COLUMNS, "age": COLUMNS["age"] | {"nullable": True}})
+    pq.write_table(related(500), tmp_path / "public.parquet")
+    made_up = privsyn.forecast(spec, 300, epsilons=[], seeds=1)
+    public = privsyn.forecast(spec, 300, public=tmp_path / "public.parquet", epsilons=[], seeds=1)
+    ages, grades = ([f.at[0].columns[i].mean_error for f in (made_up, public)] for i in (0, 1))
+    assert ages[0] is None and None not in (ages[1], *grades) and "may be null" in made_up.words[3]
+    assert [f.epsilon_rows()[0][4].startswith("~") for f in (made_up, public)] == [True, False]

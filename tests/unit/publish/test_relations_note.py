@@ -21,6 +21,7 @@ import pytest
 import privsyn
 from privsyn.data_contracts.certificate import NO_RELATION_MEASURED
 from privsyn.flows.run_page.certificate_page import certificate_page
+from privsyn.mechanisms.privsyn import ALONE, JOINT
 from privsyn.publish.related_pairs import RelatedPair, related_pairs
 from privsyn.publish.relations_picture import MOST_LINES, picture
 from privsyn.run.step import Look
@@ -151,3 +152,10 @@ def test_a_release_without_relations_says_so(places: Path, save: Save) -> None:
     assert not (folder / "relations.svg").exists()
     assert "No relation was measured: columns are independent of each other." in note
     assert "measured_receipts" not in note and "counted together" not in note
+
+
+def test_where_no_pair_was_worth_its_noise_the_costs_name_no_related_columns(places: Path, save: Save) -> None:
+    folder = released(save, epsilon=0.05, synthesis={})
+    note = (folder / "README.md").read_text(encoding="utf-8")
+    assert read_certificate(folder).relations == NO_RELATION_MEASURED
+    assert f"| {ALONE} |" in note and JOINT not in note
