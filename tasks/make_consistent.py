@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.compress_domain import Recode
-from privsyn.tasks.estimation.projection import FITTING, fitted_to, norm_sub
+from privsyn.tasks.estimation.projection import fitted_to, norm_sub, raked
 from privsyn.tasks.estimation.shrink_departures import nearer, shrink_marginal
 from privsyn.tasks.estimation.tied_blocks import BlockMember, tied_blocks
 from privsyn.tasks.known_totals import KnownTotals
@@ -35,6 +35,12 @@ must not."""
 
 SURE = 1e-6
 """Variance of a known zero, as a share of that of the marginal's cells: small, and large enough to divide by."""
+
+FAINT = 0.02
+"""Noise of a pair's cell, as a share of all rows, above which the shrunken pair keeps the sums of its parts."""
+
+TRACE = 1e-6
+"""Share of independence in every cell of such a pair, so that each row and column can be given its sum."""
 
 DOUBT = 0.01
 """Part of its noise variance that a cell keeps at least, however surely its noisy count says that it is empty."""
@@ -118,8 +124,8 @@ def make_consistent(
     that many times as much: cutting noise below 0 moves counts from the large cells of a large marginal to its small
     ones, and one-ways that were averaged before the cut hold against that.  With ``shrink``, between the two, every
     larger marginal loses what its noise explains of its departure from independence, or with three attributes and more
-    from what their pairs say (tasks/estimation/shrink_departures.py).  Cells that are probably empty then take
-    that much less of what averaging moves.
+    from what their pairs say (tasks/estimation/shrink_departures.py); faint pairs keep their sums.  Cells that are
+    probably empty then take that much less of what averaging moves.
 
     ``zeros``: cells that no row can be in.  They are 0 with next to no variance (SURE), so that averages move the other
     cells, and stay 0 when counts are cut and shrunk.
@@ -172,17 +178,24 @@ def make_consistent(
 
 
 def _shrink(estimate: _Estimate, shares: Floats | None = None) -> None:
-    """Shrink a marginal, measured with equal noise in all cells, towards what its parts say of it, or ``shares``."""
+    """Shrink a marginal, measured with equal noise in all cells, towards what its parts say of it, or ``shares``.
+
+    A faint pair (FAINT) keeps the sums of its rows and columns, which averaging has settled: cells that pass for empty
+    would draw those of a rare value off, and in the many pairs of its attribute that adds up.
+    """
     total = max(float(estimate.counts.sum()), 0.0)
     if total > 0:
         expected = without_interaction(estimate.counts, total, estimate.zero)
+        parts = [norm_sub(estimate.counts.sum(axis=axis), total) for axis in range(estimate.counts.ndim)]
         variance = float(estimate.variance.mean() if estimate.zero is None else estimate.variance.max())
         shrunk = shrink_marginal(estimate.counts, expected, variance)
         if shares is not None and variance > 0:
-            parts = [norm_sub(estimate.counts.sum(axis=axis), total) for axis in (1, 0)]
-            raked = fitted_to(shares, parts)
-            shrunk = nearer(estimate.counts, (expected, shrunk), raked, variance)
-        estimate.counts = np.rint(shrunk.mean / GRAIN) * GRAIN
+            shrunk = nearer(estimate.counts, (expected, shrunk), fitted_to(shares, parts[::-1]), variance)
+        mean = shrunk.mean
+        if mean.ndim == 2 and variance > (FAINT * total) ** 2:
+            mean = np.maximum(mean, 0.0) + TRACE * expected
+            mean = raked(mean if estimate.zero is None else np.where(estimate.zero, 0.0, mean), parts, TRACE)
+        estimate.counts = np.rint(mean / GRAIN) * GRAIN
         estimate.keep_zeros()
         filled = np.rint((1 - shrunk.empty) / GRAIN) * GRAIN
         estimate.variance = estimate.variance * np.maximum(filled, DOUBT)
@@ -202,15 +215,7 @@ def without_interaction(counts: Floats, total: float, zero: NDArray[np.bool_] | 
     fitted = np.full(counts.shape, total / counts.size)
     if zero is not None:
         fitted[zero] = 0.0
-    for _ in range(FITTING):
-        before = fitted
-        for axis, part in zip(axes, parts, strict=True):
-            now = fitted.sum(axis=axis)
-            factor = np.divide(part, now, out=np.zeros_like(part), where=now > 0)
-            fitted = fitted * np.expand_dims(factor, axis)
-        if np.abs(fitted - before).sum() < 1e-3 * total:
-            break
-    return fitted
+    return raked(fitted, parts)
 
 
 def _shared_sets(cliques: Sequence[Clique]) -> list[tuple[Clique, list[int]]]:

@@ -151,7 +151,7 @@ def consistent_step(stages: Sequence[str]) -> Step:
         {"marginals": tables.MARGINALS},
         lambda r: {**consistency_key(r), **rules_key(r), **r.spec.prior_key(), **totals_key(r)},
         run,
-        version=7,
+        version=8,
         published={"marginals": PublishedFile("marginals/consistent.parquet")},
         words=lambda r: "all noisy counts are brought into agreement and to one total, without negative ones",
     )

@@ -28,6 +28,24 @@ def norm_sub(counts: Floats, total: float) -> Floats:
     return projected.reshape(counts.shape)
 
 
+def raked(counts: Floats, parts: Sequence[Floats], close: float = 1e-3) -> Floats:
+    """``counts`` >= 0, of any number of axes, with the sums ``parts`` over each axis, of its shape without that axis.
+
+    Iterative proportional fitting, which leaves zeros and relations between cells as they are; it ends where a pass
+    moves less than the share ``close`` of the first part's total.
+    """
+    total, fitted = float(parts[0].sum()), counts
+    for _ in range(FITTING):
+        before = fitted
+        for axis, part in enumerate(parts):
+            now = fitted.sum(axis=axis)
+            factor = np.divide(part, now, out=np.zeros_like(part), where=now > 0)
+            fitted = fitted * np.expand_dims(factor, axis)
+        if np.abs(fitted - before).sum() < close * total:
+            break
+    return fitted
+
+
 def fitted_to(shares: Floats, parts: Sequence[Floats]) -> Floats:
     """``shares``, shape (m, n), as counts with the sums ``parts`` of their rows and columns, shapes (m,) and (n,).
 
