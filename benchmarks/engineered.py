@@ -42,19 +42,14 @@ TIMES = tuple(
 """The moments of one dispatch: minutes to hours apart, in bins of eleven days."""
 FINE = 100
 """Bins of a time in the source."""
-GEOGRAPHY = (
-    "Battalion",
-    "Station Area",
-    "Zipcode of Incident",
-    "City",
-    "Fire Prevention District",
-    "Supervisor District",
-    "Neighborhooods - Analysis Boundaries",
-    "Location - Lat",
-    "Location - Lng",
-)
-"""What a register of addresses says of each."""
-LEVELS = ("Battalion", "Station Area")
+FOLLOW = {
+    "Address": ("Zipcode of Incident",),
+    "Box": ("Station Area",),
+    "Priority": ("Final Priority",),
+}
+"""Column -> what a public register says of each of its values."""
+LEVELS = ("Address", "Box")
+"""Columns of very many values, which are counted by what their register says, too."""
 DETAILED = (
     *("GQTYPE", "OWNERSHP", "RACE", "HISPAN", "BPL", "MBPL", "FBPL", "MTONGUE", "HIGRADE", "EDUC", "EMPSTAT"),
     *("CLASSWKR", "MIGRATE5", "VETSTAT"),
@@ -122,13 +117,12 @@ def fire_spec(spec: str, epsilon: float) -> ReleaseSpec:
     if spec != "plain":
         content["together"] = [list(TIMES)]
     if spec == "engineered":
-        follow = {"Address": GEOGRAPHY, "Unit ID": ("Unit Type",), "Priority": ("Final Priority",)}
-        for name in (n for names in follow.values() for n in names):
+        for name in (n for names in FOLLOW.values() for n in names):
             columns[name]["nullable"] = True
-        columns["Address"]["levels"] = list(LEVELS)
-        columns["Unit ID"]["levels"] = ["Unit Type"]
+        for name in LEVELS:
+            columns[name]["levels"] = list(FOLLOW[name])
         content["rules"] = [
-            {"lookup": {"from": of, "to": list(names), "rows": register(of, names)}} for of, names in follow.items()
+            {"lookup": {"from": of, "to": list(names), "rows": register(of, names)}} for of, names in FOLLOW.items()
         ]
     return ReleaseSpec.model_validate(content)
 
