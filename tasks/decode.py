@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.compress_domain import AttributeRecode, Recode
 from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.moving_together import gather, with_common_shapes
 from privsyn.tasks.released_types import as_released, released_schema
 from privsyn.tasks.rules.mend import mend
 from privsyn.tasks.rules.witness import find_row
@@ -40,7 +41,7 @@ def decode(
     ``held``: attributes of one value a code, which are not changed where a row is mended.
     """
     rng = generator(seed)
-    recode, plan = with_tails(recode, plan)
+    recode, plan = with_tails(with_common_shapes(recode, plan.together, plan.interval_bins), plan)
     schema, ranges = decoded_schema(plan, column_order), plan.ranges()
     draws = {a: _Refiner(recode[a]) for a in codes.domain.attributes}
 
@@ -48,8 +49,9 @@ def decode(
         common = _common_places(coarse, plan.together, rng)
         fine = {a: refine(coarse[a], rng) for a, refine in draws.items() if a not in common}
         followed = {a: draws[a].at(coarse[a], places) for a, places in common.items()}
-        fine |= {a: codes for a, (codes, _) in followed.items()}
-        return plan.decode(fine, rng, {a: places for a, (_, places) in followed.items()})
+        codes, places = ({a: both[i] for a, both in followed.items()} for i in range(2))
+        gather(codes, places, plan.together, plan.interval_bins)
+        return plan.decode(fine | codes, rng, places)
 
     for coarse in _in_batches(codes, rng):
         columns = make(coarse)

@@ -54,6 +54,14 @@ class EncodingPlan:
         return {codec.attribute: codec.cells.wide for codec in ordered if codec.cells.wide}
 
     @property
+    def interval_bins(self) -> dict[str, NDArray[np.int32]]:
+        """Attribute -> the public bin of every fine code but null, -1 of an exact value; of those in ``together``."""
+        grouped = {a for group in self.together for a in group}
+        ordered = [c for c in self.codecs if isinstance(c, OrderedCodec) and c.attribute in grouped]
+        exact = {c.attribute: np.array([cell.exact for cell in c.cells.fine]) for c in ordered}
+        return {c.attribute: np.where(exact[c.attribute], -1, c.cells.bin_of).astype(np.int32) for c in ordered}
+
+    @property
     def domain(self) -> Domain:
         """The fine domain."""
         return Domain(tuple(c.attribute for c in self.codecs), tuple(c.size for c in self.codecs))
