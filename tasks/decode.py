@@ -50,7 +50,7 @@ def decode(
         fine = {a: refine(coarse[a], rng) for a, refine in draws.items() if a not in common}
         followed = {a: draws[a].at(coarse[a], places) for a, places in common.items()}
         codes, places = ({a: both[i] for a, both in followed.items()} for i in range(2))
-        gather(codes, places, plan.together, plan.interval_bins)
+        gather(codes, places, plan.together, plan.interval_bins, rng)
         return plan.decode(fine | codes, rng, places)
 
     for coarse in _in_batches(codes, rng):

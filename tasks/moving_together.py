@@ -64,29 +64,26 @@ def gather(
     places: dict[str, NDArray[np.float64]],
     together: Sequence[Sequence[str]],
     cells: Cells,
+    rng: np.random.Generator,
 ) -> None:
-    """Move values that lie more than NEAR bins from the middle one of their row to it: in place, fine ``codes`` and
+    """Move values that lie more than NEAR bins from one of their row, drawn evenly, to it: in place, fine ``codes`` and
     ``places`` in them, shape (rows,) each.
 
-    The middle one is the lower median of the group's values that are intervals; null and exact values stay.  Of two
-    values that are apart neither is known to be the wrong one, so they stay, too.
+    Only values that are intervals are drawn and moved; null and exact values stay.  Which one is drawn does not depend
+    on where it lies, so no bin of the group gains by it on average, also where nothing is known of relations.
     """
     for group in together:
         alike = _alike(group, cells)
-        if not alike:
+        if len(alike) < 2:
             continue
         of_code = np.append(cells[alike[0]], -1)
-        fine = np.stack([codes[a] for a in alike])
+        fine, inside = (np.stack([values[a] for a in alike]) for values in (codes, places))
         bins = of_code[np.minimum(fine, len(of_code) - 1)].astype(np.int64)
-        ordered = np.sort(np.where(bins < 0, np.iinfo(np.int64).max, bins), axis=0)
-        there = (bins >= 0).sum(axis=0)
-        middle = np.take_along_axis(ordered, np.maximum(there - 1, 0)[None] // 2, axis=0)[0]
-        far = (bins >= 0) & (np.abs(bins - middle) > NEAR) & (there > 2)
-        carrier = (bins == middle).argmax(axis=0)
+        number = np.cumsum(bins >= 0, axis=0)
+        chosen = 1 + np.floor(rng.random(fine.shape[1]) * number[-1])
+        carrier = ((number == chosen) & (bins >= 0)).argmax(axis=0)
+        rows = np.arange(fine.shape[1])
+        far = (bins >= 0) & (np.abs(bins - bins[carrier, rows]) > NEAR)
         for i, a in enumerate(alike):
-            rows = np.flatnonzero(far[i])
-            codes[a][rows] = fine[carrier[rows], rows]
-        inside = np.stack([places[a] for a in alike])
-        for i, a in enumerate(alike):
-            rows = np.flatnonzero(far[i])
-            places[a][rows] = inside[carrier[rows], rows]
+            codes[a][far[i]] = fine[carrier, rows][far[i]]
+            places[a][far[i]] = inside[carrier, rows][far[i]]

@@ -51,22 +51,36 @@ def test_what_has_no_common_cells_or_no_group_is_as_it_was() -> None:
     assert with_common_shapes(found, [], {}) == found
 
 
-def test_a_value_far_from_the_others_of_its_row_moves_to_them_and_null_and_exact_ones_stay() -> None:
-    cells = np.array([-1, 0, 0, 1, 1, 2, 2, 3, 3], dtype=np.int32)  # an exact value, then bins of two cells; 9: null
-    codes = {
-        "a": np.array([1, 1, 1, 9, 9, 8]),
-        "b": np.array([2, 3, 8, 9, 2, 8]),
-        "c": np.array([8, 5, 0, 1, 8, 1]),
-    }
-    places = {a: np.full(6, place) for a, place in (("a", 0.1), ("b", 0.2), ("c", 0.3))}
-    gather(codes, places, [["a", "b", "c"]], dict.fromkeys(codes, cells))
-    assert codes["a"].tolist() == [1, 1, 1, 9, 9, 8]
-    assert codes["b"].tolist() == [2, 3, 8, 9, 2, 8]
-    assert codes["c"].tolist() == [1, 5, 0, 1, 8, 8]
-    assert places["c"].tolist() == [0.1, 0.3, 0.3, 0.3, 0.3, 0.1]
+CELLS = np.array([-1, 0, 0, 1, 1, 2, 2, 3, 3], dtype=np.int32)
+"""An exact value, then bins of two cells; code 9 is null."""
 
 
-def test_of_two_columns_none_moves() -> None:
-    cells, codes = np.arange(4, dtype=np.int32), {"a": np.array([0]), "b": np.array([3])}
-    gather(codes, {a: np.zeros(1) for a in codes}, [["a", "b"]], dict.fromkeys(codes, cells))
-    assert {a: c.tolist() for a, c in codes.items()} == {"a": [0], "b": [3]}
+def gathered(columns: list[list[int]]) -> tuple[list[list[int]], list[list[float]]]:
+    names = "abcdefgh"[: len(columns)]
+    codes = {a: np.array(c) for a, c in zip(names, columns, strict=True)}
+    places = {a: np.full(len(c), i / 10) for i, (a, c) in enumerate(codes.items())}
+    gather(codes, places, [list(names)], dict.fromkeys(names, CELLS), np.random.default_rng(1))
+    return [c.tolist() for c in codes.values()], [p.tolist() for p in places.values()]
+
+
+def test_values_that_are_near_and_null_and_exact_ones_stay() -> None:
+    columns = [[1, 3, 0, 9, 9, 0], [2, 5, 8, 9, 2, 0], [4, 4, 9, 1, 9, 9]]
+    assert gathered(columns) == (columns, [[0.0] * 6, [0.1] * 6, [0.2] * 6])
+
+
+def test_values_that_are_far_move_to_one_of_their_row_and_each_is_taken_as_often() -> None:
+    rows = 6_000
+    (a, b, c), places = gathered([[1] * rows, [8] * rows, [2] * rows])
+    found = np.array([a, b, c])
+    assert set(map(tuple, found.T.tolist())) == {(1, 1, 2), (8, 8, 8), (1, 2, 2)}
+    taken = [float((row == found.T).all(axis=1).mean()) for row in ([1, 1, 2], [8, 8, 8], [1, 2, 2])]
+    assert np.allclose(taken, 1 / 3, atol=0.03)
+    assert np.array_equal(np.array(places[1])[found[1] == 1], np.zeros((found[1] == 1).sum()))
+
+
+def test_columns_without_any_relation_keep_their_counts() -> None:
+    rng = np.random.default_rng(2)
+    columns = [rng.choice(np.arange(1, 9), 20_000, p=np.repeat([0.35, 0.1, 0.05, 0.0], 2)).tolist() for _ in range(5)]
+    for before, after in zip(columns, gathered(columns)[0], strict=True):
+        shares = [np.bincount(codes, minlength=9) / len(codes) for codes in (before, after)]
+        assert np.abs(shares[0] - shares[1]).max() < 0.02
