@@ -14,6 +14,7 @@ def together_note(spec: ReleaseSpec) -> str:
     return (
         "## Columns that move together\n\n"
         "It is a public statement that the values of these columns lie close together in every row. In the synthetic "
-        "table they lie at one place of their bins; how far apart they are inside bins was not measured.\n\n"
+        "table they lie at one place of their bins, and what noise put more than a bin apart was brought together. How "
+        "far apart they are inside bins was not measured.\n\n"
         f"{groups}"
     )
