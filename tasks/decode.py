@@ -49,7 +49,8 @@ def decode(
         common = _common_places(coarse, plan.together, rng)
         fine = {a: refine(coarse[a], rng) for a, refine in draws.items() if a not in common}
         followed = {a: draws[a].at(coarse[a], places) for a, places in common.items()}
-        codes, places = ({a: both[i] for a, both in followed.items()} for i in range(2))
+        codes = {a: code for a, (code, _) in followed.items()}
+        places = {a: place for a, (_, place) in followed.items()}
         gather(codes, places, plan.together, plan.interval_bins, rng)
         return plan.decode(fine | codes, rng, places)
 
