@@ -27,7 +27,11 @@ def census_domain(attributes: int = ATTRIBUTES, seed: int = 1) -> Domain:
 
 def census_like(rows: int = ROWS, attributes: int = ATTRIBUTES, seed: int = 1) -> CodeTable:
     """``rows`` x ``attributes`` codes over :func:`census_domain`; the same table for the same arguments."""
-    domain = census_domain(attributes, seed)
+    return correlated_rows(census_domain(attributes, seed), rows, seed)
+
+
+def correlated_rows(domain: Domain, rows: int, seed: int = 1) -> CodeTable:
+    """``rows`` rows over any domain, made in this way."""
     rng = np.random.default_rng([seed, rows])
     types = rng.choice(_TYPES, rows, p=_skewed(_TYPES, 0.8)).astype(np.float32) / _TYPES
     latent: list[np.ndarray] = []

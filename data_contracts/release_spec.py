@@ -27,6 +27,7 @@ from privsyn.data_contracts.presets import PAPER, PAPER_ACCOUNTANT, PRESET_MECHA
 from privsyn.data_contracts.prior import Prior, check_prior
 from privsyn.data_contracts.publication import About, Format, checked_formats
 from privsyn.data_contracts.rules import OneOf, Rule, check_rules, computed_columns
+from privsyn.data_contracts.together import check_together
 from privsyn.data_contracts.totals import KnownTotal, check_totals
 
 MAX_COLUMNS = 5_000
@@ -90,7 +91,7 @@ class Guarantee(FrozenModel):
 class ReleaseSpec(FrozenModel):
     """Everything a release depends on, except the private table itself."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"focus", "workload", "improves", "prior", "totals"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"focus", "workload", "improves", "prior", "totals", "together"})
 
     dataset: str = Field(
         pattern=DATASET,
@@ -172,6 +173,11 @@ class ReleaseSpec(FrozenModel):
         description="Public: counts of this table that are published elsewhere, by one or two columns or of all rows, "
         'as `[{"columns": ["region"], "counts": [{"region": "north", "count": 812}, ...], "statement": "who publishes '
         'them"}]`. They are honoured, and cost no budget.',
+    )
+    together: tuple[tuple[str, ...], ...] = Field(
+        default=(),
+        description="Public: groups of columns whose values lie close together in every row, as the times of one "
+        'event do: `[["received", "sent", "arrived"]]`. Inside bins they are drawn at one place; costs no budget.',
     )
     engine: EngineChoice = Field(
         default=EngineChoice(), description="Where private rows are counted: another engine, the same result."
@@ -281,11 +287,12 @@ class ReleaseSpec(FrozenModel):
         return self
 
     @model_validator(mode="after")
-    def _totals_fit(self) -> ReleaseSpec:
+    def _totals_and_groups_fit(self) -> ReleaseSpec:
+        tied = {name for rule in self.rules if isinstance(rule, OneOf) for name in rule.one_of}
+        made = tied | set(computed_columns(self.rules))
         if self.totals:
-            tied = {name for rule in self.rules if isinstance(rule, OneOf) for name in rule.one_of}
-            made = tied | set(computed_columns(self.rules))
             check_totals(self.totals, self.released_columns, made, self.mechanism)
+        check_together(self.together, self.released_columns, made)
         return self
 
     @property

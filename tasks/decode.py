@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.compress_domain import AttributeRecode, Recode
 from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.moving_together import gather, with_common_shapes
 from privsyn.tasks.released_types import as_released, released_schema
 from privsyn.tasks.rules.mend import mend
 from privsyn.tasks.rules.witness import find_row
@@ -40,12 +41,18 @@ def decode(
     ``held``: attributes of one value a code, which are not changed where a row is mended.
     """
     rng = generator(seed)
-    recode, plan = with_tails(recode, plan)
+    recode, plan = with_tails(with_common_shapes(recode, plan.together, plan.interval_bins), plan)
     schema, ranges = decoded_schema(plan, column_order), plan.ranges()
     draws = {a: _Refiner(recode[a]) for a in codes.domain.attributes}
 
     def make(coarse: dict[str, NDArray[Any]]) -> dict[str, pa.Array]:
-        return plan.decode({a: refine(coarse[a], rng) for a, refine in draws.items()}, rng)
+        common = _common_places(coarse, plan.together, rng)
+        fine = {a: refine(coarse[a], rng) for a, refine in draws.items() if a not in common}
+        followed = {a: draws[a].at(coarse[a], places) for a, places in common.items()}
+        codes = {a: code for a, (code, _) in followed.items()}
+        places = {a: place for a, (_, place) in followed.items()}
+        gather(codes, places, plan.together, plan.interval_bins, rng)
+        return plan.decode(fine | codes, rng, places)
 
     for coarse in _in_batches(codes, rng):
         columns = make(coarse)
@@ -53,6 +60,16 @@ def decode(
             columns = mend(coarse, columns, make, plan.rules, plan.codecs, partial(_witness, plan, recode), rng, held)
         arrays = [as_released(columns[name], ranges[name]) for name in column_order]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _common_places(
+    coarse: Mapping[str, NDArray[Any]], together: Sequence[Sequence[str]], rng: np.random.Generator
+) -> dict[str, NDArray[np.float64]]:
+    """Of every attribute of a group, where in its code each row's value lies, shape (rows,): one draw for the group."""
+    found: dict[str, NDArray[np.float64]] = {}
+    for group in together:
+        found |= dict.fromkeys(group, rng.random(len(coarse[group[0]])))
+    return found
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -118,3 +135,22 @@ class _Refiner:
             drawn = np.searchsorted(self._cumulative, among + draws[several] * (1 - 1e-9), side="right")
             position[several] = np.clip(drawn, self._first[among], self._last[among])
         return self._members[position]
+
+    def at(
+        self, coarse: NDArray[np.unsignedinteger], places: NDArray[np.float64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The fine code at a place of each coarse one, and where in that it lies; both rise with the place.
+
+        ``places``: shares of the coarse code's weight, from 0 to below 1.  Even places give the weights' shares.
+        """
+        position, inside = self._first[coarse], places.copy()
+        several = np.flatnonzero(self._several[coarse])
+        if several.size:
+            among = coarse[several]
+            wanted = among + places[several] * (1 - 1e-9)
+            drawn = np.searchsorted(self._cumulative, wanted, side="right")
+            drawn = np.clip(drawn, self._first[among], self._last[among])
+            before = np.where(drawn > 0, self._cumulative[drawn - 1], 0.0)
+            width = np.maximum(self._cumulative[drawn] - before, 1e-12)
+            position[several], inside[several] = drawn, np.clip((wanted - before) / width, 0.0, 1 - 1e-9)
+        return self._members[position], inside

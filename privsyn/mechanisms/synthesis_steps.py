@@ -290,6 +290,7 @@ def decode_step(stages: Sequence[str], name: str = CODES) -> Step:
             "order": r.column_order,
             "columns": columns_key(r),
             **rules_key(r),
+            **({"together": r.spec.together} if r.spec.together else {}),
         },
         run,
         version=6,
@@ -299,7 +300,8 @@ def decode_step(stages: Sequence[str], name: str = CODES) -> Step:
 
 def _inside_bins(request: Request) -> str:
     falling = ", in wide bins as the noisy counts of their cells fall" if request.encoding.wide else ""
-    return f"inside a bin values are drawn evenly{falling}"
+    common = ", those of columns that move together at one place of their bins" if request.spec.together else ""
+    return f"inside a bin values are drawn evenly{falling}{common}"
 
 
 def rows_from(stages: Sequence[str]) -> tuple[Step, ...]:

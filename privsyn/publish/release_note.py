@@ -28,6 +28,7 @@ from privsyn.publish.relations_note import loading_section, measured_relations, 
 from privsyn.publish.relations_picture import NAME
 from privsyn.publish.rules_note import rules_note
 from privsyn.publish.targets_note import targets_note
+from privsyn.publish.together_note import together_note
 from privsyn.publish.totals_note import totals_note
 from privsyn.run.plan import Plan
 from privsyn.run.request import Request
@@ -51,6 +52,7 @@ def release_note(
         promise(certificate),
         _schema(request),
         rules_note(request.spec),
+        together_note(request.spec),
         targets_note(request.spec),
         prior_note(request.spec),
         totals_note(request.spec),

@@ -59,6 +59,10 @@ class Codec(ABC):
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
         """Values of the source column(s), in their released types; draws inside cells from ``rng``."""
 
+    def decode_at(self, codes: Codes, places: NDArray[np.float64]) -> dict[str, pa.Array]:
+        """Values at these places of their cells, shape (rows,), each from 0 to below 1; only columns with an order."""
+        raise TypeError(f"{self.attribute!r} has no order")
+
     def falling(self, slopes: NDArray[np.float64]) -> Self:
         """A codec that draws values in each cell from a density whose logarithm falls by ``slopes``, shape (cells,).
 

@@ -39,17 +39,27 @@ class EncodingPlan:
     """All codecs of a release, in attribute order.
 
     ``computed``: codecs of columns that are not attributes, since rules compute them from others; ``rules``: the book.
+    ``together``: groups of attributes whose values lie at one place of their codes.
     """
 
     codecs: tuple[Codec, ...]
     computed: tuple[Codec, ...] = ()
     rules: RuleBook | None = None
+    together: tuple[tuple[str, ...], ...] = ()
 
     @property
     def wide(self) -> dict[str, tuple[tuple[int, int], ...]]:
         """Attribute -> its wide bins (:class:`Cells`), where it has any."""
         ordered = [codec for codec in self.codecs if isinstance(codec, OrderedCodec)]
         return {codec.attribute: codec.cells.wide for codec in ordered if codec.cells.wide}
+
+    @property
+    def interval_bins(self) -> dict[str, NDArray[np.int32]]:
+        """Attribute -> the public bin of every fine code but null, -1 of an exact value; of those in ``together``."""
+        grouped = {a for group in self.together for a in group}
+        ordered = [c for c in self.codecs if isinstance(c, OrderedCodec) and c.attribute in grouped]
+        exact = {c.attribute: np.array([cell.exact for cell in c.cells.fine]) for c in ordered}
+        return {c.attribute: np.where(exact[c.attribute], -1, c.cells.bin_of).astype(np.int32) for c in ordered}
 
     @property
     def domain(self) -> Domain:
@@ -103,10 +113,21 @@ class EncodingPlan:
         found = [c.falling(slopes[c.attribute]) if c.attribute in slopes else c for c in self.codecs]
         return replace(self, codecs=tuple(found))
 
-    def decode(self, codes: Mapping[str, Codes], rng: np.random.Generator) -> dict[str, pa.Array]:
-        """Fine codes of every attribute -> released columns, the computed ones among them."""
+    def decode(
+        self,
+        codes: Mapping[str, Codes],
+        rng: np.random.Generator,
+        places: Mapping[str, NDArray[np.float64]] | None = None,
+    ) -> dict[str, pa.Array]:
+        """Fine codes of every attribute -> released columns, the computed ones among them.
+
+        places: of some attributes, where in its fine code each row's value lies, from 0 to below 1; others are drawn.
+        """
         columns: dict[str, pa.Array] = {}
         for codec in self.codecs:
+            if places and codec.attribute in places:
+                columns.update(codec.decode_at(codes[codec.attribute], places[codec.attribute]))
+                continue
             helped = {"helpers": {name: codes[name] for name in codec.helpers}} if codec.helpers else {}
             columns.update(codec.decode(codes[codec.attribute], rng, **helped))
         if self.rules is not None and self.computed:
@@ -140,7 +161,7 @@ def plan(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (
     if rules is not None:
         codecs = split_by_computed(codecs, follow, rules)
         codecs = with_level_codecs(codecs, spec.released_columns, follow, rules)
-    return EncodingPlan(tuple(codecs.values()), follow, rules)
+    return EncodingPlan(tuple(codecs.values()), follow, rules, spec.together)
 
 
 def plan_of_columns(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = ()) -> EncodingPlan:

@@ -17,7 +17,7 @@ from privsyn.tasks.codecs import parsing
 from privsyn.tasks.codecs.cells import Floats
 from privsyn.tasks.codecs.codec import Codes
 from privsyn.tasks.codecs.heaps import Heaps
-from privsyn.tasks.codecs.ordered import OrderedCodec, steps_inside
+from privsyn.tasks.codecs.ordered import OrderedCodec, at_places, steps_inside
 from privsyn.tasks.codecs.tail_shapes import fallen
 
 _EXACT = 2.0**50  # below it, a float times a power of ten still tells whole numbers apart
@@ -51,6 +51,13 @@ class SteppedCodec(OrderedCodec):
         draw = lambda cells, rng: parsing.to_numbers(self._even(cells, rng))[0]  # noqa: E731
         wanted = helpers[heap_attribute(self.attribute)]
         return self._released(self._heaps.moved(parsing.to_numbers(values)[0], cells, wanted, draw, self._parts, rng))
+
+    def _values_at(self, cells: NDArray[np.int64], places: Floats) -> pa.Array:
+        if self._grid is not None:
+            return self._released(self._on_grid(cells, at_places(places)))
+        if self._slopes is not None:
+            return self._released(self._sloping(cells, at_places(places)))
+        return super()._values_at(cells, places)
 
     def _even(self, cells: NDArray[np.int64], rng: np.random.Generator) -> pa.Array:
         """A value drawn inside each cell: evenly, or by its slope."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,24 @@ from privsyn.data_contracts.columns.grid import Grid
 from privsyn.data_contracts.domain import code_dtype
 from privsyn.tasks.codecs.cells import Bin, Floats, cells_of
 from privsyn.tasks.codecs.codec import Bounds, Codec, Codes, Columns
+
+
+class _AtPlaces:
+    """In a generator's place: every draw gives the same numbers, one a row."""
+
+    def __init__(self, places: Floats) -> None:
+        self._places = places
+
+    def random(self, size: int) -> Floats:
+        """The places, shape (size,)."""
+        if size != len(self._places):
+            raise ValueError(f"{len(self._places)} places for {size} rows")
+        return self._places
+
+
+def at_places(places: Floats) -> np.random.Generator:
+    """What draws these numbers from 0 to below 1, shape (rows,), however often it is asked; whole rows only."""
+    return cast(np.random.Generator, _AtPlaces(places))
 
 
 def steps_inside(
@@ -145,9 +164,17 @@ class OrderedCodec(Codec):
         self, codes: Codes, rng: np.random.Generator, helpers: Mapping[str, Codes] | None = None
     ) -> dict[str, pa.Array]:
         """A value of each code's cell, evenly drawn or by its slope, an exact one as it is; null's code gives null."""
+        return self._with_others(codes, lambda cells: self._values(cells, rng, helpers or {}))
+
+    def decode_at(self, codes: Codes, places: Floats) -> dict[str, pa.Array]:
+        """See :class:`Codec`; exact values and null as they are."""
+        return self._with_others(codes, lambda cells: self._values_at(cells, places))
+
+    def _with_others(self, codes: Codes, draw: Callable[[NDArray[np.int64]], pa.Array]) -> dict[str, pa.Array]:
+        """Drawn values of cells, exact values and null."""
         is_null = codes == self._null
         cells = np.where(is_null, 0, codes).astype(np.int64)
-        values = self._values(cells, rng, helpers or {})
+        values = draw(cells)
         if len(self._exact):
             values = pc.if_else(pa.array(self._is_exact[cells]), self._released(self._low[cells]), values)
         if is_null.any():
@@ -157,6 +184,10 @@ class OrderedCodec(Codec):
     def _values(self, cells: NDArray[np.int64], rng: np.random.Generator, helpers: Mapping[str, Codes]) -> pa.Array:
         """One value of each cell; of an exact cell any."""
         return self._place(self._least[cells], self._high[cells], rng)
+
+    def _values_at(self, cells: NDArray[np.int64], places: Floats) -> pa.Array:
+        """The value at a place of each cell; of an exact cell any."""
+        return self._place(self._least[cells], self._high[cells], at_places(places))
 
     def labels(self) -> list[str]:
         """Cells as intervals."""

@@ -72,6 +72,10 @@ class SplitCodec(Codec):
         """The column alone."""
         return self.codec.decode(self.code_alone[codes], rng)
 
+    def decode_at(self, codes: Codes, places: NDArray[np.float64]) -> dict[str, pa.Array]:
+        """The column alone."""
+        return self.codec.decode_at(self.code_alone[codes], places)
+
     def labels(self) -> list[str]:
         """The column's labels, with the bin of the computed column."""
         own = self.codec.labels()

@@ -81,11 +81,12 @@ BASE: dict[str, Any] = {
         "seen": {"kind": "datetime", "min": "2010-01-01", "max": "2020-01-01", "bins": 40},
         "born": {"kind": "date", "min": "1900-01-01", "max": "2020-01-01", "bins": 40},
         "leaves": {"kind": "time"},
+        "died": {"kind": "date", "min": "1900-01-01", "max": "2020-01-01", "bins": 40},
         "caseid": {"kind": "drop"},
         "pid": {"kind": "drop"},
     },
 }
-RELEASED = ("age", "income", "region", "happy", "seen", "born", "leaves")
+RELEASED = ("age", "income", "region", "happy", "seen", "born", "leaves", "died")
 SOURCE = tuple(BASE["columns"])
 """The order of the columns in the table."""
 
@@ -176,6 +177,7 @@ VALUES: dict[str, Any] = {
             }
         ]
     },
+    "together": [["born", "died"]],
     "engine.kind": "dask",
     "engine.workers": {"engine.kind": "dask", "engine.workers": 2},
     "formats": ["parquet", "csv"],
