@@ -158,6 +158,12 @@ def _check_one(total: KnownTotal, columns: Mapping[str, Any], made: Collection[s
                 "Name a categorical or boolean column",
                 ("columns",),
             )
+        if getattr(columns[name], "levels", ()):
+            raise FieldError(
+                f"the column {name!r} has `levels`, which are counted with noise, and a total leaves nothing to count",
+                f"Take `levels` out of {name!r}, or the total",
+                ("columns",),
+            )
     if prod(_size(columns[name]) for name in total.columns) > MOST_CELLS:
         raise FieldError(f"the columns have more than {MOST_CELLS:,} pairs of values", "Name one of them", ("columns",))
     seen: set[tuple[Any, ...]] = set()

@@ -45,8 +45,10 @@ def compress_towards(
     beside = {*levels, *level_attributes(levels)}
     looks = [(q.attributes[0], y) for q, y in zip(queries, answers, strict=True)]
     noisy = {a: y.astype(np.float64) for a, y in looks if a not in beside}
-    sigma = {q.attributes[0]: q.sigma for q in queries}
+    sigma = {q.attributes[0]: q.sigma for q in queries if q.attributes[0] in noisy}
     found = compress_domain(answers, queries, groups, settings, in_order, added, levels)
+    if not noisy:
+        return found
     for a, drawn in towards_prior(noisy, sigma, {a: public.column(a) for a in noisy}).items():
         if _risk(drawn.mean, noisy[a], sigma[a], drawn.follows) >= _risk_of_codes(found[a], noisy[a], sigma[a]):
             continue

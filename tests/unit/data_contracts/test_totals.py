@@ -70,6 +70,19 @@ def pair(a: str, b: str, *counts: tuple[Any, Any, int], **more: Any) -> dict[str
             "give the counts of every column, and nothing is left",
         ),
         (
+            [BY_REGION],
+            {
+                "columns": {
+                    "age": COLUMNS["age"],
+                    "region": {"kind": "categorical", "values": ["north", "south"], "levels": ["wet"]},
+                    "wet": {"kind": "boolean", "nullable": True},
+                },
+                "rules": [{"lookup": {"from": "region", "to": "wet", "rows": [["north", True], ["south", False]]}}],
+            },
+            "columns",
+            "the column 'region' has `levels`, which are counted with noise",
+        ),
+        (
             [
                 pair("region", "happy", ("north", True, 12)),
                 pair("happy", "wet", (True, True, 12)),

@@ -7,6 +7,7 @@ import numpy as np
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
+from privsyn.tasks.codecs.level_codecs import Level
 from privsyn.tasks.compress_domain import Recode, compress_domain
 from privsyn.tasks.compress_towards import compress_towards
 from privsyn.tasks.kernels.counting import CodeTable
@@ -55,3 +56,16 @@ def test_a_wrong_prior_changes_nothing() -> None:
     for a in NAMES:
         assert not drawn[a].by_prior
         assert (drawn[a].coarse == usual[a].coarse).all() and (drawn[a].weight == usual[a].weight).all()
+
+
+def test_attributes_with_levels_keep_their_own_counts_beside_a_prior() -> None:
+    of = np.arange(SIZE) // 10
+    public, levels = table(2), {"a": (Level("a (in tens)", of),)}
+    queries = [Query((a,), SIZE, 1, SIGMA) for a in ("a", "b")] + [Query(("a (in tens)",), 5, 1, SIGMA)]
+    exact = [np.bincount(table(1).column(a), minlength=SIZE) for a in ("a", "b")]
+    answers = [*exact, np.bincount(of, weights=exact[0]).astype(np.int64)]
+    groups = GROUPS | {"a (in tens)": np.arange(5, dtype=np.int32)}
+    found = compress_towards(public, answers, queries, groups, Compression(), levels=levels)
+    assert not found["a"].by_prior and found["b"].by_prior
+    alone = compress_towards(public, answers[::2], queries[::2], groups, Compression(), levels=levels)
+    assert (alone["a"].estimate == found["a"].estimate).all()
