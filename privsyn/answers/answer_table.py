@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 FIGURES = ("estimate", "std_error", "low", "high", "source")
 
+_OWN = {*FIGURES, "probability"}
+"""Names that an answer's own columns have."""
+
 WORDS = {
     "measured": "measured: noisy counts of just these columns, combined with all others that bear on them; the "
     "interval is that of the noise. Do not read single counts below about three standard errors as people.",
@@ -35,6 +38,11 @@ NOT_A_SAMPLE = (
 SAMPLED = (
     "The intervals are about the population, as if the private table were a random sample of it: wider by that error."
 )
+
+
+def label_name(column: str) -> str:
+    """What the labels of a released column are called: its name, unless an answer has figures of this name."""
+    return f"{column} (column)" if column in _OWN else column
 
 
 def answer_table(

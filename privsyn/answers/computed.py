@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from privsyn.answers.answer_table import label_name
 from privsyn.answers.cell_weights import Cells
 from privsyn.answers.conditions import (
     All,
@@ -125,6 +126,7 @@ def by_levels(
     """``ask`` for every combination of levels of the columns of ``by`` that were not counted, joined to one table."""
     import pandas as pd
 
+    names = [label_name(c) for c in by]
     apart = [c for c in by if c not in released.columns]
     every = [levels(released, c) for c in apart]
     if np.prod([float(len(each)) for each in every]) > MOST_LEVELS:
@@ -144,8 +146,8 @@ def by_levels(
         except EmptySelectionError:
             continue
         for column, (label, _) in zip(apart, combination, strict=True):
-            table.insert(0, column, label)
-        tables.append(table[[*by, *(c for c in table.columns if c not in by)]])
+            table.insert(0, label_name(column), label)
+        tables.append(table[[*names, *(c for c in table.columns if c not in names)]])
     if not tables:
         raise EmptySelectionError("no value that a row can have fulfils the condition", "", "query.where")
     words = dict.fromkeys(w for t in tables for w in t.attrs["words"])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from privsyn.answers.answer_table import label_name
 from privsyn.errors import RequestError
 
 if TYPE_CHECKING:  # a release that is not asked loads none of it
@@ -86,6 +87,10 @@ class Questions:
         about = f"share of {what}{_by(groups)}{_where(where)}"
         level = _level(level)
         column = what in released.language.types
+        if what in groups:
+            raise RequestError(
+                f"the column {what!r} is asked for its share, and to group by", "Name it once", "query.columns"
+            )
         if column and released.language.types[what] != "truth":
             return self._shares_of_values(what, groups, where, level, about, population)
         event = stated(released, f"`{what}`" if column else what)
@@ -124,6 +129,7 @@ class Questions:
         from privsyn.answers.answer_table import answer_table
         from privsyn.answers.quantiles import quantiles
         from privsyn.answers.question import Question
+        from privsyn.answers.released_counts import known_words
 
         wanted = [probabilities] if isinstance(probabilities, int | float) else list(probabilities)
         asked = Question.of(self._counts, _names(by), where, (column,))
@@ -131,7 +137,9 @@ class Questions:
         labels = _labels(asked.by, q.labels)
         about = f"quantiles of {column}{_by(asked.by)}{_where(where)}"
         columns: dict[str, Sequence[Any]] = {**labels, "probability": q.probabilities}
-        return answer_table(columns, q.estimate, np.nan, q.low, q.high, q.sources, about)
+        table = answer_table(columns, q.estimate, np.nan, q.low, q.high, q.sources, about)
+        table.attrs["words"] += known_words(asked.released, asked.columns)
+        return table
 
     def correlation(self, *columns: str, level: float = LEVEL) -> pd.DataFrame:
         """Pearson's correlation of every pair of the columns (all columns of numbers, if none is named)."""
@@ -204,7 +212,7 @@ class Questions:
         parts, words = [], []
         for label, event in self._levels_of(column, groups, where):
             table = self._in_groups(groups, where, about, self._shares(event, level, about, population))
-            table.insert(len(groups), column, label)
+            table.insert(len(groups), label_name(column), label)
             parts.append(table)
             words += table.attrs["words"]
         for part in parts:
@@ -247,9 +255,11 @@ class Questions:
 
 def _table(asked: Question, found: Figures, about: str) -> pd.DataFrame:
     from privsyn.answers.answer_table import NOT_A_SAMPLE, SAMPLED, answer_table
+    from privsyn.answers.released_counts import known_words
 
     sources = np.where(np.isnan(found.low), "not known", found.source)
     table = answer_table(_labels(asked.by, found.labels), *found[1:5], sources.tolist(), about)
+    table.attrs["words"] += known_words(asked.released, asked.columns)
     if asked.population:
         table.attrs["words"] = [SAMPLED if word == NOT_A_SAMPLE else word for word in table.attrs["words"]]
     return table
@@ -270,7 +280,7 @@ def _simulated_table(found: Simulated, what: str, about: str) -> pd.DataFrame:
 
 
 def _labels(by: Sequence[str], labels: Sequence[tuple[str, ...]]) -> Mapping[str, list[str]]:
-    return {column: [label[i] for label in labels] for i, column in enumerate(by)}
+    return {label_name(column): [label[i] for label in labels] for i, column in enumerate(by)}
 
 
 def _names(by: str | Sequence[str]) -> tuple[str, ...]:

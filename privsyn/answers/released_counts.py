@@ -230,6 +230,21 @@ class ReleasedCounts:
         return found
 
 
+def known_words(released: ReleasedCounts, columns: Clique) -> list[str]:
+    """What an answer by ``columns`` says of those with known totals; nothing where there are none.
+
+    Of no column, which is the number of all rows, those of any are in the answer.
+    """
+    totals = released.request.totals
+    known = [] if totals is None else [a for a in totals.one_way if a in columns or not columns]
+    if not known:
+        return []
+    return [
+        f"Not measured: counts of {', '.join(known)} are the spec's known totals, taken as published. An interval holds "
+        "as far as these are right."
+    ]
+
+
 def _plain_type(type_: pa.DataType) -> pa.DataType:
     return type_.value_type if pa.types.is_dictionary(type_) else type_
 
