@@ -240,8 +240,8 @@ def known_words(released: ReleasedCounts, columns: Clique) -> list[str]:
     if not known:
         return []
     return [
-        f"Not measured: counts of {', '.join(known)} are the spec's known totals, taken as published. An interval holds "
-        "as far as these are right."
+        f"Not measured: counts of {', '.join(known)} are the spec's known totals, taken as published. An interval "
+        "holds as far as these are right."
     ]
 
 
