@@ -232,7 +232,8 @@ def compare(
     """Run methods at several epsilons and seeds on one table and score each.  PRIVATE, and not a release.
 
     Args:
-        spec: The table's file, its columns, delta, and the settings of the method ``default``.
+        spec: The table's file, its columns, delta, and the settings of the method ``default``; its ``rules``,
+            ``levels`` and ``totals`` take no part.
         methods: Names of methods, or ``all``; None: ``default``, ``privsyn-paper`` and ``independent``.
         epsilons: Each > 0; None: 0.2, 1 and 2.
         seeds: Repetitions, with the seeds 0 to ``seeds`` - 1; at least 1.

@@ -35,6 +35,12 @@ def public_file(prior: Prior) -> Path:
     path = Path(prior.place)
     if prior.release and path.is_dir():
         tables = [path / f"synthetic{suffix}" for suffix in _SUFFIXES if (path / f"synthetic{suffix}").is_file()]
+        if not tables and (path / "synthetic").is_dir():
+            raise RequestError(
+                f"{path.name} has its rows in parts, and a prior is one file",
+                "Join the parts in its folder `synthetic` to one Parquet file, and name that by `table`",
+                field,
+            )
         if not tables:
             raise RequestError(
                 f"{path.name} has no synthetic.parquet or synthetic.csv", "Name the folder of a release", field

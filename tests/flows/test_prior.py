@@ -109,6 +109,7 @@ def test_a_private_table_given_as_a_prior_is_refused_and_nothing_is_spent(save: 
         ({"table": "few.csv"}, "has no column"),
         ({"table": "empty.csv"}, "has no rows"),
         ({"release": "."}, r"has no synthetic.parquet"),
+        ({"release": "parts"}, r"has its rows in parts, and a prior is one file. Join the parts"),
         ({"table": "few.csv", "sha256": "0" * 64}, "has another content"),
     ],
 )
@@ -116,6 +117,7 @@ def test_a_file_that_is_no_prior_is_refused_in_a_sentence(
     save: Any, tmp_path: Path, prior: dict[str, str], words: str
 ) -> None:
     (tmp_path / "few.csv").write_text("age\n30\n")
+    (tmp_path / "parts" / "synthetic").mkdir(parents=True)
     (tmp_path / "empty.csv").write_text(",".join(few("x").released_columns) + "\n")
     with pytest.raises(RequestError, match=words) as caught:
         release(with_prior(few(save(people(50)), prior={**prior, "statement": STATEMENT}), tmp_path))
