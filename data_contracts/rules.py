@@ -17,7 +17,7 @@ from privsyn.data_contracts.columns import (
     NumberColumn,
     TimeColumn,
 )
-from privsyn.data_contracts.columns.category_columns import CategoryValue
+from privsyn.data_contracts.columns.category_columns import CategoryValue, one_of_attribute
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.rule_language import Node, Type, parse_condition, parse_expression
@@ -223,6 +223,9 @@ def _check_rule(rule: Any, columns: Columns, taken: set[str]) -> None:
             _check_lookup(lookup, columns)
         case OneOf():
             _claim(rule.one_of, columns, taken)
+            own = one_of_attribute(rule.one_of)
+            if own in columns:
+                raise FieldError(f"the column {own!r} has the name that the counts need", "Rename it", ("one_of",))
             for name in rule.one_of:
                 if not is_dummy(columns[name]):
                     raise FieldError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -16,6 +17,11 @@ MAX_TEXT = 10_000
 """Most characters of a category's text."""
 
 CategoryValue = bool | int | float | str
+
+
+def one_of_attribute(columns: Sequence[str]) -> str:
+    """What the columns of one ``one_of`` are called where they are counted as one."""
+    return f"one of {', '.join(columns)}"
 
 
 def level_attribute(column: str, level: str) -> str:

@@ -193,7 +193,8 @@ def open_table(
         source = open_source(table, spec.model_copy(update={"columns": known, "unit": unit}))
     except RequestError as error:
         raise error.about(field, {"release.data": field}) from None
-    order = [name for codec in encoding.codecs for name in codec.ranges()]
+    counted = [name for codec in encoding.codecs for name in codec.ranges()]
+    order = [*counted, *(name for name in spec.released_columns if name not in counted)]
     return OpenTable(source, encoding, unit, plan(spec, order) if spec.rules else encoding)
 
 

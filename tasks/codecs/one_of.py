@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from privsyn.data_contracts.columns.category_columns import one_of_attribute
 from privsyn.data_contracts.domain import code_dtype
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.codec import Codec, Codes, Columns
@@ -23,7 +24,7 @@ class OneOfCodec(Codec):
     def __init__(self, columns: Sequence[Codec], or_none: bool) -> None:
         self._columns, self._or_none = tuple(columns), or_none
         self.sources = tuple(c.attribute for c in columns)
-        self.attribute = f"one of {', '.join(self.sources)}"
+        self.attribute = one_of_attribute(self.sources)
         self.groups = np.arange(len(columns) + int(or_none), dtype=np.int32)
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:

@@ -60,6 +60,15 @@ def test_a_public_table_and_an_earlier_release_stand_in_for_the_private_one(tmp_
     released = privsyn.release(related(2_000).append_column("caseid", pa.array(range(2_000))), SPEC)
     again = privsyn.forecast(SPEC, 2_000, earlier=released.folder, epsilons=[], seeds=1)
     assert again.at[0].pairs == 3 and "earlier release" in again.words[1]
+
+
+def test_a_public_table_stands_in_where_columns_have_levels(tmp_path: Path) -> None:
+    public = tmp_path / "public.parquet"
+    pq.write_table(related(300), public)
+    half = {"derive": {"happy": "region == 'north'"}}
+    columns = {**COLUMNS, "region": {**COLUMNS["region"], "levels": ["happy"]}}
+    made = privsyn.forecast(make_spec(columns, rules=[half]), 300, public=public, epsilons=[], seeds=1)
+    assert {"region", "age"} <= {c.column for c in made.at[0].columns}
     independent = privsyn.forecast(SPEC, 2_000, strength=0, epsilons=[], seeds=1)
     assert independent.at[0].pairs == 0 and independent.at[0].seen is None
 

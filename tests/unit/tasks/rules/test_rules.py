@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.rules import conditions
@@ -188,6 +189,13 @@ def test_conditions_of_computed_columns_are_asked_of_what_they_are_computed_from
     assert made.rules is not None
     assert [c.needs for c in made.rules.conditions] == [("age", "educ"), ("age", "educ")]
     assert conditions(ruled_spec(RULES).rules, ruled_spec().released_columns).keys() == {1, 2, 3}
+
+
+def test_a_column_with_the_name_of_the_dummies_attribute_is_refused() -> None:
+    columns = {name: {"kind": "boolean"} for name in ("east", "north", "one of east, north", "wet")}
+    with pytest.raises(ValidationError, match="'one of east, north' has the name that the counts need"):
+        make_spec(columns, rules=[{"one_of": ["east", "north"]}])
+    make_spec(columns, rules=[{"one_of": ["north", "east"]}])
 
 
 def test_dummies_are_one_attribute_that_gives_each_column_its_type() -> None:
