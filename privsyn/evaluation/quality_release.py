@@ -105,7 +105,7 @@ def publish_quality(
     spec = spec_of_figures(release, epsilon_report, delta)
     comparison = _compare(release, spec)
     _check_noise(comparison, spec)
-    check_charged(spec, keys, settings)
+    check_charged(release.spec, keys, settings)
     step = quality_step(comparison)
     job = Job(
         steps=(ENCODE, step),

@@ -77,11 +77,11 @@ def published_keys(release: Release, settings: Settings) -> Mapping[str, str]:
 
 
 def spec_of_figures(release: Release, epsilon: float, delta: float | None) -> ReleaseSpec:
-    """The release's own spec at this request's price."""
+    """The release's own spec at this request's price, of this one look: no prior, and no releases that it improves."""
     privacy = _guarantee(epsilon, release.spec.privacy.delta, FIELD)
     if delta is not None:
         privacy = _guarantee(epsilon, delta, DELTA)
-    return release.spec.model_copy(update={"privacy": privacy})
+    return release.spec.model_copy(update={"privacy": privacy, "prior": None, "improves": None})
 
 
 def _guarantee(epsilon: float, delta: float, field: str) -> Guarantee:
@@ -100,7 +100,7 @@ def check_charged(spec: ReleaseSpec, keys: Mapping[str, str], settings: Settings
     that had nothing to ask (one column has no pairs) gave its reservation back.
     """
     ledger = Ledger(settings.ledger)
-    releases = release_steps(plan_of(spec).steps)
+    releases = release_steps(plan_of(spec.model_copy(update={"prior": None})).steps)
     states = {s.name: ledger.state(spec.dataset, keys.get(s.name, "")) for s in releases}
     if states[releases[0].name] != "spent" or not set(states.values()) <= {"spent", "cancelled"}:
         raise LedgerError(

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import privsyn
 from privsyn.api import release_in_process
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.quality_report import QualityReport
@@ -31,11 +32,13 @@ from privsyn.publish.folder import ReleaseSummary, is_whole
 from privsyn.run.step import ReleaseStep
 from privsyn.settings import Settings
 from privsyn.source.private_table import Source
+from privsyn.spec.public_priors import with_prior
 from privsyn.storage.records import Records
 from privsyn.tasks import noisy, quality_figures
 from privsyn.tasks.privacy.accountant import rho_for
 from privsyn.tasks.privacy.noise import NoNoise
 from tests.support.kept import Kept
+from tests.support.releases import few
 from tests.support.specs import make_spec, people
 
 Save = Callable[..., str]
@@ -187,6 +190,18 @@ def test_whole_encoded_rows_are_used_again_and_lost_ones_made_again(
     other = ask(release, 0.5)
     assert passes.count(spec.data) == 2  # looked through before anything is reserved, then encoded
     assert other.drawn == ("quality_figures",)
+
+
+def test_figures_of_an_improved_release_with_a_prior_cost_their_own_price(places: Path, save: Save) -> None:
+    spec = few(save(people(200)), prior={"table": "public.parquet", "statement": "Rows of a public register of 2025."})
+    pq.write_table(people(100), places / "public.parquet")
+    better = privsyn.improve(release_in_process(with_prior(spec, places), Settings(), data=None).run, 0.5)
+    before = spent()
+    for epsilon in (0.5, 3.0):
+        made = publish_quality(better.run, epsilon, Settings())
+        assert made.drawn == ("quality_figures",)
+        assert float(made.rho) == pytest.approx(float(rho_for(epsilon, 1e-9, "gaussian")))
+    assert float(spent() - before) == pytest.approx(sum(float(rho_for(e, 1e-9, "gaussian")) for e in (0.5, 3.0)))
 
 
 def test_the_bound_of_the_unit_is_enforced(places: Path, save: Save) -> None:
