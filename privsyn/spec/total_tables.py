@@ -18,6 +18,9 @@ from privsyn.source.public_table import sha256_of
 from privsyn.spec import messages
 from privsyn.spec.lookup_tables import csv_records, not_private, value_of
 
+MOST_DIGITS = 18
+"""Digits of a count at most: Python reads no number of thousands."""
+
 
 def with_totals(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
     """The spec with the counts of every total's ``table`` in it, and the file's SHA-256; paths are from ``folder``.
@@ -66,7 +69,7 @@ def _csv_rows(path: Path, total: KnownTotal, spec: ReleaseSpec, field: str) -> l
         _check_names(path, [name for name, text in record.items() if text is not None], total, field)
         values = {n: value_of(str(record[n]), spec.columns[n], where, field) for n in total.columns}
         text = str(record[total.count]).strip()
-        if not text.isdecimal():
+        if not text.isdecimal() or len(text) > MOST_DIGITS:
             raise RequestError(f"{where}: {text[:40]!r} is not a count", "Write a whole number, 0 or more", field)
         rows.append({**values, total.count: int(text)})
     return rows

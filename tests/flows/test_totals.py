@@ -94,6 +94,7 @@ def test_the_counts_may_come_from_a_file_and_only_their_content_counts(save: Sav
     [
         ("region,people\nnorth,1\n", {}, "has no column 'count'"),
         ("region,count\nnorth,1.5\n", {}, "line 2: '1.5' is not a count"),
+        (f"region,count\nnorth,{'9' * 5_000}\n", {}, "line 2: '9+' is not a count"),
         ("region,count\nwest,1\n", {}, "'west' is not a value of the column 'region'"),
         ("region,count\nnorth,1\nnorth,2\n", {}, "names region = 'north' twice"),
         ("region,count\n", {}, "has 0 rows, and a total has from 1 to 20,000"),
