@@ -127,7 +127,7 @@ def tied(zeros: known_zeros.KnownZeros | None) -> frozenset[str]:
     return frozenset() if zeros is None else zeros.tied
 
 
-KEEPING_RULES = 3
+KEEPING_RULES = 4
 """The version of how rows come to keep rules; a part of keys where there are rules."""
 
 
