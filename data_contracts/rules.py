@@ -175,7 +175,8 @@ def computing_order(rules: Sequence[Any], columns: Columns) -> tuple[str, ...]:
     try:
         return tuple(sorter.static_order())
     except CycleError as error:
-        raise FieldError(f"the columns {', '.join(error.args[1][:-1])} are computed from each other") from None
+        names = ", ".join(error.args[1][:-1])
+        raise FieldError(f"the columns {names} are computed from each other", "Leave one to be measured") from None
 
 
 def check_rules(rules: Sequence[Any], columns: Columns) -> None:
@@ -208,7 +209,9 @@ def _check_rule(rule: Any, columns: Columns, taken: set[str]) -> None:
                 _claim([name], columns, taken)
                 node = parse_expression(text, types)
                 if name in node.columns:
-                    raise FieldError(f"{name!r} is derived from itself", place=("derive", name))
+                    raise FieldError(
+                        f"{name!r} is derived from itself", "Compute it from other columns", ("derive", name)
+                    )
                 if node.type != types[name]:
                     raise FieldError(
                         f"{name!r} is a {types[name]}, `{text}` a {node.type}",

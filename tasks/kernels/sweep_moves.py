@@ -23,6 +23,8 @@ _BITS = np.uint64(11)
 _STEPS, _FAR = 128, 4  # steps of _CHANCES a unit of temperature; how many units below the best a score has no chance
 _CHANCES = np.rint(np.exp(-np.arange(_STEPS * _FAR) / (_STEPS / 2)) * 2**20).astype(np.int64)  # whole on every CPU
 
+_PAUSE = 2  # sweeps in which a record that had no better value is not tried again, where rules bind
+
 NEVER = -(1 << 44)
 """A sum below all that there are: where no cell is forbidden, no record is in one."""
 
@@ -64,14 +66,15 @@ def share_residuals(residuals, block, blocks, salt, share):  # type: ignore[no-u
 
 
 @njit(nogil=True, cache=True)
-def sweep_block(codes, order, layout, residuals, best, start, heat=0.0, urgent=NEVER):  # type: ignore[no-untyped-def]
+def sweep_block(codes, order, layout, residuals, best, start, heat, urgent, vain):  # type: ignore[no-untyped-def]
     """One pass over every attribute of every row of a block; returns the number of moves.
 
     codes: unsigned (attributes, rows), changed in place; order: int64, the attributes as they are visited;
     residuals: integers (cells), the block's quota, updated with every move.  A record in surplus moves to the value
     with the largest S (``best``, and always where its own S is below ``urgent``, as in forbidden cells; ties at
     random), or to a value that lowers the sum of squares, at random in proportion to by how much.
-    start: uint64, the stream.
+    start: uint64, the stream.  vain: uint8 (attributes, rows), changed in place: for how many sweeps a record in
+    surplus that found no better value is left alone, unless its S is below ``urgent``; without rows, none ever is.
 
     heat: where it is above 0, every record, in surplus or not, draws a value, its own among them, with chances in
     proportion to exp(-change of the weighted squares / (heat k)), as in simulated annealing; ``best`` says nothing.
@@ -82,7 +85,7 @@ def sweep_block(codes, order, layout, residuals, best, start, heat=0.0, urgent=N
     sums = np.empty(_CHUNK, residuals.dtype)
     scores = np.empty(layout.sizes.max(), residuals.dtype)
     means = np.empty(room, residuals.dtype)
-    moves, rows = 0, codes.shape[1]
+    moves, rows, pauses = 0, codes.shape[1], vain.shape[0] > 0
     for a in order:
         cost = np.int64(layout.moved[layout.first[a] : layout.first[a + 1]].sum())
         unit = np.int64(max(1.0, np.rint(heat * cost))) if heat > 0 else np.int64(0)
@@ -92,7 +95,9 @@ def sweep_block(codes, order, layout, residuals, best, start, heat=0.0, urgent=N
             n = min(_CHUNK, rows - begin)
             _sum_chunk(codes, layout, a, begin, n, work, keys, sums)
             for i in range(n):
-                if unit > 0 or sums[i] < -(cost // 4):
+                if pauses and unit == 0 and vain[a, begin + i] > 0 and sums[i] >= urgent:
+                    vain[a, begin + i] -= 1
+                elif unit > 0 or sums[i] < -(cost // 4):
                     word = mix(start + np.uint64(a * rows + begin + i) * GAMMA)
                     old = np.int64(codes[a, begin + i])
                     line = scores[: layout.sizes[a]]
@@ -101,6 +106,8 @@ def sweep_block(codes, order, layout, residuals, best, start, heat=0.0, urgent=N
                         codes[a, begin + i] = new
                         _record(layout, a, old, new, keys, i, work)
                         moves += 1
+                    elif pauses and unit == 0:
+                        vain[a, begin + i] = _PAUSE
         _store(layout, a, work, means, residuals)
     return moves
 

@@ -33,8 +33,8 @@ class Sweeper:
     attributes; weights: a positive integer per marginal; residuals: integers, rows wanted less rows there, all
     marginals' cells one after another in row-major order; forbidden: (positions, cells) of joint codes that no record
     moves to, and that records leave where one move is enough; empty: bool, cells of the marginals (None: none) that
-    records leave and keep away from likewise, as if twice the rows were in surplus there.  Use as a context manager: it
-    owns its threads.
+    records leave and keep away from likewise, as if twice the rows were in surplus there.  With ``forbidden``, a record
+    that found no better value is left alone for two sweeps.  Use as a context manager: it owns its threads.
     """
 
     def __init__(
@@ -60,6 +60,8 @@ class Sweeper:
         fine, self._type = self._largest_sums(residuals - self._penalty)
         penalties = [np.where(cells.ravel(), -fine, 0) for _, cells in forbidden]
         self._residuals = np.concatenate([residuals - self._penalty, *penalties])
+        shape = (len(columns), columns[0].size) if forbidden else (0, 0)
+        self._vain = np.zeros(shape, np.uint8)
         self._pool = ThreadPoolExecutor(threads)
 
     def __enter__(self) -> Sweeper:
@@ -105,7 +107,10 @@ class Sweeper:
             share_residuals(self._residuals, block, blocks, stream(seed, *address, _SHARE), share)
             start = stream(seed, *address, _MOVE, block)
             urgent = -codes.shape[1] if self._forbids else NEVER
-            moves = sweep_block(codes, order, self._layout, share, best, start, heat, urgent)
+            vain = np.ascontiguousarray(self._vain[:, here])
+            moves = sweep_block(codes, order, self._layout, share, best, start, heat, urgent, vain)
+            if vain.size:
+                self._vain[:, here] = vain
             for a, column in enumerate(self.columns):
                 column[here] = codes[a]
             with lock:

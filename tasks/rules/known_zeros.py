@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -43,14 +44,30 @@ class KnownZeros:
     def on(self, attributes: Sequence[str], shape: Sequence[int]) -> Bools | None:
         """The cells of a marginal that no row can be in: forbidden whatever the other attributes are; None: no cell."""
         found = np.zeros(shape, dtype=bool)
-        for clique, forbidden in (*self.tables, *self.implied):
+        for number, (clique, _) in enumerate((*self.tables, *self.implied)):
             inside = [a for a in attributes if a in clique]
-            if inside:
-                gone = tuple(i for i, a in enumerate(clique) if a not in inside)
+            mask = self._projected(number, frozenset(inside)) if inside else None
+            if mask is not None:
                 left = [a for a in clique if a in inside]
-                mask = np.asarray(forbidden.all(axis=gone)).transpose([left.index(a) for a in inside])
+                mask = mask.transpose([left.index(a) for a in inside])
                 found |= mask.reshape([n if a in clique else 1 for a, n in zip(attributes, shape, strict=True)])
         return found if found.any() and not found.all() else None
+
+    def _projected(self, number: int, inside: frozenset[str]) -> Bools | None:
+        """Codes of the attributes ``inside`` that one table, of ``tables`` and then ``implied``, forbids; None: none.
+
+        Answers are kept: every marginal asks for them.
+        """
+        key = number, inside
+        if key not in self._projections:
+            clique, forbidden = (*self.tables, *self.implied)[number]
+            mask = np.asarray(forbidden.all(axis=tuple(i for i, a in enumerate(clique) if a not in inside)))
+            self._projections[key] = mask if mask.any() else None
+        return self._projections[key]
+
+    @cached_property
+    def _projections(self) -> dict[tuple[int, frozenset[str]], Bools | None]:
+        return {}
 
 
 _last: tuple[weakref.ref[EncodingPlan], dict[str, tuple[bytes, bytes]], KnownZeros] | None = None

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from privsyn.tasks.kernels import streams, sweep_moves
-from privsyn.tasks.kernels.sweep_moves import share_residuals, sweep_block
+from privsyn.tasks.kernels.sweep_moves import NEVER, share_residuals, sweep_block
 from privsyn.tasks.kernels.sweeper import Sweeper, layout_of
 
 MASK = (1 << 64) - 1
+
+NONE_IN_VAIN = np.zeros((0, 0), np.uint8)
 
 
 def counted(codes: np.ndarray, sizes: Sequence[int], cliques: Sequence[Sequence[int]]) -> np.ndarray:
@@ -40,7 +42,7 @@ def one_block(
     residuals = np.asarray(wanted) - counted(codes, sizes, cliques)
     layout = layout_of(sizes, cliques, weights or [1] * len(cliques))
     ordered = np.array(order if order is not None else range(len(sizes)))
-    moves = sweep_block(codes, ordered, layout, residuals, best, np.uint64(start))
+    moves = sweep_block(codes, ordered, layout, residuals, best, np.uint64(start), 0.0, NEVER, NONE_IN_VAIN)
     return moves, codes, residuals
 
 
@@ -247,7 +249,8 @@ def heated(codes: np.ndarray, sizes: Sequence[int], wanted: Sequence[int], heat:
     cliques = [tuple(range(len(sizes)))]
     made = codes.copy()
     residuals = np.asarray(wanted) - counted(codes, sizes, cliques)
-    sweep_block(made, np.arange(len(sizes)), layout_of(sizes, cliques, [1]), residuals, False, np.uint64(start), heat)
+    layout = layout_of(sizes, cliques, [1])
+    sweep_block(made, np.arange(len(sizes)), layout, residuals, False, np.uint64(start), heat, NEVER, NONE_IN_VAIN)
     np.testing.assert_array_equal(residuals, np.asarray(wanted) - counted(made, sizes, cliques))
     return made
 
@@ -314,7 +317,17 @@ def test_a_surplus_that_all_values_share_is_no_reason_to_look(monkeypatch: pytes
     residuals = np.array([5, 20, 5, 20]) - counted(codes, [2, 2], [(0, 1)])
     for jitted in ("_load", "_centre", "_store", "_record", "_sum_chunk", "_largest_sizes"):
         monkeypatch.setattr(sweep_moves, jitted, getattr(sweep_moves, jitted).py_func)
-    given = (codes, np.array([0]), layout_of([2, 2], [(0, 1)], [1]), residuals, True, np.uint64(1))
+    given = (
+        codes,
+        np.array([0]),
+        layout_of([2, 2], [(0, 1)], [1]),
+        residuals,
+        True,
+        np.uint64(1),
+        0.0,
+        NEVER,
+        NONE_IN_VAIN,
+    )
     assert (sweep_block.py_func(*given), looks) == (0, [])
 
 
@@ -338,6 +351,20 @@ def test_scores_of_both_widths_are_drawn_alike() -> None:
     made = []
     for kind in (np.int32, np.int64):
         own, residuals = codes.copy(), (wanted - counted(codes, [7, 9], [(0, 1)])).astype(kind)
-        sweep_block(own, np.arange(2), layout, residuals, False, np.uint64(1), 0.4)
+        sweep_block(own, np.arange(2), layout, residuals, False, np.uint64(1), 0.4, NEVER, NONE_IN_VAIN)
         made.append(own)
     np.testing.assert_array_equal(made[0], made[1])
+
+
+def test_a_record_that_found_no_better_value_is_left_alone_for_two_sweeps() -> None:
+    """One that is in a forbidden cell is not."""
+    layout = layout_of([2, 2], [(0, 1)], [1])
+    for fined, tries in ((False, 3), (True, 1)):
+        codes, vain, moves = np.zeros((2, 1), np.uint8), np.zeros((2, 1), np.uint8), 0
+        how = (True, np.uint64(1), 0.0, -10, vain)
+        vain[0, 0], needed = 2, 0
+        while moves == 0:
+            residuals = np.array([-50, 50, 50, 50]) if fined else np.array([-1, 1, 1, 1])
+            moves = sweep_block(codes, np.array([0]), layout, residuals, *how)
+            needed += 1
+        assert needed == tries
