@@ -21,6 +21,7 @@ from privsyn.data_contracts.columns.category_columns import CategoryValue, one_o
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.rule_language import Node, Type, parse_condition, parse_expression
+from privsyn.data_contracts.rule_values import check_values
 
 MAX_RULES = 500
 
@@ -202,12 +203,15 @@ def _check_rule(rule: Any, columns: Columns, taken: set[str]) -> None:
     types = {name: type_of(column) for name, column in columns.items()}
     match rule:
         case Never():
-            if not parse_condition(rule.never, types).columns:
+            condition = parse_condition(rule.never, types)
+            if not condition.columns:
                 raise FieldError("names no column", "A rule is about the columns of a row", ("never",))
+            check_values(condition, columns, ("never",))
         case Derive():
             for name, text in rule.derive.items():
                 _claim([name], columns, taken)
                 node = parse_expression(text, types)
+                check_values(node, columns, ("derive", name))
                 if name in node.columns:
                     raise FieldError(
                         f"{name!r} is derived from itself", "Compute it from other columns", ("derive", name)
