@@ -1,4 +1,4 @@
-"""Texts that rules compare columns with are values of these columns: a slip in one would forbid other rows than are meant."""
+"""Texts that rules compare columns with are values of these columns: a slip would forbid other rows than are meant."""
 
 from __future__ import annotations
 
