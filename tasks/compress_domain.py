@@ -18,6 +18,8 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import RECODE, code_schema
 from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, level_attributes
+from privsyn.tasks.estimation.fine_weights import weights_inside
+from privsyn.tasks.estimation.interval_codes import first_of_intervals
 from privsyn.tasks.estimation.level_counts import combined_by_levels, with_levels
 
 Floats = NDArray[np.float64]
@@ -133,7 +135,7 @@ def compress_attribute(
         worth_a_code, cells = WORTH_A_CODE * float(total.sum()), np.bincount(groups)
         for start, end in in_order:
             part = slice(start, end)
-            first[part] = _first_of_intervals(
+            first[part] = first_of_intervals(
                 total[part], low[part], max(theta, worth_a_code), sigma * np.sqrt(cells[part]), worth_a_code
             )
             low[part] = False
@@ -152,118 +154,6 @@ def compress_attribute(
     kept = (~low[groups] | combine) & ~gone[groups]
     weight = weights_inside(y, sigma, groups, coarse, levels[-1] if levels else None)
     return AttributeRecode(coarse, kept, weight, y, np.full(len(y), sigma**2))
-
-
-def _first_of_intervals(
-    total: Floats, low: NDArray[np.bool_], theta: float, noise: Floats, worth_a_code: float
-) -> NDArray[np.bool_]:
-    """Which bins of a section of intervals begin a code; ``noise``: standard deviation of each noisy count."""
-    first = _first_of_neighbours(total, low, theta)
-    code = np.cumsum(first) - 1
-    sums, sd = np.bincount(code, weights=total), np.sqrt(np.bincount(code, weights=noise**2))
-    own = ~low | (sums >= np.maximum(sd, worth_a_code))[code]
-    kept = np.flatnonzero(own)
-    if not kept.size:
-        return np.arange(len(total)) == 0
-    places = np.arange(len(total))
-    right = np.searchsorted(kept, places).clip(max=len(kept) - 1)
-    left = (right - (kept[right] > places)).clip(min=0)
-    nearest = np.where(np.abs(kept[left] - places) <= np.abs(kept[right] - places), kept[left], kept[right])
-    joined = code[nearest]
-    return np.diff(joined, prepend=-1) != 0
-
-
-def _first_of_neighbours(total: Floats, low: NDArray[np.bool_], theta: float) -> NDArray[np.bool_]:
-    """Which bins of a row of intervals begin a code: each that is not low, and of the low ones between two such as many
-    as reach ``theta`` with the ones that follow; what is left at the end of a run of low ones goes with those before.
-    """
-    first = np.ones(len(total), dtype=bool)
-    begun: list[int] = []  # where the codes of this run of low bins begin
-    count = 0.0  # of the last one of them
-    for i in range(len(total) + 1):
-        if i < len(total) and low[i]:
-            if not begun or count >= theta:
-                begun.append(i)
-                count = 0.0
-            else:
-                first[i] = False
-            count += total[i]
-        else:
-            if len(begun) > 1 and count < theta:
-                first[begun[-1]] = False
-            begun = []
-    return first
-
-
-def weights_inside(
-    y: Floats,
-    sigma: float,
-    groups: NDArray[np.int32],
-    coarse: NDArray[np.int32],
-    level: NDArray[np.int64] | None = None,
-) -> Floats:
-    """Share of each fine code inside its coarse code: noisy counts, shrunk towards an even spread.
-
-    The even spread gives each public bin the same share and its fine codes the same share of it. The noisy counts
-    keep the part lambda = max(0, 1 - (m - 1) sigma^2 / sum of squared residuals) of their departure from it
-    (positive-part James-Stein): where the residuals are no larger than the noise alone would make them, the spread
-    is even. A code in which a bin stands out is shrunk bin by bin. Where one of them is negative, all of the code
-    are lowered by the same count and cut at 0, so that they keep their sum: many empty codes beside a full one
-    would otherwise take from it.  With a ``level``, bins that stand out are left as they are, and the others of each
-    group of the level are shrunk together.
-    """
-    prior = 1.0 / np.bincount(groups)[groups]
-    size = int(coarse.max()) + 1
-    mass = np.maximum(np.bincount(coarse, weights=y, minlength=size), 0.0)
-    even = prior / np.bincount(coarse, weights=prior, minlength=size)[coarse]
-    unit = _spread_together(y, sigma, groups, coarse) if level is None else _spread_by(level, y, sigma, groups, coarse)
-    inside = prior / np.bincount(unit, weights=prior)[unit]
-    centre = (np.maximum(np.bincount(unit, weights=y), 0.0)[unit]) * inside
-    residual = y - centre
-    spread = np.bincount(unit, weights=residual**2)
-    free = np.bincount(unit) - 1
-    keep = np.maximum(0.0, 1.0 - free * sigma**2 / np.maximum(spread, 1e-300))
-    shrunk = centre + keep[unit] * residual
-    for code in np.unique(coarse[shrunk < 0]):
-        inside = coarse == code
-        shrunk[inside] = _without_negatives(shrunk[inside], mass[code])
-    sums = np.bincount(coarse, weights=shrunk, minlength=size)
-    return np.where(sums[coarse] > 0, shrunk / np.where(sums > 0, sums, 1.0)[coarse], even)
-
-
-STANDS_OUT = 3.0
-"""Standard deviations of a fine count above which a bin is not smoothed together with the others of its code."""
-
-
-def _spread_together(
-    y: Floats, sigma: float, groups: NDArray[np.int32], coarse: NDArray[np.int32]
-) -> NDArray[np.int64]:
-    """Which fine codes are shrunk towards one even spread: those of a code, but of each bin where one stands out."""
-    total = np.bincount(groups, weights=y)
-    out = np.zeros(int(coarse.max()) + 1, dtype=bool)
-    out[coarse[total[groups] >= STANDS_OUT * sigma]] = True
-    return np.unique(np.where(out[coarse], out.size + groups, coarse), return_inverse=True)[1]
-
-
-def _spread_by(
-    level: NDArray[np.int64], y: Floats, sigma: float, groups: NDArray[np.int32], coarse: NDArray[np.int32]
-) -> NDArray[np.int64]:
-    """The same with groups of a level: a bin that stands out by itself, the others of a code and group together."""
-    together = coarse.astype(np.int64) * (int(level.max()) + 1) + level
-    out = np.bincount(groups, weights=y)[groups] >= STANDS_OUT * sigma
-    return np.unique(np.where(out, together.max() + 1 + groups, together), return_inverse=True)[1]
-
-
-def _without_negatives(counts: Floats, total: float) -> Floats:
-    """The nearest counts, in squares, without negative ones that sum to ``total``; cut at 0 where that is not positive.
-
-    Norm-Sub: Wang et al., Locally Differentially Private Frequency Estimation with Consistency (NDSS 2020).
-    """
-    if total <= 0:
-        return np.maximum(counts, 0.0)
-    descending = np.sort(counts)[::-1]
-    surplus = (np.cumsum(descending) - total) / np.arange(1, len(counts) + 1)
-    return np.maximum(counts - surplus[np.flatnonzero(descending > surplus)[-1]], 0.0)
 
 
 def with_one_ways(

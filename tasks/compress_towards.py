@@ -22,8 +22,8 @@ from privsyn.tasks.compress_domain import (
     Sections,
     compress_attribute,
     compress_domain,
-    weights_inside,
 )
+from privsyn.tasks.estimation.fine_weights import weights_inside
 from privsyn.tasks.estimation.towards_prior import towards_prior
 from privsyn.tasks.kernels.counting import CodeTable
 

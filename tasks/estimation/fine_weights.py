@@ -1,0 +1,78 @@
+"""The share of each fine code inside its coarse code, from noisy counts: shrunk towards an even spread."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+STANDS_OUT = 3.0
+"""Standard deviations of a fine count above which a bin is not smoothed together with the others of its code."""
+
+
+def weights_inside(
+    y: Floats,
+    sigma: float,
+    groups: NDArray[np.int32],
+    coarse: NDArray[np.int32],
+    level: NDArray[np.int64] | None = None,
+) -> Floats:
+    """Share of each fine code inside its coarse code: noisy counts, shrunk towards an even spread.
+
+    The even spread gives each public bin the same share and its fine codes the same share of it. The noisy counts
+    keep the part lambda = max(0, 1 - (m - 1) sigma^2 / sum of squared residuals) of their departure from it
+    (positive-part James-Stein): where the residuals are no larger than the noise alone would make them, the spread
+    is even. A code in which a bin stands out is shrunk bin by bin. Where one of them is negative, all of the code
+    are lowered by the same count and cut at 0, so that they keep their sum: many empty codes beside a full one
+    would otherwise take from it.  With a ``level``, bins that stand out are left as they are, and the others of each
+    group of the level are shrunk together.
+    """
+    prior = 1.0 / np.bincount(groups)[groups]
+    size = int(coarse.max()) + 1
+    mass = np.maximum(np.bincount(coarse, weights=y, minlength=size), 0.0)
+    even = prior / np.bincount(coarse, weights=prior, minlength=size)[coarse]
+    unit = _spread_together(y, sigma, groups, coarse) if level is None else _spread_by(level, y, sigma, groups, coarse)
+    inside = prior / np.bincount(unit, weights=prior)[unit]
+    centre = (np.maximum(np.bincount(unit, weights=y), 0.0)[unit]) * inside
+    residual = y - centre
+    spread = np.bincount(unit, weights=residual**2)
+    free = np.bincount(unit) - 1
+    keep = np.maximum(0.0, 1.0 - free * sigma**2 / np.maximum(spread, 1e-300))
+    shrunk = centre + keep[unit] * residual
+    for code in np.unique(coarse[shrunk < 0]):
+        inside = coarse == code
+        shrunk[inside] = _without_negatives(shrunk[inside], mass[code])
+    sums = np.bincount(coarse, weights=shrunk, minlength=size)
+    return np.where(sums[coarse] > 0, shrunk / np.where(sums > 0, sums, 1.0)[coarse], even)
+
+
+def _spread_together(
+    y: Floats, sigma: float, groups: NDArray[np.int32], coarse: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """Which fine codes are shrunk towards one even spread: those of a code, but of each bin where one stands out."""
+    total = np.bincount(groups, weights=y)
+    out = np.zeros(int(coarse.max()) + 1, dtype=bool)
+    out[coarse[total[groups] >= STANDS_OUT * sigma]] = True
+    return np.unique(np.where(out[coarse], out.size + groups, coarse), return_inverse=True)[1]
+
+
+def _spread_by(
+    level: NDArray[np.int64], y: Floats, sigma: float, groups: NDArray[np.int32], coarse: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """The same with groups of a level: a bin that stands out by itself, the others of a code and group together."""
+    together = coarse.astype(np.int64) * (int(level.max()) + 1) + level
+    out = np.bincount(groups, weights=y)[groups] >= STANDS_OUT * sigma
+    return np.unique(np.where(out, together.max() + 1 + groups, together), return_inverse=True)[1]
+
+
+def _without_negatives(counts: Floats, total: float) -> Floats:
+    """The nearest counts, in squares, without negative ones that sum to ``total``; cut at 0 where that is not positive.
+
+    Norm-Sub: Wang et al., Locally Differentially Private Frequency Estimation with Consistency (NDSS 2020).
+    """
+    if total <= 0:
+        return np.maximum(counts, 0.0)
+    descending = np.sort(counts)[::-1]
+    surplus = (np.cumsum(descending) - total) / np.arange(1, len(counts) + 1)
+    return np.maximum(counts - surplus[np.flatnonzero(descending > surplus)[-1]], 0.0)
