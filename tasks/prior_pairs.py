@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain, code_dtype
 from privsyn.tasks.compress_domain import Recode, coarse_domain
+from privsyn.tasks.estimation.towards_prior import towards_prior
 from privsyn.tasks.indif_scores import BITS, MAX_ROWS, Reference
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.marginals import Marginal
@@ -47,7 +48,7 @@ class PriorPairs:
         """Of public rows in fine codes, by a released recoding."""
         sizes = {a: r.size + 1 for a, r in recode.items()}
         columns = tuple(recode[a].coarse[public.column(a)].astype(code_dtype(n)) for a, n in sizes.items())
-        known = frozenset(a for a, r in recode.items() if r.by_prior)
+        known = frozenset(a for a, r in recode.items() if r.by_prior) | _told(public, recode)
         return cls(CodeTable(Domain.of(sizes), columns), Reference.of(recode), known)
 
     def counts(self, a: str, b: str) -> NDArray[np.int64]:
@@ -71,6 +72,15 @@ class PriorPairs:
             else np.outer(shares[p[0]], shares[p[1]])
             for p in pairs
         ]
+
+
+def _told(public: CodeTable, recode: Recode) -> frozenset[str]:
+    """The attributes whose own noisy counts are no worse than those drawn, and which the public table tells of all the
+    same: what it says of their pairs does not hang on a chance of the noise."""
+    noisy = {a: r.estimate for a, r in recode.items() if not r.by_prior}
+    sigma = {a: float(np.sqrt(recode[a].noise)) for a in noisy}
+    rows = {a: public.column(a) for a in noisy}
+    return frozenset(towards_prior(noisy, sigma, rows)) if noisy else frozenset()
 
 
 def smoothed(counts: Floats) -> Floats:

@@ -31,6 +31,7 @@ from privsyn.mechanisms.common_steps import (
     published,
     wide_codes,
 )
+from privsyn.mechanisms.pairs_of_prior import pairs_key
 from privsyn.mechanisms.synthesis_steps import rows_from
 from privsyn.run.inputs import Inputs
 from privsyn.run.request import Request
@@ -115,7 +116,7 @@ def scores_step(selection: Callable[[Request], Selection], share: Callable[[Requ
         RELEASED,
         lambda r: {
             **selection(r).model_dump(include={"scores", "max_cells"}),
-            **r.spec.prior_key(),
+            **pairs_key(r),
             **_known_pairs(r),
         },
         plan=lambda r, inputs, rho: _plan_scores(selection(r), r, inputs, rho),

@@ -12,6 +12,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.step_options import Consistency, Synthesis
 from privsyn.mechanisms.common_steps import RECODE, columns_key, counts_of, totals_key, wide_codes
+from privsyn.mechanisms.pairs_of_prior import followed_prior, pairs_key, trusts_prior
 from privsyn.run.inputs import Inputs
 from privsyn.run.request import Request
 from privsyn.run.step import Batches, Output, Progress, PublishedFile, Step, Wide
@@ -27,7 +28,6 @@ from privsyn.tasks import (
     synthesize,
 )
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.prior_pairs import PriorPairs
 from privsyn.tasks.rules import known_zeros
 from privsyn.tasks.totals_and_rules import held_by_rules
 
@@ -82,7 +82,7 @@ def consistent_marginals(
         one_way_weight=settings.one_way_weight,
         shrink=settings.shrink,
         zeros=forbidden_codes(request, recode),
-        expected=None if request.prior is None else PriorPairs.of(request.prior, recode).coarse,
+        expected=None if request.prior is None else prior_pairs.PriorPairs.of(request.prior, recode).coarse,
         known=totals,
     )
 
@@ -95,27 +95,6 @@ def forbidden_codes(request: Request, recode: compress_domain.Recode) -> known_z
         return found
     absent = prior_pairs.absent_pairs(request.prior, recode)
     return known_zeros.KnownZeros((*(() if found is None else found.tables), *absent))
-
-
-def trusts_prior(request: Request, inputs: Inputs) -> bool:
-    """Whether the noisy scores say that the prior's pairs are nearer than independence."""
-    recode = inputs.recode()
-    if request.prior is None:
-        return False
-    queries, answers = inputs.noisy("indif_scores")
-    if not queries:
-        return False
-    pairs, scores = [q.attributes for q in queries], [float(y[0]) for y in answers]
-    return prior_pairs.is_better(PriorPairs.of(request.prior, recode), pairs, scores, queries[0].sigma)
-
-
-def followed_prior(
-    request: Request, inputs: Inputs, recode: compress_domain.Recode, consistent: Sequence[marginals.Marginal]
-) -> prior_pairs.Followed | None:
-    """What rows take from the prior, if the scores trust it."""
-    if request.prior is None or not trusts_prior(request, inputs):
-        return None
-    return prior_pairs.followed(PriorPairs.of(request.prior, recode), recode, consistent)
 
 
 def _whole(kept: frozenset[str], domain: Domain, prior: prior_pairs.Followed | None) -> frozenset[str]:
@@ -149,7 +128,7 @@ def consistent_step(stages: Sequence[str]) -> Step:
         Kind.POSTPROCESS,
         (RECODE, *counts_of(stages)),
         {"marginals": tables.MARGINALS},
-        lambda r: {**consistency_key(r), **rules_key(r), **r.spec.prior_key(), **totals_key(r)},
+        lambda r: {**consistency_key(r), **rules_key(r), **pairs_key(r), **totals_key(r)},
         run,
         version=8,
         published={"marginals": PublishedFile("marginals/consistent.parquet")},
@@ -188,7 +167,7 @@ def synthesize_step(stages: Sequence[str]) -> Step:
         Kind.POSTPROCESS,
         (MARGINALS, RECODE, *counts_of(stages)),
         {"core_codes": tables.SYNTHETIC_CODES},
-        lambda r: {**synthesis_key(r), **rules_key(r), **r.spec.prior_key(), **totals_key(r)},
+        lambda r: {**synthesis_key(r), **rules_key(r), **pairs_key(r), **totals_key(r)},
         run,
         version=10,
         words=_words_of_rows,
@@ -247,7 +226,7 @@ APPEND_ATTRIBUTES = Step(
     lambda r: {
         **r.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"}),
         **rules_key(r),
-        **r.spec.prior_key(),
+        **pairs_key(r),
         **totals_key(r),
     },
     _append,

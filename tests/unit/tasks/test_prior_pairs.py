@@ -25,8 +25,19 @@ def rows(seed: int, keep: float, attributes: str = "abc") -> CodeTable:
     return CodeTable(domain, tuple(c.astype(np.uint8) for c in columns))
 
 
+def skewed(seed: int, keep: float) -> CodeTable:
+    """As ``rows``, small codes more often than large ones."""
+    table = rows(seed, keep)
+    return CodeTable(table.domain, tuple((c.astype(int) ** 2 // SIZE).astype(np.uint8) for c in table.columns))
+
+
+def turned(table: CodeTable) -> CodeTable:
+    """The codes of every column the other way round."""
+    return CodeTable(table.domain, tuple((SIZE - 1 - c).astype(np.uint8) for c in table.columns))
+
+
 def recode_of(table: CodeTable, known: bool = True) -> Recode:
-    """Every code by itself; a public table tells of all attributes, or of none."""
+    """Every code by itself; all one-ways are drawn towards a public table, or none."""
     variance = np.linspace(1.0, 2.0, SIZE) if known else np.ones(SIZE)
     codes, kept, weight = np.arange(SIZE, dtype=np.int32), np.ones(SIZE, bool), np.ones(SIZE)
     counts = {a: np.bincount(table.column(a), minlength=SIZE) * 1.0 for a in table.domain.attributes}
@@ -78,6 +89,15 @@ def test_of_attributes_that_it_does_not_tell_of_the_reference_is_independence() 
     private = rows(1, 0.7)
     prior = PriorPairs.of(rows(2, 0.7), recode_of(private, known=False))
     assert (prior.counts("a", "b") == prior.independent.counts("a", "b")).all()
+
+
+def test_it_tells_of_an_attribute_whose_own_counts_are_no_worse_if_it_is_like_them() -> None:
+    private = skewed(1, 0.7)
+    recode = recode_of(private, known=False)
+    like, unlike = PriorPairs.of(skewed(2, 0.7), recode), PriorPairs.of(turned(skewed(2, 0.7)), recode)
+    assert like.known == {*"abc"} and not unlike.known
+    assert is_better(like, PAIRS, scores(private, like), 0.0)
+    assert (unlike.counts("a", "b") == unlike.independent.counts("a", "b")).all()
 
 
 def test_one_record_moves_a_distance_from_the_prior_by_at_most_one() -> None:
