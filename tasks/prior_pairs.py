@@ -7,7 +7,7 @@ in which it is right needs no budget.  Post-processing with a public table costs
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain, code_dtype
-from privsyn.tasks.compress_domain import Recode, coarse_domain
+from privsyn.tasks.compress_domain import AttributeRecode, Recode, coarse_domain
 from privsyn.tasks.estimation.towards_prior import towards_prior
 from privsyn.tasks.indif_scores import BITS, MAX_ROWS, Reference
 from privsyn.tasks.kernels.counting import CodeTable, count_all
@@ -24,9 +24,8 @@ from privsyn.tasks.synthesis.implied_pairs import DOUBT, missing_pairs
 
 Floats = NDArray[np.float64]
 
-BETTER = 0.25
-"""The public table's pairs are followed where their squared distance from the private ones is at most this part of
-that from independence: if they are nearer than half their own departure, independence is further away."""
+LEVEL = 0.5
+"""Standard deviation of the factor by which chance and noise make distances other than expected, around 1."""
 
 _FITTING = 8  # passes of iterative proportional fitting
 
@@ -37,11 +36,13 @@ class PriorPairs:
 
     ``known``: the attributes that the public table tells of; of others it is taken to say nothing.
     ``independent``: the reference without a public table, whose shares the pairs are made to agree with.
+    ``errors``: attribute -> the L1 distance that noise is expected to make in its one-way, in records.
     """
 
     rows: CodeTable
     independent: Reference
     known: frozenset[str]
+    errors: Mapping[str, float]
 
     @classmethod
     def of(cls, public: CodeTable, recode: Recode) -> PriorPairs:
@@ -49,7 +50,8 @@ class PriorPairs:
         sizes = {a: r.size + 1 for a, r in recode.items()}
         columns = tuple(recode[a].coarse[public.column(a)].astype(code_dtype(n)) for a, n in sizes.items())
         known = frozenset(a for a, r in recode.items() if r.by_prior) | _told(public, recode)
-        return cls(CodeTable(Domain.of(sizes), columns), Reference.of(recode), known)
+        errors = {a: _expected_error(r) for a, r in recode.items()}
+        return cls(CodeTable(Domain.of(sizes), columns), Reference.of(recode), known, errors)
 
     def counts(self, a: str, b: str) -> NDArray[np.int64]:
         """As :meth:`privsyn.tasks.indif_scores.Reference.counts`: the pair's counts that the public table expects."""
@@ -72,6 +74,22 @@ class PriorPairs:
             else np.outer(shares[p[0]], shares[p[1]])
             for p in pairs
         ]
+
+    def distances(self, pairs: Sequence[Clique]) -> tuple[Floats, Floats, Floats]:
+        """L1 distances in records, shape (pairs,) each: what chance makes in a table of as many rows, what the noise
+        of the one-ways makes, and the public table's own departure from independence."""
+        total, shares = self.independent.total, self.independent.shares
+        chance, own = np.zeros(len(pairs)), np.zeros(len(pairs))
+        for i, ((a, b), table) in enumerate(zip(pairs, self.all(pairs), strict=True)):
+            expected = total * table
+            chance[i] = np.minimum(np.sqrt(2 * expected / math.pi), 2 * expected).sum()
+            own[i] = np.abs(expected - total * np.outer(shares[a], shares[b])).sum()
+        return chance, np.array([math.hypot(self.errors[a], self.errors[b]) for a, b in pairs]), own
+
+
+def _expected_error(recode: AttributeRecode) -> float:
+    variance = np.bincount(recode.coarse, weights=recode.variance, minlength=recode.size + 1)
+    return float(np.sqrt(2 * variance / math.pi).sum())
 
 
 def _told(public: CodeTable, recode: Recode) -> frozenset[str]:
@@ -115,20 +133,29 @@ def _factor(wanted: Floats, now: Floats) -> Floats:
 def is_better(prior: PriorPairs, pairs: Sequence[Clique], scores: Sequence[float], sigma: float) -> bool:
     """Whether the public table's pairs are nearer to the private ones than independence, by the noisy scores.
 
-    scores: distances in records from the public table's pairs, with noise of standard deviation ``sigma``.  Chance
-    alone makes distances, too, of which what a table of the same counts would have is taken off, in squares.
+    scores: distances in records from the public table's pairs, with noise of standard deviation ``sigma``.  Chance and
+    the noise of the one-ways make distances, too, which are known but for a common factor.  By least squares the scores
+    are that factor times these and a share of what independent columns would add: 0 where the public table is right,
+    1 where independence is.  The benefit of a doubt of one standard error is the public table's.  A table whose
+    departures are smaller than those that chance makes in as many rows has nothing to tell.
     """
-    total, shares = prior.independent.total, prior.independent.shares
+    total = prior.independent.total
     if not pairs or total <= 0:
         return False
-    wrong = own = doubt = 0.0
-    for (a, b), table, score in zip(pairs, prior.all(pairs), scores, strict=True):
-        expected = total * table
-        chance = float(np.minimum(np.sqrt(2 * expected / math.pi), 2 * expected).sum())
-        wrong += score**2 - sigma**2 - chance**2
-        doubt += 4 * max(score**2 - sigma**2, 0.0) * sigma**2 + 2 * sigma**4
-        own += float(np.abs(expected - total * np.outer(shares[a], shares[b])).sum()) ** 2
-    return wrong < BETTER * own + math.sqrt(doubt)
+    chance, noise, own = prior.distances(pairs)
+    if np.square(own).sum() <= np.square(chance).sum():
+        return False
+    known = np.hypot(chance, noise)
+    parts = np.stack([known, np.hypot(known, own) - known], axis=1)
+    halfway = np.hypot(known, own / 2) - known
+    precision = parts.T @ parts / max(sigma, 1.0) ** 2
+    weighed = parts.T @ np.asarray(scores) / max(sigma, 1.0) ** 2
+    precision[0, 0] += LEVEL**-2
+    weighed[0] += LEVEL**-2
+    covariance = np.linalg.inv(precision)
+    share = float(covariance[1] @ weighed)
+    threshold = float(halfway @ parts[:, 1] / np.square(parts[:, 1]).sum())
+    return share < threshold + math.sqrt(covariance[1, 1])
 
 
 @dataclass(frozen=True, eq=False)

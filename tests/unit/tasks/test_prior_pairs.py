@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import combinations
+
 import numpy as np
 import pytest
 
-from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.tasks.compress_domain import AttributeRecode, Recode
 from privsyn.tasks.indif_scores import BITS, l1_distance
 from privsyn.tasks.kernels.counting import CodeTable
@@ -47,10 +50,10 @@ def recode_of(table: CodeTable, known: bool = True) -> Recode:
 PAIRS = [("a", "b"), ("a", "c"), ("b", "c")]
 
 
-def scores(private: CodeTable, prior: PriorPairs) -> list[float]:
+def scores(private: CodeTable, prior: PriorPairs, pairs: Sequence[Clique] = PAIRS) -> list[float]:
     """Without noise."""
     found = []
-    for a, b in PAIRS:
+    for a, b in pairs:
         counts = np.zeros((SIZE + 1, SIZE + 1), np.int64)
         np.add.at(counts, (private.column(a), private.column(b)), 1)
         found.append(float(l1_distance(counts, prior.counts(a, b))))
@@ -83,6 +86,29 @@ def test_a_like_table_is_followed_and_independent_or_other_rows_are_not() -> Non
     wrong = PriorPairs.of(turned, recode)
     assert not is_better(wrong, PAIRS, scores(private, wrong), 0.0)
     assert not is_better(like, [], [], 1.0)
+
+
+@pytest.mark.parametrize(("sigma", "mistakes"), [(1_000.0, 0), (4_000.0, 8)])
+def test_many_scores_tell_together_what_noise_hides_in_each(sigma: float, mistakes: int) -> None:
+    """Noise of a score, up to as many records as there are, against distances of 300 and 2,300."""
+    names = "abcdefgh"
+    private, other = rows(1, 0.7, names), rows(2, 0.7, names)
+    recode, pairs = recode_of(private), list(combinations(names, 2))
+    columns = tuple(c if i % 2 else (SIZE - 1 - c).astype(np.uint8) for i, c in enumerate(other.columns))
+    like, unlike = PriorPairs.of(other, recode), PriorPairs.of(CodeTable(other.domain, columns), recode)
+    rng = np.random.default_rng(0)
+    made = 0
+    for prior, wanted in ((like, True), (unlike, False)):
+        exact = np.array(scores(private, prior, pairs))
+        noisy = [(exact + rng.normal(0, sigma, len(pairs))).tolist() for _ in range(20)]
+        made += sum(is_better(prior, pairs, y, sigma) != wanted for y in noisy)
+    assert made <= mistakes
+
+
+def test_a_table_with_less_to_tell_than_chance_makes_is_not_followed() -> None:
+    private, flat = rows(1, 0.0), rows(3, 0.02)
+    prior = PriorPairs.of(flat, recode_of(private))
+    assert not is_better(prior, PAIRS, scores(private, prior), 100.0)
 
 
 def test_of_attributes_that_it_does_not_tell_of_the_reference_is_independence() -> None:
