@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.domain import Domain, code_dtype
-from privsyn.data_contracts.release_spec import ReleaseSpec, Unit
+from privsyn.data_contracts.promise import Unit
+from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
 from privsyn.paths import expanded
 from privsyn.settings import Settings

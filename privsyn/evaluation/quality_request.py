@@ -10,7 +10,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from privsyn.data_contracts.artifacts import Zone
-from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec
+from privsyn.data_contracts.promise import Guarantee
+from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import BudgetRefusedError, LedgerError, RequestError
 from privsyn.evaluation.coded_tables import Release
 from privsyn.ledgers.ledger import Ledger
