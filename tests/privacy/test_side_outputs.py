@@ -105,11 +105,13 @@ PLACES = (
 )
 
 
-def shown_by_releases(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Canaries in logs, messages and released files, of a release and of releases that fail in each of the PLACES."""
+def shown_by_releases(
+    spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch, failing: tuple[str, ...] = PLACES
+) -> list[str]:
+    """Canaries in logs, messages and released files, of a release and of releases that fail in each of these places."""
     messages = []
     with everything_logged() as logged:
-        for place in PLACES:
+        for place in failing:
             with monkeypatch.context() as patched:
                 patched.setattr(place, fail_with_canaries)
                 with pytest.raises(Exception, match="failed") as error:
@@ -144,7 +146,7 @@ def test_12_mutant_rows_in_a_log_or_a_message(
 ) -> None:
     """Planted mutants: a line for debugging, and a message that is meant to be helpful."""
     monkeypatch.setattr(*mutant)
-    assert shown_by_releases(few(canary_csv(places / "people.csv")), monkeypatch) != []
+    assert shown_by_releases(few(canary_csv(places / "people.csv")), monkeypatch, PLACES[1:2]) != []
 
 
 def test_12_the_search_finds_planted_canaries(tmp_path: Path) -> None:
