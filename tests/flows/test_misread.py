@@ -108,7 +108,7 @@ def test_a_hierarchy_of_a_misread_column_still_works(places: Path) -> None:
     pc.write_csv(table("{y}-{m:02}-{d:02}"), path)
     summary = run(make_spec(COLUMNS, data=str(path), **QUICK))
     tree = {"mgd": {"hierarchies": {"state": {"east": ["ny", "ma"], "else": ["other"]}}}}
-    settings = EvaluationSpec.model_validate({**SLIGHT.model_dump(), **tree})
+    settings = EvaluationSpec.model_validate({**SLIGHT, **tree})
     found = evaluate(EvaluationRequest(summary.run, spec=settings), Settings()).evaluation
     assert {m.column: m.counted for m in found.misread}["state"] is False
     assert {o.column: o.misread for o in found.one_ways}["state"] is False
