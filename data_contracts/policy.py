@@ -7,8 +7,8 @@ from typing import Literal, get_args
 from pydantic import Field
 
 from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.publication import Format
-from privsyn.data_contracts.release_spec import Guarantee, Unit
 
 Every = Literal["day", "week", "month", "quarter", "year"]
 """How long a period of a schedule is, from the shortest to the longest."""

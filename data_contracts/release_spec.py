@@ -25,6 +25,7 @@ from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
 from privsyn.data_contracts.pooled_releases import Improvement, check_poolable
 from privsyn.data_contracts.presets import PAPER, PAPER_ACCOUNTANT, PRESET_MECHANISMS, filled
 from privsyn.data_contracts.prior import Prior, check_prior
+from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.publication import About, Format, checked_formats
 from privsyn.data_contracts.rules import OneOf, Rule, check_rules, computed_columns
 from privsyn.data_contracts.together import check_together
@@ -34,58 +35,6 @@ MAX_COLUMNS = 5_000
 
 DATASET = r"^[a-z0-9][a-z0-9_-]{0,47}$"
 """What the ledger may call a data set."""
-
-
-class Unit(FrozenModel):
-    """The unit of protection: how many records one person can have.  Mandatory, no default."""
-
-    records_per_person: int | None = Field(
-        default=None,
-        ge=1,
-        le=10_000,
-        description="Public bound on the records one person has in the table; every sensitivity is multiplied by it.",
-    )
-    person_id: str | None = Field(
-        default=None, description="Column that identifies the person; rows without it are left out of the release."
-    )
-    max_records: int | None = Field(
-        default=None, ge=1, le=10_000, description="At most this many records a person are kept, before anything else."
-    )
-
-    @model_validator(mode="after")
-    def _one_form(self) -> Unit:
-        if (self.records_per_person is None) == (self.person_id is None):
-            raise FieldError(
-                "give either `records_per_person: K` (a public bound) or `person_id: COLUMN` with `max_records: K`"
-            )
-        if (self.person_id is None) != (self.max_records is None):
-            raise FieldError("`person_id` and `max_records` go together")
-        return self
-
-    @property
-    def records(self) -> int:
-        """k: the most records that adding or removing one person changes."""
-        k = self.records_per_person if self.person_id is None else self.max_records
-        assert k is not None  # noqa: S101 - narrowed by the validator
-        return k
-
-    def describe(self) -> str:
-        """One phrase for certificates and release notes."""
-        many = "one record" if self.records == 1 else f"at most {self.records} records"
-        how = "declared in the spec" if self.person_id is None else f"enforced by the column {self.person_id!r}"
-        return f"one person with {many} ({how})"
-
-
-class Guarantee(FrozenModel):
-    """An (epsilon, delta) differential-privacy promise for adding or removing one person."""
-
-    epsilon: float = Field(gt=0, le=1e6, description="Privacy loss bound; above 10 it protects little.")
-    delta: float = Field(
-        gt=0,
-        lt=1,
-        description="Failure probability, far below one over the number of people: 0.000000001, say (a form's "
-        "number fields take no 1e-9).",
-    )
 
 
 class ReleaseSpec(FrozenModel):

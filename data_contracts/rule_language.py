@@ -10,14 +10,11 @@ import ast
 import datetime as dt
 import re
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 from privsyn.data_contracts.field_error import FieldError
-
-Type = Literal["number", "text", "truth", "moment", "null"]
-"""What an expression is: a moment is a date or a date with a time; a truth is true, false, or null (unknown)."""
+from privsyn.data_contracts.rule_nodes import Node, Type
 
 MAX_LENGTH = 2_000
 """Most characters of one expression."""
@@ -48,32 +45,6 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
 }
 _TIME = re.compile(r"\d\d:\d\d(:\d\d)?")
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`([^`]*)`""")
-
-
-@dataclass(frozen=True)
-class Node:
-    """One part of an expression: ``op`` on ``args``, of ``type``.
-
-    ``op`` is "column" (``value``: its name), "constant" (``value``: float, text or bool; a moment in seconds since
-    1970, a time of day in seconds since midnight), "null", "in" (``value``: the constants), an operator, a function, or
-    "if" (condition, then, else).
-    """
-
-    op: str
-    type: Type
-    args: tuple[Node, ...] = ()
-    value: Any = None
-
-    def walk(self) -> Iterator[Node]:
-        """This node and all below it."""
-        yield self
-        for arg in self.args:
-            yield from arg.walk()
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that it names, each once, in order of first use."""
-        return tuple(dict.fromkeys(n.value for n in self.walk() if n.op == "column"))
 
 
 def parse_condition(text: str, types: Mapping[str, Type]) -> Node:

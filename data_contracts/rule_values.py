@@ -7,7 +7,7 @@ from typing import Any
 
 from privsyn.data_contracts.columns import CategoricalColumn
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.rule_language import Node
+from privsyn.data_contracts.rule_nodes import Node
 
 
 def check_values(node: Node, columns: Mapping[str, Any], place: tuple[str, ...]) -> None:

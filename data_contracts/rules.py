@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
+from privsyn.data_contracts.column_values import holds, is_dummy, may_be_null
 from privsyn.data_contracts.columns import (
     BooleanColumn,
     CategoricalColumn,
@@ -20,7 +21,8 @@ from privsyn.data_contracts.columns import (
 from privsyn.data_contracts.columns.category_columns import CategoryValue, one_of_attribute
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
-from privsyn.data_contracts.rule_language import Node, Type, parse_condition, parse_expression
+from privsyn.data_contracts.rule_language import parse_condition, parse_expression
+from privsyn.data_contracts.rule_nodes import Node, Type
 from privsyn.data_contracts.rule_values import check_values
 
 MAX_RULES = 500
@@ -263,25 +265,6 @@ def _check_lookup(lookup: Lookup, columns: Columns) -> None:
         )
 
 
-def may_be_null(column: Any) -> bool:
-    """Whether null is a value of the column."""
-    return bool(column.has_null if isinstance(column, CategoricalColumn) else column.nullable)
-
-
-def holds(column: Any, value: Any) -> bool:
-    """Whether ``value`` lies in the column's domain."""
-    if value is None:
-        return may_be_null(column)
-    match column:
-        case CategoricalColumn():
-            return value in column.values or (column.goes_to == "other" and value == "other")
-        case BooleanColumn():
-            return value in (0, 1)
-        case IntegerColumn() | NumberColumn():
-            return not isinstance(value, str) and (column.min <= value <= column.max or value in column.exact)
-    return False
-
-
 def _claim(names: Sequence[str], columns: Columns, taken: set[str]) -> None:
     for name in names:
         if name not in columns:
@@ -291,14 +274,3 @@ def _claim(names: Sequence[str], columns: Columns, taken: set[str]) -> None:
         if name in taken:
             raise FieldError(f"{name!r} follows from two rules", "Keep one of them")
         taken.add(name)
-
-
-def is_dummy(column: Any) -> bool:
-    """Whether a column holds 0 and 1 and nothing else."""
-    if getattr(column, "nullable", False):
-        return False
-    if isinstance(column, IntegerColumn):
-        return (column.min, column.max) == (0, 1)
-    if isinstance(column, CategoricalColumn):
-        return not isinstance(column.values[0], str) and set(column.values) <= {0, 1} and len(column.values) == 2
-    return isinstance(column, BooleanColumn)

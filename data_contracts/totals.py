@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from privsyn.data_contracts.column_values import holds, may_be_null
 from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn
 from privsyn.data_contracts.columns.category_columns import CategoryValue
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.data_contracts.prior import LEAST_STATEMENT
-from privsyn.data_contracts.rules import holds, may_be_null
 
 MOST_COUNTS = 20_000
 """Counts of one total at most: they stand in the manifest."""

@@ -11,15 +11,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from privsyn.api import check_spec as check_spec
-    from privsyn.api import compare as compare
-    from privsyn.api import epsilon as epsilon
     from privsyn.api import evaluate as evaluate
-    from privsyn.api import forecast as forecast
     from privsyn.api import improve as improve
     from privsyn.api import ledger as ledger
     from privsyn.api import release as release
     from privsyn.api import rerun as rerun
+    from privsyn.before_release import check_spec as check_spec
+    from privsyn.before_release import compare as compare
+    from privsyn.before_release import epsilon as epsilon
+    from privsyn.before_release import forecast as forecast
     from privsyn.comparison.compare_methods import Compared as Compared
     from privsyn.data_contracts.release_spec import ReleaseSpec as ReleaseSpec
     from privsyn.errors import BudgetRefusedError as BudgetRefusedError
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from privsyn.spec_draft import draft_spec as draft_spec
 
 _MODULES = {
-    "api": ("check_spec", "compare", "epsilon", "evaluate", "forecast", "improve", "ledger", "release", "rerun"),
+    "api": ("evaluate", "improve", "ledger", "release", "rerun"),
+    "before_release": ("check_spec", "compare", "epsilon", "forecast"),
     "spec_draft": ("draft_spec", "SpecDraft"),
     "released": ("open_release", "Release"),
     "data_contracts.release_spec": ("ReleaseSpec",),

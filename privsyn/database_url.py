@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from privsyn.errors import RequestError, mention
+from privsyn.errors import RequestError
+from privsyn.wording import mention
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL

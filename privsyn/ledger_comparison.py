@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from privsyn.data_contracts.certificate import Certificate, StageCost
 from privsyn.data_contracts.receipts import rho_text, total_rho
-from privsyn.errors import RequestError, Text, mention
+from privsyn.errors import RequestError
 from privsyn.itemset_release.itemset_spec_file import released_itemset_spec
 from privsyn.itemset_release.steps import itemset_steps
 from privsyn.ledgers.audit import Entry, charge_states
@@ -36,6 +36,7 @@ from privsyn.storage.released_files import (
     synthetic_names,
 )
 from privsyn.tasks.noisy import receipts_from_table
+from privsyn.wording import Text, mention
 
 CERTIFICATE = "certificate.json"
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from privsyn.errors import API, LedgerMissingError, RequestError, Text, Vocabulary, mention
+from privsyn.errors import LedgerMissingError, RequestError
 from privsyn.ledger_comparison import compare_with_certificates
 from privsyn.ledgers.database import shown_address
 from privsyn.ledgers.dataset_summary import DatasetSummary
@@ -20,6 +20,7 @@ from privsyn.notebook import html_table
 from privsyn.paths import expanded
 from privsyn.run.names_of_tables import same_tables
 from privsyn.settings import Settings
+from privsyn.wording import API, Text, Vocabulary, mention
 
 HEADINGS = ("data set", "epsilon used", "of cap", "room for epsilon", "at delta", "rho used", "entries")
 

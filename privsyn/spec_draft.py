@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ruamel.yaml import YAML
 
@@ -14,13 +14,17 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
 from privsyn.notebook import html_table, paragraph
 from privsyn.source.private_table import SupportsArrowStream
-from privsyn.spec.draft import TODO, draft
+from privsyn.spec.draft import draft
 from privsyn.spec.lookup_tables import with_lookup_tables
 from privsyn.spec.places import dotted
 from privsyn.spec.public_priors import with_prior
 from privsyn.spec.spec_file import checked_spec, load_spec, todos
 from privsyn.spec.total_tables import with_totals
 from privsyn.spec.yaml_file import parse_yaml
+from privsyn.spec.yaml_text import TODO
+
+AnySpec: TypeAlias = ReleaseSpec | Mapping[str, Any] | str | Path
+"""A release spec: the model, a mapping as the YAML file has it (a draft is one), or the path of such a file."""
 
 
 class SpecDraft(dict[str, Any]):
@@ -104,9 +108,7 @@ def draft_spec(
     return SpecDraft(parse_yaml(text, "the draft").content)
 
 
-def spec_of(
-    spec: ReleaseSpec | Mapping[str, Any] | str | Path, changes: Mapping[str, Mapping[str, Any]] | None = None
-) -> ReleaseSpec:
+def spec_of(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None = None) -> ReleaseSpec:
     """The valid spec that a caller means: a model, a mapping as the YAML file has it, or the path of such a file.
 
     ``changes``: section -> fields that take the place of the spec's (None: they do not).  Raises RequestError that

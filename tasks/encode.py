@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.release_spec import Unit
+from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.tables import REPAIRS, code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.parsing import to_keys

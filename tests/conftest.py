@@ -7,12 +7,14 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import typer.testing
 
 from tests.support import postgres, repeated_noise
 
@@ -36,6 +38,14 @@ def noise_of_a_session() -> Iterator[None]:
     """Noise is drawn again as it was: no test fails by chance."""
     with pytest.MonkeyPatch.context() as patch:
         repeated_noise.put_in(patch)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_command_line() -> Iterator[None]:
+    """The commands of an app are put together once, and not at every call of a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", cache(typer.testing._get_command))
         yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil, floor
 from typing import Any
 
@@ -12,6 +13,13 @@ from numpy.typing import NDArray
 
 WHOLE = 2.0**52
 """Numbers of steps below it are exact as floats."""
+
+
+@lru_cache(maxsize=1 << 16)
+def _first(step: Fraction, low: float, above: bool) -> int:
+    """As :meth:`Grid.first`; a release asks for the same edges again and again."""
+    steps = Fraction(repr(low)) / step
+    return floor(steps) + 1 if above else ceil(steps)
 
 
 @dataclass(frozen=True)
@@ -27,8 +35,7 @@ class Grid:
 
     def first(self, low: float, *, above: bool = False) -> int:
         """The number of the first multiple at or above ``low``; ``above``: only above."""
-        steps = Fraction(repr(float(low))) / self.step
-        return floor(steps) + 1 if above else ceil(steps)
+        return _first(self.step, float(low), above)
 
     def value(self, number: Any) -> Any:
         """The multiples of these numbers (one, or an array of floats), each the float nearest to it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from privsyn.errors import API, Vocabulary
+from privsyn.wording import API, Vocabulary
 
 _SETTINGS = {
     name: f"PRIVSYN_{name.removeprefix('settings.').upper()}" for name in API.fields if name.startswith("settings.")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from privsyn.data_contracts.release_spec import Guarantee
+from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import Entry, charge_states
 from privsyn.ledgers.dataset_summary import DatasetSummary
 from privsyn.ledgers.ledger import Ledger

@@ -13,9 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from privsyn.errors import RequestError, mention
+from privsyn.errors import RequestError
 from privsyn.settings import Settings
 from privsyn.storage.disk import in_words
+from privsyn.wording import mention
 
 SERVER, CLIENT = "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"
 """Prefect's variables: what its server asks for, and what its programs answer."""

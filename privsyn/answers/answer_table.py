@@ -45,6 +45,11 @@ def label_name(column: str) -> str:
     return f"{column} (column)" if column in _OWN else column
 
 
+def labels_by(by: Sequence[str], labels: Sequence[tuple[str, ...]]) -> Mapping[str, list[str]]:
+    """The columns of labels: ``labels`` has one tuple an answer, with one label for each column of ``by``."""
+    return {label_name(column): [label[i] for label in labels] for i, column in enumerate(by)}
+
+
 def answer_table(
     columns: Mapping[str, Sequence[Any]],
     estimate: Any,

@@ -16,7 +16,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.rule_language import Node, Type, parse_condition
+from privsyn.data_contracts.rule_language import parse_condition
+from privsyn.data_contracts.rule_nodes import Node, Type
 from privsyn.errors import RequestError
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.rules import evaluate

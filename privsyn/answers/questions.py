@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privsyn.answers.answer_table import label_name
+from privsyn.answers.answer_table import label_name, labels_by
 from privsyn.errors import RequestError
 
 if TYPE_CHECKING:  # a release that is not asked loads none of it
@@ -134,7 +134,7 @@ class Questions:
         wanted = [probabilities] if isinstance(probabilities, int | float) else list(probabilities)
         asked = Question.of(self._counts, _names(by), where, (column,))
         q = quantiles(asked, column, wanted, _level(level))
-        labels = _labels(asked.by, q.labels)
+        labels = labels_by(asked.by, q.labels)
         about = f"quantiles of {column}{_by(asked.by)}{_where(where)}"
         columns: dict[str, Sequence[Any]] = {**labels, "probability": q.probabilities}
         table = answer_table(columns, q.estimate, np.nan, q.low, q.high, q.sources, about)
@@ -258,7 +258,7 @@ def _table(asked: Question, found: Figures, about: str) -> pd.DataFrame:
     from privsyn.answers.released_counts import known_words
 
     sources = np.where(np.isnan(found.low), "not known", found.source)
-    table = answer_table(_labels(asked.by, found.labels), *found[1:5], sources.tolist(), about)
+    table = answer_table(labels_by(asked.by, found.labels), *found[1:5], sources.tolist(), about)
     table.attrs["words"] += known_words(asked.released, asked.columns)
     if asked.population:
         table.attrs["words"] = [SAMPLED if word == NOT_A_SAMPLE else word for word in table.attrs["words"]]
@@ -277,10 +277,6 @@ def _simulated_table(found: Simulated, what: str, about: str) -> pd.DataFrame:
     if found.why:
         table.attrs["words"].append(found.why)
     return table
-
-
-def _labels(by: Sequence[str], labels: Sequence[tuple[str, ...]]) -> Mapping[str, list[str]]:
-    return {label_name(column): [label[i] for label in labels] for i, column in enumerate(by)}
 
 
 def _names(by: str | Sequence[str]) -> tuple[str, ...]:

@@ -22,7 +22,8 @@ from privsyn.comparison.result_tables import markdown
 from privsyn.data_contracts.comparison_results import ComparedMethod, Comparison, MethodRun
 from privsyn.data_contracts.evaluation_results import Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
-from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec
+from privsyn.data_contracts.promise import Guarantee
+from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError, error_place
 from privsyn.evaluation.coded_tables import Coded, coded, read_table
 from privsyn.run.plan import accounted

@@ -7,25 +7,20 @@ noise gives the same rows.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from privsyn.comparison.code_request import CodeRequest, request_of
 from privsyn.comparison.method import LaplaceQuery, MethodResult, Trial, laplace_scale
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.columns import BooleanColumn
-from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, Independent, Mst, PrivBayes, PrivSyn
+from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, Independent, Mst, PrivBayes
 from privsyn.data_contracts.pooled_releases import Improvement
-from privsyn.data_contracts.prior import knows_prior
 from privsyn.data_contracts.receipts import Query, sigma_for, total_rho
-from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec, Unit
 from privsyn.data_contracts.step_options import Rows, Synthesis
 from privsyn.mechanisms.common_steps import ENCODE, counts_of
 from privsyn.mechanisms.registry import steps_of
@@ -35,68 +30,11 @@ from privsyn.run.memory import Draw, MemoryRun
 from privsyn.run.request import Request
 from privsyn.run.step import Output, Progress, ReleaseStep, Step
 from privsyn.tasks import compress_domain, decode, noisy
-from privsyn.tasks.codecs.level_codecs import Levels
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.accountant import epsilon_for
 
 Steps = tuple[Step, ...]
 _SCORES = re.compile("(indif|residual)_scores")
-
-
-@dataclass(frozen=True)
-class CodeEncoding:
-    """What steps ask of an encoding where rows come as codes: the domain and its public bins."""
-
-    domain: Domain
-    groups: Mapping[str, NDArray[np.int32]]
-    in_order: Mapping[str, tuple[tuple[int, int], ...]]
-    added: Mapping[str, int]
-    levels: Levels = field(default_factory=dict)
-
-    def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
-        """A column is its own attribute."""
-        return tuple(a for a in self.domain.attributes if a in columns)
-
-    def labels(self) -> dict[str, list[str]]:
-        """A code is its own label."""
-        return {
-            a: [str(code) for code in range(size)]
-            for a, size in zip(self.domain.attributes, self.domain.sizes, strict=True)
-        }
-
-
-@dataclass(frozen=True)
-class CodeRequest(Request):
-    """The public request of a trial, whose rows come as codes."""
-
-    trial: Trial | None = None
-
-    @cached_property
-    def encoding(self) -> CodeEncoding:  # type: ignore[override]
-        """The trial's domain and bins."""
-        assert self.trial is not None  # noqa: S101 - always given
-        return CodeEncoding(self.trial.rows.domain, self.trial.groups, self.trial.in_order, self.trial.added)
-
-
-def request_of(trial: Trial, mechanism: AnyMechanism) -> CodeRequest:
-    """The request of ``trial`` by ``mechanism``, its rows made with the trial's seed."""
-    promise = Guarantee(epsilon=trial.epsilon, delta=trial.delta)
-    spec = ReleaseSpec(
-        dataset="comparison",
-        data="codes",
-        unit=Unit(records_per_person=trial.records),
-        privacy=promise,
-        budget=promise,
-        columns={a: BooleanColumn(kind="boolean") for a in trial.rows.domain.attributes},
-        accountant=trial.settings.accountant,
-    )
-    spec = spec.model_copy(update={"mechanism": mechanism}).with_rows(seed=trial.seed)
-    if isinstance(mechanism, Aim) or (
-        isinstance(mechanism, PrivSyn) and mechanism.selection.criterion == "expected_error"
-    ):
-        spec = spec.model_copy(update={"focus": trial.settings.focus, "workload": trial.settings.workload})
-    prior = trial.prior if knows_prior(mechanism) else None
-    return CodeRequest(spec, trial.rows.domain.attributes, trial.threads, prior=prior, trial=trial)
 
 
 def default(trial: Trial) -> MethodResult:

@@ -21,11 +21,12 @@ import numpy as np
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.engines.partitions import add_up, count_partition, partitions, worker_version
-from privsyn.errors import PrivsynError, RequestError, mention
+from privsyn.errors import PrivsynError, RequestError
 from privsyn.settings import Settings
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.kernels.blocks import in_shape, passes
 from privsyn.tasks.kernels.counting import Countable, thread_count
+from privsyn.wording import mention
 
 TASK_ROWS = 1 << 22
 """Rows of a partition at most, unless one row group has more; smaller tables are cut so that every worker has some."""

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.domain import Domain, code_dtype
-from privsyn.data_contracts.release_spec import ReleaseSpec, Unit
-from privsyn.errors import RequestError, action, mention
+from privsyn.data_contracts.promise import Unit
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import RequestError
 from privsyn.paths import expanded
 from privsyn.settings import Settings
 from privsyn.source.open_source import open_source, table_columns
@@ -32,6 +33,7 @@ from privsyn.storage.table_files import Place
 from privsyn.tasks.codecs import EncodingPlan, plan, plan_of_columns, with_even_cells
 from privsyn.tasks.encode import Repairs, encode_batch, kept_batches
 from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.wording import action, mention
 
 
 @dataclass(frozen=True, eq=False)

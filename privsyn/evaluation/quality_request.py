@@ -10,8 +10,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from privsyn.data_contracts.artifacts import Zone
-from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec
-from privsyn.errors import BudgetRefusedError, LedgerError, RequestError, mention
+from privsyn.data_contracts.promise import Guarantee
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.errors import BudgetRefusedError, LedgerError, RequestError
 from privsyn.evaluation.coded_tables import Release
 from privsyn.ledgers.ledger import Ledger
 from privsyn.mechanisms.release_job import plan_of
@@ -22,6 +23,7 @@ from privsyn.settings import Settings
 from privsyn.storage.records import Records
 from privsyn.storage.safe_names import safe_name
 from privsyn.storage.store import Store, part_files
+from privsyn.wording import mention
 
 FIELD, DELTA = "evaluate.epsilon_report", "evaluate.delta"
 """The arguments with the price."""

@@ -195,7 +195,7 @@ def forecast(
     seeds: int = 2,
     progress: Progress = lambda done, total: None,
 ) -> Forecast:
-    """What releases of a table of about ``rows`` rows would be worth; arguments and errors as privsyn.api.forecast.
+    """What releases of a table of about ``rows`` rows would be worth; arguments and errors as privsyn.forecast.
 
     Known totals are left out, since the rows of a made-up table have others.
     """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
 
-from privsyn.data_contracts.release_spec import Guarantee
+from privsyn.data_contracts.promise import Guarantee
 from privsyn.tasks.privacy.accountant import CapAccountant, epsilon_for, rho_for
 
 GENESIS = "0" * 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from privsyn.errors import Text, mention
+from privsyn.wording import Text, mention
 
 _PROBLEMS = (
     (

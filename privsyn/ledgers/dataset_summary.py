@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from privsyn.data_contracts.release_spec import Guarantee
+from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import Dataset, Entry, spent_rho
 from privsyn.tasks.privacy.accountant import CapAccountant, epsilon_for
 

@@ -22,7 +22,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from privsyn.data_contracts.release_spec import Guarantee
+from privsyn.data_contracts.promise import Guarantee
 from privsyn.errors import LedgerError
 from privsyn.ledgers.audit import ChargeState, Dataset, Entry, StateName, audit, charge_states
 from privsyn.ledgers.charges import Event, Line, append_entry, as_text, fitting, now, unheld

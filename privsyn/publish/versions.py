@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -25,7 +26,8 @@ PACKAGES = (
 )
 
 
-def versions() -> dict[str, str]:
+@cache
+def versions() -> Mapping[str, str]:
     """Package -> the version that is installed here."""
     return {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}}
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from privsyn.data_contracts.artifacts import ArtifactRef, Kind, Zone
 from privsyn.data_contracts.receipts import Query, total_rho
-from privsyn.errors import LedgerError, PrivsynError, RequestError, Text, action, error_place
+from privsyn.errors import LedgerError, PrivsynError, RequestError, error_place
 from privsyn.ledgers.ledger import Ledger, Line
 from privsyn.run.contract_checks import check_stage
 from privsyn.run.inputs import Inputs, PrivateAccess
@@ -30,6 +30,7 @@ from privsyn.storage.store import Store
 from privsyn.tasks import noisy
 from privsyn.tasks.kernels.counting import thread_count
 from privsyn.tasks.privacy.noise import NoiseSource, draw_all
+from privsyn.wording import Text, action
 
 ReportProgress = Callable[[str, int, int], None]
 """Called with (step name, done, total)."""

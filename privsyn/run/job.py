@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import Text
 from privsyn.run.execute import REDRAW
 from privsyn.run.plan import Plan
 from privsyn.run.request import Request
 from privsyn.run.step import Step, check_shares
 from privsyn.source.private_table import Source, SupportsArrowStream
 from privsyn.storage.table_files import Place
+from privsyn.wording import Text
 
 
 @dataclass(frozen=True)

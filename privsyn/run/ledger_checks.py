@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, RequestError, mention
+from privsyn.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, RequestError
 from privsyn.ledgers.ledger import Ledger, Line
 from privsyn.ledgers.noted_history import noted_ledger, refuse_older
 from privsyn.run.request import Request
 from privsyn.storage.records import Records
 from privsyn.tasks.privacy.accountant import cap_accountant, rho_for
+from privsyn.wording import mention
 
 
 def refuse_released_period(ledger: Ledger, dataset: str, period: str | None, *, fresh: bool) -> None:

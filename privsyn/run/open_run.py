@@ -8,7 +8,6 @@ one transaction -> steps -> (a period) it is released.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,9 +15,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.rules import LookupRule
 from privsyn.engines.chosen_engine import engine_of
 from privsyn.errors import PrivsynError, RequestError
 from privsyn.ledgers.known_tables import KnownTable
@@ -37,6 +34,7 @@ from privsyn.run.names_of_tables import checked_reason, fingerprints_by_name, na
 from privsyn.run.policy_checks import check_policy
 from privsyn.run.prior_checks import refuse_private_prior
 from privsyn.run.request import Request
+from privsyn.run.request_checks import check_package, checked_rules
 from privsyn.settings import Settings
 from privsyn.source.open_source import open_source
 from privsyn.source.private_table import Source, SupportsArrowStream
@@ -47,8 +45,6 @@ from privsyn.storage.records import Records, write_json
 from privsyn.storage.store import Store
 from privsyn.tasks.privacy.accountant import cap_accountant
 from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
-from privsyn.tasks.rules.witness import check_possible
-from privsyn.tasks.totals_and_rules import check_totals_possible
 
 
 @dataclass(frozen=True)
@@ -187,8 +183,8 @@ def check_request(
 def _agreed(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job) -> Iterator[tuple[Store, Records, Ledger]]:
     """Hold the data set's lock, once the promises can be accounted and the ledger agrees; no data is looked for."""
     check_policy(spec, job, settings)
-    _check_package(spec)
-    plan = job.plan(_checked_rules(Request(spec)))
+    check_package(spec)
+    plan = job.plan(checked_rules(Request(spec)))
     plan.check_noise()
     store = Store(settings.private_root, settings.released_root, spec.dataset)
     records = Records(settings.private_root, spec.dataset)
@@ -204,43 +200,6 @@ def _agreed(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job) -> 
         if seen is None or (seen.finished and (fresh or unbegun)):
             check_room(ledger, spec)
         yield store, records, ledger
-
-
-def _check_package(spec: ReleaseSpec) -> None:
-    """Raise RequestError if the mechanism's options ask for a package that is not installed."""
-    wanted = spec.mechanism.package
-    if wanted is None:
-        return
-    package, extra = wanted
-    if importlib.util.find_spec(package) is None:
-        raise RequestError(
-            f"needs the package {package}, which is not installed",
-            f"Install it with: pip install 'privsyn-flows[{extra}]'",
-            "mechanism.rows_by",
-        )
-
-
-def _checked_rules(request: Request) -> Request:
-    """The request, if some row keeps its rules, and rows its totals.  Raises RequestError that names the field.
-
-    A lookup whose table was not read is refused: whoever may start runs must not choose which file is published.
-    """
-    for i, rule in enumerate(request.spec.rules):
-        if isinstance(rule, LookupRule) and rule.lookup.table:
-            raise RequestError(
-                "names a file, and a run takes none",
-                "Start the release from the spec's file, or give the table itself as `rows`",
-                f"rules[{i}].lookup.table",
-            )
-    try:
-        check_possible(request.encoding)
-        if request.totals is not None:
-            check_totals_possible(request.spec.totals, request.totals, request.encoding)
-    except FieldError as error:
-        raise RequestError(
-            error.problem, error.cure, "".join(f"[{p}]" if isinstance(p, int) else p for p in error.place)
-        ) from None
-    return request
 
 
 def _data_to_finish(records: Records, begun: PeriodRow | None, current: str, shell_of: Callable[[str], Shell]) -> str:

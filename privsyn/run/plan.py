@@ -11,8 +11,8 @@ from fractions import Fraction
 
 from privsyn.data_contracts.artifacts import Zone
 from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.receipts import Query, sigma_for
-from privsyn.data_contracts.release_spec import Guarantee
 from privsyn.errors import RequestError
 from privsyn.run.inputs import Inputs
 from privsyn.run.request import Request

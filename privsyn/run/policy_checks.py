@@ -9,12 +9,13 @@ from pathlib import Path
 
 from privsyn.data_contracts.policy import LENGTHS, DatasetPolicy, Policy
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError, Text, mention
+from privsyn.errors import RequestError
 from privsyn.ledgers.calendar_periods import period as period_named
 from privsyn.run.job import Job
 from privsyn.settings import Settings
 from privsyn.spec.policy_file import load_policy
 from privsyn.storage.table_files import entries_of_folder
+from privsyn.wording import Text, mention
 
 
 def check_policy(spec: ReleaseSpec, job: Job, settings: Settings) -> None:

@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,6 +44,11 @@ class SupportsArrowStream(Protocol):
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """A PyCapsule with an ArrowArrayStream of the table's rows."""
+
+
+Table: TypeAlias = str | Path | SupportsArrowStream
+"""A private table: a path (CSV or Parquet, a file or a folder), or a table in memory (pandas, pyarrow, polars, or any
+object that exports an Arrow stream as often as it is asked)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from privsyn.data_contracts.columns import DropColumn
 from privsyn.data_contracts.prior import Prior
-from privsyn.data_contracts.release_spec import ReleaseSpec, Unit
+from privsyn.data_contracts.promise import Unit
+from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import code_schema
 from privsyn.errors import RequestError
 from privsyn.source.open_source import open_source, table_columns

@@ -7,8 +7,6 @@ rows. ``load_spec`` refuses the draft, field by field, until no TODO is left.
 
 from __future__ import annotations
 
-import datetime as dt
-import math
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -25,18 +23,14 @@ from privsyn.data_contracts.release_spec import DATASET
 from privsyn.errors import RequestError
 from privsyn.source.private_table import SupportsArrowStream, readable
 from privsyn.spec.dictionaries import read_dictionary
-from privsyn.spec.facts import Dictionary, Facts, Scalar
+from privsyn.spec.facts import Dictionary, Facts
 from privsyn.spec.messages import DATASET_RULE, from_validation
 from privsyn.spec.proposed_rules import proposed_rules
 from privsyn.spec.spec_file import todos
 from privsyn.spec.yaml_file import parse_yaml
+from privsyn.spec.yaml_text import TODO, comment, flow, flow_list, scalar
 from privsyn.storage.table_files import read_layout
 
-TODO = "TODO"
-
-_PLAIN = re.compile(r"[^\W\d_][\w-]*( [\w-]+)*")
-_RESERVED = {"true", "false", "null", "yes", "no", "on", "off", "y", "n", "todo"}
-_WIDTH = 100
 MOST_DECIMALS = 15
 """Of a column of numbers (privsyn/data_contracts/columns)."""
 _LONGEST_KEY = 1_000
@@ -83,7 +77,7 @@ def draft(
         lines.extend(_column(column, _facts(column, stored, known), stored or pa.null(), described=described))
     if known is not None:
         for name in sorted(set(known.columns) - set(table.types)):
-            lines.append(f"  # the dictionary also describes {_comment(name)}, which the table does not have")
+            lines.append(f"  # the dictionary also describes {comment(name)}, which the table does not have")
         lines.extend(_rules(known, table.types))
     return "\n".join(lines) + "\n"
 
@@ -93,17 +87,10 @@ def _rules(known: Dictionary, names: Collection[str]) -> Iterator[str]:
     proposals = proposed_rules({name: facts for name, facts in known.columns.items() if name in names})
     if known.rules or proposals:
         yield "rules:"
-        yield from (f"  - {_flow(rule)}" for rule in known.rules)
+        yield from (f"  - {flow(rule)}" for rule in known.rules)
     for proposal in proposals:
-        yield f"  # the dictionary says of {_comment(proposal.column)}: {_comment(proposal.words)}"
-        yield f"  - {_flow({'never': proposal.never})}"
-
-
-def _flow(value: Any) -> str:
-    """A value on one line of YAML."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{scalar(str(k))}: {_flow(v)}" for k, v in value.items()) + "}"
-    return f"[{', '.join(map(_flow, value))}]" if isinstance(value, list | tuple) else scalar(value)
+        yield f"  # the dictionary says of {comment(proposal.column)}: {comment(proposal.words)}"
+        yield f"  - {flow({'never': proposal.never})}"
 
 
 def _csv_options(given: Mapping[str, Any]) -> CsvOptions:
@@ -164,9 +151,9 @@ def _head(table: _Table, dataset: str | None, known: Dictionary | None, csv: Csv
     name = re.sub(r"[^a-z0-9_-]+", "_", table.stem.lower()).strip("_-")[:48] if dataset is None else _checked(dataset)
     facts = f"the dictionary {known.name}" if known else "nowhere: no dictionary was given"
     lines = [
-        f"# Release spec for {_comment(table.title)}, drafted by `privsyn spec draft`.",
+        f"# Release spec for {comment(table.title)}, drafted by `privsyn spec draft`.",
         "# Names and storage types come from the table's header; bounds, values and null-ability come",
-        f"# from {_comment(facts)}. Nothing was read from rows.",
+        f"# from {comment(facts)}. Nothing was read from rows.",
         "# A TODO is a choice, or a fact from a public source, that only you can supply. Never read it off",
         "# the private table: that would be a leak. `privsyn spec check` refuses the file until none is left.",
         f"dataset: {scalar(name) if name else TODO}  # the ledger's name for the private data set",
@@ -181,10 +168,10 @@ def _head(table: _Table, dataset: str | None, known: Dictionary | None, csv: Csv
     ]
     if csv.model_fields_set:
         lines.append("# How the CSV file is written.")
-        lines.append(f"csv: {_flow(csv.model_dump(exclude_unset=True))}")
+        lines.append(f"csv: {flow(csv.model_dump(exclude_unset=True))}")
     if known is not None and known.null_values is not None:
         lines.append("# Texts that mean null in a CSV file, as the dictionary says.")
-        lines.append(f"null_values: {_list(known.null_values, '  ')}")
+        lines.append(f"null_values: {flow_list(known.null_values, '  ')}")
     return lines
 
 
@@ -236,7 +223,7 @@ def stored_kind(stored: Any) -> tuple[str | None, str | None]:
 def _column(name: str, facts: Facts, stored: Any, *, described: bool) -> Iterator[str]:
     """A column's lines; where a dictionary describes it and is silent on null, null may occur: the safe choice."""
     key = scalar(name)
-    yield from (f"  # {_comment(remark)}" for remark in facts.remarks if remark)
+    yield from (f"  # {comment(remark)}" for remark in facts.remarks if remark)
     yield f"  {key}:" if len(key) <= _LONGEST_KEY else f"  ? {key}\n  :"
     yield f"    kind: {facts.kind or TODO + '  # integer, number, datetime, date, time, categorical, boolean or drop'}"
     if facts.kind in ("integer", "number", "datetime", "date"):
@@ -252,10 +239,10 @@ def _column(name: str, facts: Facts, stored: Any, *, described: bool) -> Iterato
         yield "    format: HH:MM:SS"
     if facts.kind == "categorical" and facts.values and any(facts.labels or ()):
         named = ", ".join(f"{v} = {label}" for v, label in zip(facts.values, facts.labels or (), strict=False) if label)
-        yield f"    # {_comment(named)}"
+        yield f"    # {comment(named)}"
     if facts.kind == "categorical":
         todo = f"{TODO}  # every possible value, from a public source; free text: `kind: drop`"
-        yield "    values: " + (_list(facts.values, "      ") if facts.values else todo)
+        yield "    values: " + (flow_list(facts.values, "      ") if facts.values else todo)
     if facts.kind not in (None, "drop"):
         unsaid = "true  # not said: false if null cannot occur" if described else f"{TODO}  # true if null can occur"
         null = unsaid if facts.nullable is None else scalar(facts.nullable)
@@ -264,48 +251,3 @@ def _column(name: str, facts: Facts, stored: Any, *, described: bool) -> Iterato
         yield f"    unit: {scalar(facts.unit)}"
     if facts.description:
         yield f"    description: {scalar(facts.description)}"
-
-
-def scalar(value: Scalar) -> str:
-    """The value as a YAML 1.2 scalar on one line that loads back as the same value and type."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else TODO
-    if isinstance(value, dt.datetime):
-        return value.date().isoformat() if value.time() == dt.time() else value.isoformat(sep=" ")
-    if _PLAIN.fullmatch(value) and value.lower() not in _RESERVED and value.isprintable():
-        return value
-    return '"' + "".join(_escaped(c) for c in value) + '"'
-
-
-def _escaped(char: str) -> str:
-    if char in '"\\':
-        return "\\" + char
-    code = ord(char)
-    if char.isprintable() and code < 0x10000:
-        return char
-    if 0xD800 <= code <= 0xDFFF:
-        return "\ufffd"
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def _list(values: list[Any], indent: str) -> str:
-    """A flow list, on lines of about 100 characters."""
-    lines, line = [], ""
-    if not values:
-        return "[]"
-    for item in (scalar(v) for v in values):
-        if line and len(indent) + len(line) + len(item) > _WIDTH:
-            lines.append(line.rstrip())
-            line = ""
-        line += f"{item}, "
-    lines.append(line.removesuffix(", "))
-    return f"[{lines[0]}]" if len(lines) == 1 else "[\n" + "\n".join(indent + entry for entry in lines) + f"\n{indent}]"
-
-
-def _comment(text: str) -> str:
-    """One line without characters that YAML refuses."""
-    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))[:200]

@@ -14,8 +14,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.errors import RequestError, Text, action, mention, sentences
+from privsyn.errors import RequestError
 from privsyn.spec.places import KINDS, MECHANISMS, clipped, dotted, model_of, place_of, written_place
+from privsyn.wording import Text, action, mention, sentences
 
 _SYNONYMS = {
     "int": "integer",

@@ -19,7 +19,8 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from privsyn.data_contracts.unicode import is_unicode
-from privsyn.errors import RequestError, Text, action
+from privsyn.errors import RequestError
+from privsyn.wording import Text, action
 
 MAX_BYTES = 20_000_000
 MAX_DEPTH = 20

@@ -12,10 +12,11 @@ from pydantic import ValidationError
 
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError, mention
+from privsyn.errors import RequestError
 from privsyn.paths import expanded
 from privsyn.settings import Settings
 from privsyn.storage.safe_names import safe_name
+from privsyn.wording import mention
 
 
 class VersionError(RequestError):

@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.unicode import is_unicode
-from privsyn.errors import RequestError, mention
+from privsyn.errors import RequestError
+from privsyn.wording import mention
 
 DELIMITERS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 PARQUET = (".parquet", ".pq")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import CategoricalColumn, DateColumn, IntegerColumn, NumberColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.rule_language import Node
+from privsyn.data_contracts.rule_nodes import Node
 from privsyn.data_contracts.rules import LookupRule, OneOf, computed_by, computing_order, conditions, expressions
 from privsyn.tasks.rules import evaluate
 from privsyn.tasks.rules import values as v

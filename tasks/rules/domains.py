@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from privsyn.data_contracts.columns import CategoricalColumn, DateColumn, DatetimeColumn, IntegerColumn, NumberColumn
-from privsyn.data_contracts.rule_language import Node
+from privsyn.data_contracts.rule_nodes import Node
 
 
 def outside(name: str, column: Any) -> Node:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.rule_language import Node
+from privsyn.data_contracts.rule_nodes import Node
 from privsyn.tasks.rules import values as v
 from privsyn.tasks.rules.values import Span, Truth
 

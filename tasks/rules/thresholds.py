@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from privsyn.data_contracts.columns import DateColumn, DatetimeColumn, IntegerColumn, NumberColumn, TimeColumn
-from privsyn.data_contracts.rule_language import Node
+from privsyn.data_contracts.rule_nodes import Node
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 

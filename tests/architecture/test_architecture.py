@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -121,7 +122,8 @@ def draws(source: str) -> set[str]:
     return found & DRAWS
 
 
-def imports(source: str) -> set[str]:
+@cache
+def imports(source: str) -> frozenset[str]:
     """Every module that the source imports, wherever it stands."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
@@ -130,7 +132,7 @@ def imports(source: str) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module)
             found.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return found
+    return frozenset(found)
 
 
 def test_only_one_module_draws_noise() -> None:

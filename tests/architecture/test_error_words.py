@@ -20,7 +20,6 @@ from typer.main import get_command
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import API, REQUESTS, Vocabulary
 from privsyn.flows import cli
 from privsyn.flows.budget_report_flow import budget_report
 from privsyn.flows.cli.vocabulary import COMMAND_LINE
@@ -30,6 +29,7 @@ from privsyn.flows.form_vocabulary import FORM
 from privsyn.flows.release_flow import release
 from privsyn.flows.scheduled_release_flow import scheduled_release
 from privsyn.settings import Settings
+from privsyn.wording import API, REQUESTS, Vocabulary
 from tests.architecture.test_architecture import MODULES
 from tests.support.places import ROOT
 
@@ -56,7 +56,8 @@ def takers(trees: list[ast.Module]) -> dict[str, int]:
     """Function that names a field in its errors -> position of its parameter ``field``, without ``self``."""
     found = {"about": 0}
     for tree in trees:
-        if "privsyn.errors" not in {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}:
+        imported = {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
+        if not imported & {"privsyn.errors", "privsyn.wording"}:
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef):

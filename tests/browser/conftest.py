@@ -1,4 +1,4 @@
-"""One browser and one server with a worker for all tests of the folder: they are the dearest of the suite."""
+"""One browser and one server with a worker for all tests of the folder: they are the dearest, and end with it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ datasets:
 """The operator's policy: all that the tests ask for, but for one that asks for more."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
     """Headless Chromium; skips without it."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install -e '.[dev]'")
@@ -81,7 +81,7 @@ class Place:
         return few(str(self.folder / "people.parquet"), synthesis={"seed": 7}, **changes)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def place(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """The server; it is started once there is a browser."""
     folder = tmp_path_factory.mktemp("ui")
@@ -102,7 +102,7 @@ def place(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pl
         yield Place(running, running.ask("/deployments/", deployment)["id"], folder)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def page(place: Place, browser: Any) -> Page:
     """The server's page, past its login."""
     found = Page(browser, place.server)

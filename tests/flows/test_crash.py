@@ -24,7 +24,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from privsyn.api import release_in_process
-from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec
+from privsyn.data_contracts.promise import Guarantee
+from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import BudgetRefusedError, LedgerError
 from privsyn.ledgers.ledger import Ledger
 from privsyn.mechanisms.privsyn import STEPS

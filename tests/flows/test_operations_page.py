@@ -33,6 +33,7 @@ from privsyn.api import release_in_process
 from privsyn.settings import Settings
 from privsyn.spec.spec_file import load_spec
 from tests.support import postgres
+from tests.support.commands import privsyn
 from tests.support.places import ROOT
 from tests.support.specs import COLUMNS, make_spec, people
 
@@ -217,7 +218,7 @@ def test_what_is_not_run_is_right_as_text(block: str) -> None:
     for extras in re.findall(r"-e '\.\[(.+?)\]'", text):
         assert set(extras.split(",")) <= set(project["optional-dependencies"])
     for command in re.findall(r"\bprivsyn ([a-z]+)", text):
-        subprocess.run([Path(sys.executable).with_name("privsyn"), command, "--help"], check=True, capture_output=True)
+        assert privsyn(command, "--help").exit_code == 0, command
 
 
 def test_the_page_says_what_an_operator_needs() -> None:

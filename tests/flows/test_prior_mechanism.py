@@ -34,6 +34,7 @@ from privsyn.spec.public_priors import with_prior
 from privsyn.spec_check import check
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.privacy.noise import SeededNoise
+from tests.support.evaluations import slight_settings
 from tests.support.specs import make_spec, people
 
 pytestmark = pytest.mark.usefixtures("places")
@@ -91,7 +92,7 @@ def test_it_is_charged_told_made_again_and_found_again(save: Save, tmp_path: Pat
     assert abs(release.count("region", "happy").estimate.sum() - 2_000) < 200
     with pytest.raises(RequestError, match="whose file a released folder does not have"):
         release.regress("income ~ age")
-    assert len(evaluate(summary.run).scores) == 1
+    assert len(evaluate(summary.run, settings=slight_settings(tmp_path)).scores) == 1
     other = spec.with_rows(rows=900, shard_rows=400)
     parts = release_in_process(other, Settings())
     assert (parts.drawn, parts.rows) == ((), 900)

@@ -31,6 +31,7 @@ from privsyn.source.open_source import open_source
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.noisy import receipts_from_table
 from privsyn.tasks.privacy.noise import SeededNoise
+from tests.support.evaluations import slight_settings
 from tests.support.kept import Kept
 from tests.support.specs import make_spec, people
 
@@ -120,13 +121,13 @@ def test_it_is_made_again_byte_for_byte_and_found_again(name: str, spec: Release
 
 
 @every
-def test_it_is_read_asked_and_evaluated(name: str, spec: ReleaseSpec, made: ReleaseSummary) -> None:
+def test_it_is_read_asked_and_evaluated(name: str, spec: ReleaseSpec, made: ReleaseSummary, tmp_path: Path) -> None:
     tables = ReleasedTables.read(open_release(made.run, Settings()))
     assert tables.measured and {m.attributes for m in tables.measured} <= {m.attributes for m in tables.consistent}
     release = privsyn.open_release(made.released)
     assert abs(release.count("happy", "region").estimate.sum() - 2_000) < 200
     assert release.regress("income ~ age").estimate.iloc[-1] > 0  # simulated: rows are made anew, again and again
-    assert len(evaluate(made.run).scores) == 1
+    assert len(evaluate(made.run, settings=slight_settings(tmp_path)).scores) == 1
 
 
 @every

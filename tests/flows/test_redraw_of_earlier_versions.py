@@ -13,7 +13,7 @@ import pytest
 
 from privsyn.api import release_in_process
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import API, RequestError
+from privsyn.errors import RequestError
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.flows.cli.vocabulary import COMMAND_LINE
 from privsyn.ledgers.ledger import Ledger
@@ -21,6 +21,7 @@ from privsyn.mechanisms.release_job import plan_of
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.settings import Settings
 from privsyn.spec.spec_file import load_spec
+from privsyn.wording import API
 from tests.support.snapshots import bytes_of, copied, settings_of
 from tests.support.specs import changed
 

@@ -14,6 +14,7 @@ import privsyn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
 from privsyn.tasks.codecs import plan
+from tests.support.evaluations import slight_settings
 from tests.support.ruled import COLUMNS, RULES, people, ruled_spec
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -107,7 +108,7 @@ def test_a_release_with_rules_is_made_again_byte_for_byte(tmp_path: Path) -> Non
 def test_an_evaluation_sees_every_column_and_counts_private_breaks(tmp_path: Path) -> None:
     private = people(2000, seed=4)
     release = privsyn.release(private, ruled_spec(data=""), out=tmp_path)
-    report = privsyn.evaluate(release, private)
+    report = privsyn.evaluate(release, private, settings=slight_settings(tmp_path))
     assert {o.column for o in report.evaluation.one_ways} == set(COLUMNS)
     html = report.html.read_text()
     child = int(((private.age < 15) & (private.wage.notna() | (private.marital != "never married"))).sum())

@@ -17,9 +17,10 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
 from privsyn.source.open_source import open_source
 from privsyn.spec.dictionaries import read_dictionary
-from privsyn.spec.draft import draft, scalar
+from privsyn.spec.draft import draft
 from privsyn.spec.spec_file import load_spec, parse_spec
 from privsyn.spec.yaml_file import parse_yaml
+from privsyn.spec.yaml_text import scalar
 
 QUICK = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 VALID: dict[str, Any] = {

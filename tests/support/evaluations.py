@@ -1,9 +1,11 @@
-"""Made-up but plausible evaluations of any number of columns, for the report's tests."""
+"""Made-up but plausible evaluations of any number of columns, for the report's tests; settings of quick ones."""
 
 from __future__ import annotations
 
+import json
 from itertools import combinations
 from math import pi, sqrt
+from pathlib import Path
 
 import numpy as np
 
@@ -27,6 +29,16 @@ NAMES = (
 )  # fmt: skip
 SIZES = (24, 21, 5, 2, 40, 9, 72, 5, 9, 14, 2, 30, 8, 4, 4, 3, 120, 3, 2, 20, 10, 3)
 WORDS = ("very happy", "protestant", "never married", "a great deal", "north", "east south central", "other", "null")
+
+SLIGHT = {"range_queries": 20, "nist_schemas": 5, "nist_queries": 5, "attack_rows": 20}
+"""Settings of an evaluation with every metric, of few random queries each."""
+
+
+def slight_settings(folder: Path) -> Path:
+    """A file of these settings in the folder."""
+    path = folder / "slight.json"
+    path.write_text(json.dumps(SLIGHT), encoding="utf-8")
+    return path
 
 
 def make_evaluation(columns: int = 22, *, against: int = 0, seed: int = 0, rows: int = 17_137) -> Evaluation:

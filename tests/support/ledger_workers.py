@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from privsyn.data_contracts.release_spec import Guarantee
+from privsyn.data_contracts.promise import Guarantee
 from privsyn.errors import BudgetRefusedError
 from privsyn.ledgers.ledger import Ledger, Line
 from privsyn.tasks.privacy.accountant import rho_for

@@ -8,20 +8,16 @@ import pickle
 import pytest
 
 from privsyn.errors import (
-    API,
     BudgetRefusedError,
     ContractError,
     LedgerMissingError,
     PeriodReleasedError,
-    Phrase,
     PrivsynError,
     RequestError,
-    Vocabulary,
-    action,
-    mention,
 )
 from privsyn.flows.cli.vocabulary import COMMAND_LINE
 from privsyn.flows.form_vocabulary import FORM
+from privsyn.wording import API, Vocabulary, action, mention
 
 
 @pytest.mark.parametrize(
@@ -125,9 +121,3 @@ def test_line_breaks_and_marks_do_not_print() -> None:
 def test_errors_are_copied_and_pickled_whole(error: PrivsynError) -> None:
     for same in (copy.copy(error), pickle.loads(pickle.dumps(error))):  # noqa: S301 - what was just made
         assert (type(same), str(same), vars(same)) == (type(error), str(error), vars(error))
-
-
-def test_phrases_join_from_both_sides() -> None:
-    phrase = "a " + mention("data") + " b" + mention("release.fresh")
-    assert isinstance(phrase, Phrase)
-    assert str(phrase) == "a data bfresh"

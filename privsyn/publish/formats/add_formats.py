@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.publication import Format, checked_formats
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError, mention
+from privsyn.errors import RequestError
 from privsyn.mechanisms.release_job import plan_of
 from privsyn.publish.folder import added_formats, is_whole
 from privsyn.publish.formats.described import files_in
@@ -25,6 +25,7 @@ from privsyn.storage.records import Records
 from privsyn.storage.released_files import public_spec, read_certificate, read_manifest, release_folder
 from privsyn.storage.safe_names import SAFE_NAME
 from privsyn.storage.store import Store
+from privsyn.wording import mention
 
 FIELD = "add_formats.release"
 

@@ -22,7 +22,8 @@ from ruamel.yaml import YAML
 from privsyn.data_contracts.columns import Column
 from privsyn.data_contracts.earlier_spellings import RENAMED, ROUNDS, SECTIONS
 from privsyn.data_contracts.mechanism_options import Adaptive, AnyMechanism, Mechanism
-from privsyn.data_contracts.release_spec import Guarantee, ReleaseSpec
+from privsyn.data_contracts.promise import Guarantee
+from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
 from privsyn.ledgers.ledger import Ledger
 from privsyn.mechanisms.release_job import release_job

@@ -358,7 +358,7 @@ def test_a_wrong_option_is_2_and_one_sentence_that_names_it(yaml: Path, argument
 
 
 def test_the_command_prints_one_table_or_one_object(yaml: Path, places: Path) -> None:
-    common = ("compare", yaml, "--methods", "default,independent", "--epsilons", "0.5,1", "--seeds", 2)
+    common = ("compare", yaml, "--methods", "default,independent", "--epsilons", "1", "--seeds", 2)
     shown = privsyn(*common)
     assert shown.exit_code == 0, shown.output
     assert "Not private" in shown.stderr
@@ -373,7 +373,7 @@ def test_the_command_prints_one_table_or_one_object(yaml: Path, places: Path) ->
         "±",
     ):
         assert words in shown.stdout, words
-    fewer = ("compare", yaml, "--methods", "default,independent", "--epsilons", "0.5", "--seeds", 1)
+    fewer = ("compare", yaml, "--methods", "independent", "--epsilons", "0.5,1", "--seeds", 1)
     result = privsyn(*fewer, "--label", "region", "--out", places / "elsewhere", "--json")
     assert result.exit_code == 0, result.output
     answer = json.loads(result.stdout)
@@ -381,7 +381,7 @@ def test_the_command_prints_one_table_or_one_object(yaml: Path, places: Path) ->
     assert Path(answer["folder"]) == places / "elsewhere" / "private" / "compare" / "people-1"
     assert {"svm:region", "l1_2way", SECONDS} <= {f["metric"] for f in answer["figures"]}
     assert [said for said in answer["not_computed"] if "hold-out" in said]
-    assert {(f["method"], f["epsilon"]) for f in answer["figures"]} == {("default", 0.5), ("independent", 0.5)}
+    assert {(f["method"], f["epsilon"]) for f in answer["figures"]} == {("independent", 0.5), ("independent", 1.0)}
     assert not Path(Settings().ledger).exists()
 
 

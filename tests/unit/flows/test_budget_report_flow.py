@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from privsyn.data_contracts.release_spec import Guarantee
+from privsyn.data_contracts.promise import Guarantee
 from privsyn.errors import LedgerError, RequestError
 from privsyn.flows.budget_report_flow import BAR, budget_report, in_words, read_budgets
 from privsyn.ledgers.ledger import Ledger, Line

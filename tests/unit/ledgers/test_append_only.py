@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from privsyn.data_contracts.release_spec import Guarantee
+from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.ledger import Ledger, Line
 from privsyn.ledgers.schema import sqlite_replace_guard
 from tests.support import postgres

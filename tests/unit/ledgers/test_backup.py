@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from privsyn.data_contracts.release_spec import Guarantee
+from privsyn.data_contracts.promise import Guarantee
 from privsyn.errors import LedgerError, LedgerMissingError, PrivsynError, RequestError
 from privsyn.ledgers.backup import back_up, restore
 from privsyn.ledgers.ledger import Ledger, Line

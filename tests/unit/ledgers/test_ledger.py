@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from privsyn.data_contracts.release_spec import Guarantee
+from privsyn.data_contracts.promise import Guarantee
 from privsyn.errors import BudgetRefusedError, LedgerError, LedgerMissingError, RequestError
 from privsyn.ledger_view import LedgerView
 from privsyn.ledgers.audit import GENESIS, Dataset, Entry, audit, entry_hash

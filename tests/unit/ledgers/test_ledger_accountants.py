@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from privsyn.data_contracts.certificate import Total
-from privsyn.data_contracts.release_spec import Guarantee
+from privsyn.data_contracts.promise import Guarantee
 from privsyn.errors import BudgetRefusedError, RequestError
 from privsyn.flows.cli.ledger_tables import print_ledger
 from privsyn.ledger_view import LedgerView

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from privsyn.data_contracts.release_spec import Guarantee
+from privsyn.data_contracts.promise import Guarantee
 from privsyn.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, RequestError
 from privsyn.ledger_view import LedgerView
 from privsyn.ledgers.export import export_json

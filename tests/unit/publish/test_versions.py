@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from privsyn.data_contracts.certificate import Certificate, Manifest
-from privsyn.data_contracts.release_spec import Guarantee
+from privsyn.data_contracts.promise import Guarantee
 from privsyn.errors import BudgetRefusedError, LedgerError, RequestError
 from privsyn.evaluation.coded_tables import open_release
 from privsyn.ledgers.ledger import Ledger, Line

@@ -13,60 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from privsyn.errors import RequestError
-from privsyn.spec.draft import draft, open_todos, scalar
+from privsyn.spec.draft import draft, open_todos
 from privsyn.spec.spec_file import load_spec, parse_spec
 from privsyn.spec.yaml_file import parse_yaml
 from tests.support.places import SHARED
+from tests.unit.spec.test_yaml_text import AWKWARD
 
 SHARED = SHARED
-AWKWARD = [
-    "plain",
-    "two words",
-    "no",
-    "NULL",
-    "TODO",
-    "true",
-    "12",
-    "1e5",
-    "0x1F",
-    "2010-01-01",
-    "a: b",
-    "a #b",
-    "#x",
-    "'q'",
-    '"q"',
-    "\\",
-    "-",
-    "- a",
-    "? a",
-    "[x]",
-    "{x}",
-    "*a",
-    "&a",
-    "!t",
-    "%p",
-    "@x",
-    "`x`",
-    "é ü",
-    "名前",
-    "😀",
-    "a\nb",
-    "a\tb",
-    " lead",
-    "trail ",
-    "\u2028",
-    "\x85",
-    "\x7f",
-    "~",
-    "<<",
-    "=",
-    "a,b",
-    "|",
-    ">",
-    "x" * 1500,
-    "a.b",
-    "Outlying-US(Guam-USVI-etc)",
-]
 
 
 def table(path: Path, **columns: object) -> Path:
@@ -200,12 +153,6 @@ def test_awkward_names(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     pq.write_table(pa.Table.from_arrays([pa.array([1])] * len(AWKWARD), names=AWKWARD), path)
     assert list(parse_spec(fill(draft(path))).columns) == AWKWARD
-
-
-@pytest.mark.parametrize("value", [*AWKWARD, 0, -5, 2**60, True, False, 1e-9, 1e16, 1e300, -0.5, 12345.678])
-def test_scalars_load_back(value: object) -> None:
-    loaded = parse_yaml(f"x: [{scalar(value)}]", "x").content["x"][0]  # type: ignore[arg-type]
-    assert loaded == value and type(loaded) is type(value)
 
 
 def test_frictionless_null_values(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.release_spec import Unit
+from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import REPAIRS
 from privsyn.tasks import decode as decode_step

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from privsyn.data_contracts.certificate import Manifest, ManifestFile
-from privsyn.data_contracts.release_spec import Guarantee
+from privsyn.data_contracts.promise import Guarantee
 from privsyn.errors import ContractError
 from privsyn.flows.run_page import show
 from privsyn.flows.run_page.budget import LEFT, OTHERS, THIS, Budget, bar_uri, budget_page, percent, read_budget

@@ -16,6 +16,7 @@ from privsyn.tasks.codecs import EncodingPlan, plan
 from privsyn.tasks.codecs.split import SplitCodec, possible_pairs
 from privsyn.tasks.encode import Repairs, encode_batch
 from privsyn.tasks.rules.known_zeros import known_zeros
+from tests.support.evaluations import slight_settings
 from tests.support.specs import make_spec
 
 PARTS: dict[str, Any] = {
@@ -126,5 +127,5 @@ def test_a_release_with_a_split_column_is_evaluated(tmp_path: Path) -> None:
     release = privsyn.release(table, spec, out=tmp_path, progress=False)
     made = release.table.to_pydict()
     assert made["time"] == [100 * h + m for h, m in zip(made["hour"], made["minute"], strict=True)]
-    report = privsyn.evaluate(release, table, out=tmp_path)
+    report = privsyn.evaluate(release, table, settings=slight_settings(tmp_path), out=tmp_path)
     assert "PRIVATE" in repr(report)
