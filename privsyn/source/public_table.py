@@ -134,17 +134,15 @@ def _rows(path: str, sha256: str, plan: _Plan) -> CodeTable:
 
 
 def _for_the_prior(spec: ReleaseSpec, path: str) -> ReleaseSpec:
-    """The spec without what the prior's rows need not have: persons, and columns that are not released."""
-    columns: dict[str, Any] = {
-        name: column for name, column in spec.columns.items() if not isinstance(column, DropColumn)
-    }
+    """The spec without what the prior's rows need not have: persons, and columns that are not measured."""
+    columns: dict[str, Any] = dict(spec.measured_columns)
     others = set(table_columns(path, spec)) - columns.keys()
     columns.update(dict.fromkeys(sorted(others), DropColumn(kind="drop")))
     return spec.model_copy(update={"columns": columns, "unit": Unit(records_per_person=1), "prior": None})
 
 
 def _check_columns(path: str, spec: ReleaseSpec) -> None:
-    missing = sorted(spec.released_columns.keys() - set(table_columns(path, spec)))
+    missing = sorted(spec.measured_columns.keys() - set(table_columns(path, spec)))
     if missing:
         raise RequestError(
             f"{Path(path).name} has no column {missing[0]!r}", "Name a table with all released columns", "prior"
