@@ -30,8 +30,8 @@ from privsyn.tasks.codecs.moments import DateCodec, DatetimeCodec, TimeCodec
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
 from privsyn.tasks.codecs.one_of import OneOfCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.codecs.random_columns import Unmeasured
 from privsyn.tasks.codecs.split import split_by_computed
-from privsyn.tasks.codecs.unmeasured import Unmeasured
 from privsyn.tasks.rules.book import RuleBook
 
 
