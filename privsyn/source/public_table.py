@@ -15,7 +15,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec, Unit
 from privsyn.data_contracts.tables import code_schema
 from privsyn.errors import RequestError
 from privsyn.source.open_source import open_source, table_columns
-from privsyn.storage.released_files import manifest_if_readable
+from privsyn.storage.released_files import check_measured, manifest_if_readable
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.encode import Repairs, encode_batch
 from privsyn.tasks.kernels.counting import CodeTable
@@ -96,6 +96,9 @@ def public_rows(spec: ReleaseSpec, encoding: EncodingPlan) -> CodeTable:
     """The rows of the spec's prior as fine codes.  Raises RequestError for a file that does not fit the spec."""
     assert spec.prior is not None  # noqa: S101 - the caller looked
     path = checked_file(spec.prior)
+    manifest = manifest_if_readable(Path(spec.prior.release)) if spec.prior.release else None
+    if manifest is not None:
+        check_measured(manifest, spec, "prior.release")
     return _rows(str(path), spec.prior.sha256, _Plan(spec, encoding))
 
 

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 import privsyn
+from privsyn.data_contracts.prior import Prior
 from privsyn.errors import RequestError
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.unmeasured_note import TELLS_NOTHING
@@ -169,6 +170,20 @@ def test_a_public_prior_need_not_have_it(name: str, save: Save, tmp_path: Path) 
     fields = {**mechanism_fields(name, group="happy"), "prior": prior}
     made = run(with_prior(make_spec(columns, data=save(people(200)), **fields), tmp_path))
     assert set(privsyn.open_release(made.released).table["region"].unique().to_pylist()) == {"north", "south", "east"}
+
+
+def test_a_release_is_no_prior_of_what_it_did_not_measure(save: Save, tmp_path: Path) -> None:
+    columns, data = example(), save(fires(200))
+    earlier = run(make_spec(columns, data=data, **QUICK)).released
+    prior = {"release": earlier, "statement": "The first release of this office."}
+    street = {**columns["street"], "measured": True}
+    asked = make_spec({**columns, "street": street}, data=data, **QUICK)
+    said = "did not measure the column 'street': its values there are random"
+    with pytest.raises(RequestError, match=said):
+        run(with_prior(asked.model_copy(update={"prior": Prior.model_validate(prior)}), tmp_path))
+    with pytest.raises(RequestError, match=said):
+        privsyn.forecast(asked, 200, earlier=earlier, seeds=1)
+    assert run(with_prior(make_spec(columns, data=data, prior=prior, **QUICK), tmp_path)).rows
 
 
 def test_rules_of_other_columns_hold_beside_it(save: Save) -> None:
