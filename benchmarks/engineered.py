@@ -50,6 +50,10 @@ FOLLOW = {
 """Column -> what a public register says of each of its values."""
 LEVELS = ("Address", "Box")
 """Columns of very many values, which are counted by what their register says, too."""
+LARGEST = "Address"
+"""The column of most values, 17,704."""
+UNMEASURED = "-unmeasured"
+"""How the name of a spec ends that does not measure it."""
 DETAILED = (
     *("GQTYPE", "OWNERSHP", "RACE", "HISPAN", "BPL", "MBPL", "FBPL", "MTONGUE", "HIGRADE", "EDUC", "EMPSTAT"),
     *("CLASSWKR", "MIGRATE5", "VETSTAT"),
@@ -111,18 +115,24 @@ def _plain(value: Any) -> Any:
 
 
 def fire_spec(spec: str, epsilon: float) -> ReleaseSpec:
-    """A spec of fire2016 whole: plain, together (times that move together) or engineered."""
+    """A spec of fire2016 whole: plain, together (times that move together) or engineered.
+
+    With ``-unmeasured``, the column of most values is not measured, and none follows from it.
+    """
     content = content_of("fire2016", str(FOLDER / "fire2016.parquet"), fire_columns(), epsilon)
-    columns = content["columns"]
-    if spec != "plain":
+    columns, how = content["columns"], spec.removesuffix(UNMEASURED)
+    if how != "plain":
         content["together"] = [list(TIMES)]
-    if spec == "engineered":
-        for name in (n for names in FOLLOW.values() for n in names):
+    measured = {of: names for of, names in FOLLOW.items() if how == spec or of != LARGEST}
+    if how != spec:
+        columns[LARGEST]["measured"] = False
+    if how == "engineered":
+        for name in (n for names in measured.values() for n in names):
             columns[name]["nullable"] = True
-        for name in LEVELS:
-            columns[name]["levels"] = list(FOLLOW[name])
+        for name in set(LEVELS) & set(measured):
+            columns[name]["levels"] = list(measured[name])
         content["rules"] = [
-            {"lookup": {"from": of, "to": list(names), "rows": register(of, names)}} for of, names in FOLLOW.items()
+            {"lookup": {"from": of, "to": list(names), "rows": register(of, names)}} for of, names in measured.items()
         ]
     return ReleaseSpec.model_validate(content)
 

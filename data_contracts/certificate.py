@@ -85,6 +85,7 @@ class Certificate(_Model):
     without one.
     ``totals``: the known totals without their counts, which the manifest has, and what they change of the promise; None
     without any.
+    ``not_measured``: the columns that no look asked about, and what their values tell; None without any.
     ``improves``: the earlier runs whose looks are among ``stages``, so that the promise is of all of them together;
     None where there are none.  ``relations``: NO_RELATION_MEASURED where that is so, RELATIONS_OF_PRIOR with a prior,
     else left out, as by earlier versions.
@@ -113,6 +114,7 @@ class Certificate(_Model):
     improves: list[str] | None = None
     prior: dict[str, Any] | None = None
     totals: dict[str, Any] | None = None
+    not_measured: dict[str, Any] | None = None
     relations: (
         Literal[
             "no relation was measured: columns are independent of each other",

@@ -30,6 +30,7 @@ from privsyn.data_contracts.publication import About, Format, checked_formats
 from privsyn.data_contracts.rules import OneOf, Rule, check_rules, computed_columns
 from privsyn.data_contracts.together import check_together
 from privsyn.data_contracts.totals import KnownTotal, check_totals
+from privsyn.data_contracts.unmeasured import check_unmeasured
 
 MAX_COLUMNS = 5_000
 
@@ -201,6 +202,7 @@ class ReleaseSpec(FrozenModel):
     def _rules_fit(self) -> ReleaseSpec:
         if self.rules:
             check_rules(self.rules, self.released_columns)
+        check_unmeasured(self)
         check_levels(self.released_columns, self.rules)
         return self
 
@@ -232,7 +234,7 @@ class ReleaseSpec(FrozenModel):
 
     @model_validator(mode="after")
     def _prior_fits(self) -> ReleaseSpec:
-        check_prior(self.mechanism, self.prior, self.released_columns, computed_columns(self.rules))
+        check_prior(self.mechanism, self.prior, self.measured_columns, computed_columns(self.rules))
         return self
 
     @model_validator(mode="after")
@@ -240,7 +242,7 @@ class ReleaseSpec(FrozenModel):
         tied = {name for rule in self.rules if isinstance(rule, OneOf) for name in rule.one_of}
         made = tied | set(computed_columns(self.rules))
         if self.totals:
-            check_totals(self.totals, self.released_columns, made, self.mechanism)
+            check_totals(self.totals, self.measured_columns, made, self.mechanism)
         check_together(self.together, self.released_columns, made)
         return self
 
@@ -248,6 +250,16 @@ class ReleaseSpec(FrozenModel):
     def released_columns(self) -> dict[str, Any]:
         """The columns that are synthesized, in the spec's order."""
         return {name: c for name, c in self.columns.items() if not isinstance(c, DropColumn)}
+
+    @property
+    def measured_columns(self) -> dict[str, Any]:
+        """Those that are not drawn without a look at the private table."""
+        return {name: c for name, c in self.released_columns.items() if c.measured}
+
+    @property
+    def unmeasured_columns(self) -> dict[str, Any]:
+        """The released columns that are drawn without a look at the private table."""
+        return {name: c for name, c in self.released_columns.items() if not c.measured}
 
     def targets(self) -> dict[str, Any]:
         """The fields ``focus`` and ``workload`` as JSON, those that are used."""

@@ -99,6 +99,9 @@ def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
     encoding = public.request.encoding
     columns = tuple(ColumnPlan(c.attribute, _kind(spec, c), c.size, int(c.groups.max()) + 1) for c in encoding.codecs)
     columns += tuple(ColumnPlan(c.attribute, f"{_kind(spec, c)}, computed", 0, 0) for c in encoding.computed)
+    columns += tuple(
+        ColumnPlan(name, f"{column.kind}, not measured", 0, 0) for name, column in spec.unmeasured_columns.items()
+    )
     fit = None if source is None else fit_of(spec, source, encoding.codecs)
     return CheckReport(tuple(_warnings(public, columns)), _noise(public), columns, fit)
 
@@ -132,6 +135,11 @@ def _warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
         found.append("csv.line_breaks is true: the promise holds only if every quotation mark of a CSV file is closed.")
     if isinstance(spec.mechanism.synthesis.rows, int):
         found.append("synthesis.rows is a number: it must not be the table's row count, which is private.")
+    found.extend(
+        f"columns.{name} is not measured: it costs no budget, its values are drawn at random, and they tell nothing of "
+        "the private table."
+        for name in spec.unmeasured_columns
+    )
     found.extend(_without_exact_zero(spec))
     found.extend(
         f"columns.{c.column} has {c.codes:,} codes: noise will outweigh rare ones; merge values or use fewer bins."
@@ -153,7 +161,7 @@ def _kind(spec: ReleaseSpec, codec: Codec) -> str:
 
 def _without_exact_zero(spec: ReleaseSpec) -> Iterator[str]:
     """Columns of amounts that begin at 0 and spread it over their first bin."""
-    for name, column in spec.columns.items():
+    for name, column in spec.measured_columns.items():
         if not isinstance(column, NumberColumn) and (not isinstance(column, IntegerColumn) or column.edges is None):
             continue
         edges, one = column.edge_values(), column.grid()

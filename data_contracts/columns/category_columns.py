@@ -33,7 +33,7 @@ class CategoricalColumn(Nullable):
     """One of a public list of values.  Anything else goes where ``unlisted`` says; so does null
     where the column is not nullable."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"levels"})
+    LATER: ClassVar[frozenset[str]] = Nullable.LATER | {"levels"}
 
     kind: Literal["categorical"]
     values: tuple[CategoryValue, ...] = Field(

@@ -23,7 +23,7 @@ EPOCH = dt.date(1970, 1, 1)
 class Zoned(Binned):
     """Shared by the kinds that read moments."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"exact", "format", "zone"})
+    LATER: ClassVar[frozenset[str]] = Binned.LATER | {"format", "zone"}
 
     zone: str | None = Field(default=None, description=ZONE)
 

@@ -35,7 +35,7 @@ def heap_attribute(column: str) -> str:
 class Stepped(Binned):
     """Shared by the kinds of numbers."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"exact", "step", "heaps"})
+    LATER: ClassVar[frozenset[str]] = Binned.LATER | {"step", "heaps"}
 
     def exact_values(self) -> tuple[float, ...]:
         """The values with a bin of their own, ascending."""

@@ -35,17 +35,24 @@ class Described(FrozenModel):
 class Nullable(Described):
     """What every column of values has."""
 
+    LATER: ClassVar[frozenset[str]] = frozenset({"measured"})
+
     nullable: bool = Field(
         default=False,
         description="Whether null is a value of its own. A null in a column that is not nullable "
         "is repaired as this kind's documentation says, and counted in the private zone only.",
+    )
+    measured: bool = Field(
+        default=True,
+        description="Whether the private column is looked at. `false`: it is never read and costs no budget; its "
+        "values are drawn evenly from what the spec lists or bounds, and tell nothing of the private table.",
     )
 
 
 class Binned(Nullable):
     """Shared by the kinds with an order: numbers, dates and times."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"exact"})
+    LATER: ClassVar[frozenset[str]] = Nullable.LATER | {"exact"}
 
     unit: str = Field(default="", description="Unit of measurement, for the data-release note.")
     bins: int | None = Field(

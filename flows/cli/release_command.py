@@ -226,8 +226,9 @@ def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
-    columns = len(request.released_columns)
-    grid.add_row("Released", f"{summary.rows:,} synthetic rows, {columns} columns, run {summary.run}")
+    columns, unmeasured = len(request.released_columns), len(request.unmeasured_columns)
+    random = f" ({unmeasured} of them not measured: drawn at random)" if unmeasured else ""
+    grid.add_row("Released", f"{summary.rows:,} synthetic rows, {columns} columns{random}, run {summary.run}")
     promise = f"({summary.epsilon:g}, {summary.delta:g})-differential privacy"
     grid.add_row("Promise", f"{promise} for adding or removing {request.unit.describe()}")
     grid.add_row("This run cost", cost)

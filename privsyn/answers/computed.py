@@ -25,6 +25,7 @@ from privsyn.answers.conditions import (
     Language,
     Values,
     condition,
+    refuse_unmeasured,
     unknown_column,
     whole,
 )
@@ -196,7 +197,8 @@ def computed_places(cells: Cells, name: str) -> tuple[Floats, Floats, Floats]:
 
 
 def checked(released: ReleasedCounts, name: str) -> str:
-    """The name, if it is one of the released columns; RequestError if not."""
+    """The name, if it is one of the released columns and was measured; RequestError if not."""
     if name not in released.language.types:
         raise unknown_column(name, "query.columns")
+    refuse_unmeasured(name, released.language, "query.columns")
     return name

@@ -6,7 +6,7 @@ with it is unknown, and a row whose condition is unknown is not selected; ``is n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.rule_language import parse_condition
 from privsyn.data_contracts.rule_nodes import Node, Type
+from privsyn.data_contracts.unmeasured import NOT_MEASURED
 from privsyn.errors import RequestError
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.rules import evaluate
@@ -33,12 +34,13 @@ Values = Mapping[str, pa.Array | pa.ChunkedArray]
 
 class Language(NamedTuple):
     """What a condition may name: ``types`` of the columns, the rules that compute some, and the attribute of each other
-    column (its own name where none is given).
+    column (its own name where none is given).  ``unmeasured``: columns that have a type, and of which nothing is known.
     """
 
     types: Mapping[str, Type]
     book: RuleBook
     attributes: Mapping[str, str]
+    unmeasured: Collection[str] = ()
 
     def behind(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """The counted attributes behind some columns, each once."""
@@ -159,7 +161,17 @@ def condition(text: str, language: Language) -> Parsed:
             raise FieldError(f"`{text}` names no column", "Compare a column, as in `age < 15`")
     except FieldError as error:
         raise RequestError(error.problem, error.cure, FIELD) from None
+    for name in node.columns:
+        refuse_unmeasured(name, language, FIELD)
     return Parsed(node, language)
+
+
+def refuse_unmeasured(name: str, language: Language, field: str) -> None:
+    """Raises RequestError for a column that was not measured, so that no answer about it is known."""
+    if name in language.unmeasured:
+        raise RequestError(
+            f"not known: the column {name!r} {NOT_MEASURED}", "Ask about columns that were measured", field
+        )
 
 
 def unknown_column(name: str, field: str) -> RequestError:

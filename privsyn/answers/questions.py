@@ -81,12 +81,12 @@ class Questions:
 
         ``what``: a condition, the name of a boolean column, or that of another column, whose values are all shown.
         """
-        from privsyn.answers.computed import stated
+        from privsyn.answers.computed import checked, stated
 
         groups, released = _names(by), self._counts
         about = f"share of {what}{_by(groups)}{_where(where)}"
         level = _level(level)
-        column = what in released.language.types
+        column = what in released.language.types and bool(checked(released, what))
         if what in groups:
             raise RequestError(
                 f"the column {what!r} is asked for its share, and to group by", "Name it once", "query.columns"

@@ -111,7 +111,7 @@ class ReleasedCounts:
         spec = self.request.spec
         types = {name: type_of(column) for name, column in spec.released_columns.items()}
         attributes = {column: a for a in self.attributes for column in self.written[a]}
-        return Language(types, self.encoding.rules or RuleBook.of(spec), attributes)
+        return Language(types, self.encoding.rules or RuleBook.of(spec), attributes, spec.unmeasured_columns.keys())
 
     @cached_property
     def every_codec(self) -> dict[str, Codec]:

@@ -15,7 +15,7 @@ from scipy.special import stdtrit
 from privsyn.answers.best_linear import best_linear
 from privsyn.answers.cell_weights import as_released
 from privsyn.answers.computed import checked, row_numbers, values_of
-from privsyn.answers.conditions import unknown_column
+from privsyn.answers.conditions import refuse_unmeasured, unknown_column
 from privsyn.answers.refitted_rows import refitted
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.simulation import Progress, replicates, unmeasured, unshrunk
@@ -156,6 +156,8 @@ def regression(
     Raises RequestError for a formula of another form, an unknown column, or a ``y`` that does not fit.
     """
     target, terms = parsed(formula, tuple(released.language.types))
+    for name in (target, *terms):
+        refuse_unmeasured(name, released.language, "query.formula")
     codec = released.every_codec[target]
     two = len(set(codec.labels()) - {"(null)", "other"}) == 2
     text = pa.types.is_string(released.table[target].type)

@@ -95,6 +95,8 @@ class CompareRequest:
                 raise RequestError(
                     f"the spec releases no column {label!r}", "Name one that it releases", "compare.labels"
                 )
+            if label in self.spec.unmeasured_columns:
+                raise RequestError(f"the column {label!r} is not measured", "Name one that is", "compare.labels")
 
 
 @dataclass(frozen=True)

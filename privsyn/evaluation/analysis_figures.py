@@ -18,6 +18,7 @@ from privsyn.data_contracts.evaluation_results import AnalysisFigure, AnalysisRe
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import type_of
+from privsyn.data_contracts.unmeasured import NOT_MEASURED
 from privsyn.errors import RequestError
 from privsyn.evaluation.analysis_terms import NULL, Parts, Rows, Term, parsed
 from privsyn.spec.places import dotted
@@ -46,11 +47,19 @@ def check_analyses(analyses: Sequence[Analysis], spec: ReleaseSpec) -> tuple[Par
     found = []
     for i, analysis in enumerate(analyses):
         try:
-            found.append(parsed(analysis, types))
+            found.append(_measured(parsed(analysis, types), spec))
         except FieldError as error:
             place = dotted(("analyses", i, *error.place))
             raise RequestError(error.problem, error.cure or "Correct it in the settings", place) from None
     return tuple(found)
+
+
+def _measured(parts: Parts, spec: ReleaseSpec) -> Parts:
+    """The parts, whose columns were all measured.  Raises FieldError for one that was not."""
+    name = next((c for c in parts.columns if c in spec.unmeasured_columns), None)
+    if name is not None:
+        raise FieldError(f"the column {name!r} {NOT_MEASURED}", "Name one that was measured")
+    return parts
 
 
 def analyses_of(

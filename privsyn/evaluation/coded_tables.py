@@ -188,7 +188,7 @@ def open_table(
     if isinstance(table, str) and not table.strip():
         raise RequestError("is empty", "Name a path, or leave the option out", field)
     unit = spec.unit if kept_only else ALL_ROWS
-    needed = {*spec.released_columns, unit.person_id}
+    needed = {*spec.measured_columns, unit.person_id}
     try:
         names = set(table_columns(table, spec))
         known = {n: c for n, c in spec.columns.items() if n in names or n in needed}

@@ -103,7 +103,7 @@ def evaluate(
     ):
         if table is not None:
             check_table(release.spec.dataset, table, settings, argument)
-    check_settings(request.spec, release.encoding)
+    check_settings(request.spec, release.encoding, release.spec.unmeasured_columns.keys())
     check_analyses(request.spec.analyses, release.spec)
     released = details.ReleasedTables.read(release)
     opened = _open(request, release)
@@ -221,6 +221,9 @@ def _notes(release: Release, tables: _Tables) -> list[str]:
         notes.append("This run was made with test noise: it is not private, whatever epsilon says.")
     if release.spec.unit.person_id is not None:
         notes.append("Of the real table, only the rows that a release keeps are compared: a bounded number a person.")
+    unmeasured = ", ".join(release.spec.unmeasured_columns)
+    if unmeasured:
+        notes.append(f"Not compared, since they were not measured and are drawn at random: {unmeasured}.")
     notes += tables.broken
     if tables.holdout is None:
         notes.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.quality_report import QualityReport
+from privsyn.publish.markdown import plain
 from privsyn.publish.release_note import Looks, cost, promise
 
 TITLES = {
@@ -41,7 +42,10 @@ def quality_note(report: QualityReport, certificate: Certificate, looks: Looks, 
         "(SHA-256 in `figures.json`) with the private table. Noise was added to each; nothing else of the comparison "
         "is released."
     )
-    return "\n\n".join([heading, promise(certificate), _figures(report), _reading(), cost(certificate, looks)]) + "\n"
+    return (
+        "\n\n".join([heading, promise(certificate), _figures(report), _reading(certificate), cost(certificate, looks)])
+        + "\n"
+    )
 
 
 def _figures(report: QualityReport) -> str:
@@ -50,7 +54,8 @@ def _figures(report: QualityReport) -> str:
     return "\n".join([*lines, "", *(f"- **{f.title}.** {f.meaning}." for f in report.figures)])
 
 
-def _reading() -> str:
+def _reading(certificate: Certificate) -> str:
+    unmeasured = ", ".join(map(plain, (certificate.not_measured or {}).get("columns", ())))
     return (
         "## How to read them\n\n"
         "- Two standard deviations of noise to either side hold the exact figure in about 95 of 100 cases; noise may "
@@ -59,4 +64,9 @@ def _reading() -> str:
         "difference in size of the two tables counts as a difference, so the figures are not quite the distances of "
         "shares that other reports state.\n"
         "- The release and these figures together cost the sum of both; the ledger has charged it."
+        + (
+            f"\n- In no figure, since they were not measured and are drawn at random: {unmeasured}."
+            if unmeasured
+            else ""
+        )
     )

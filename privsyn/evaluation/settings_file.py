@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec, IncomeColumns
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.mgd_spec import MgdSpec
+from privsyn.data_contracts.unmeasured import NOT_MEASURED
 from privsyn.errors import RequestError
 from privsyn.evaluation.coded_tables import coded, mgd_columns
 from privsyn.spec.messages import refused, suggestion, wrong_value
@@ -82,8 +83,11 @@ def _rule(type_: str, place: tuple[int | str, ...]) -> str:
     return "a number or `infinite`" if "weights" in place[:-1] and type_.startswith("float") else ""
 
 
-def check_settings(spec: EvaluationSpec, encoding: EncodingPlan) -> None:
-    """Raises RequestError that names the field if the settings do not fit the released columns; needs no rows."""
+def check_settings(spec: EvaluationSpec, encoding: EncodingPlan, unmeasured: Collection[str] = ()) -> None:
+    """Raises RequestError that names the field if the settings do not fit the released columns; needs no rows.
+
+    encoding: of what is compared; unmeasured: released columns that are not.
+    """
     codecs = {c.attribute: c for c in encoding.codecs}
     named = [("groups", c) for c in spec.groups]
     named += [("labels", c) for c in (spec.labels if spec.labels != "auto" else ())]
@@ -91,6 +95,10 @@ def check_settings(spec: EvaluationSpec, encoding: EncodingPlan) -> None:
         named += [(f"pie.{n}", c) for n, c in spec.pie.model_dump().items()]
     if spec.income is not None:
         named += [(f"income.{n}", c) for n, c in spec.income.model_dump(exclude={"sexes"}).items()]
+    mgd_names = [*spec.mgd.hierarchies, *spec.mgd.bins_of_bins, *(c for m in spec.mgd.marginals for c in m.attributes)]
+    for place, column in [*named, *(("mgd", name) for name in mgd_names)]:
+        if column in unmeasured:
+            raise RequestError(f"the column {column!r} {NOT_MEASURED}", "Name one that was measured", place)
     for place, column in named:
         if column not in codecs:
             cure = suggestion(column, list(codecs)) or "Name one of its columns"

@@ -51,6 +51,9 @@ GUESSED = (
 )
 """What is not known where no table stands in."""
 
+UNMEASURED = "Not in the tables, since they are not measured and tell nothing of the private table at any epsilon: "
+"""What is said of columns that are drawn at random."""
+
 Progress = Callable[[int, int], None]
 """Called with (releases done, of how many)."""
 
@@ -102,7 +105,8 @@ class Forecast:
 
     ``rows``: the public number that it was asked for; ``assumption``: what stood in for the private table.  Privacy:
     a function of the spec, that number and public tables; it has seen no private row.  ``made_up``: no table stood in,
-    so what depends on the relations between columns is a guess.
+    so what depends on the relations between columns is a guess.  ``unmeasured``: columns that tell nothing at any
+    epsilon.
     """
 
     rows: int
@@ -110,6 +114,7 @@ class Forecast:
     seeds: int
     at: tuple[AtEpsilon, ...]
     made_up: bool = False
+    unmeasured: tuple[str, ...] = ()
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -119,11 +124,13 @@ class Forecast:
             f"Assumed: {self.assumption}. Means over {self.seeds} simulated releases of {self.rows:,} rows.",
             ENTERS,
             *((GUESSED,) if self.made_up else ()),
+            *((f"{UNMEASURED}{', '.join(self.unmeasured)}.",) if self.unmeasured else ()),
         )
 
     def as_json(self) -> dict[str, Any]:
         """The same, JSON-ready."""
-        return {**asdict(self), "words": list(self.words)}
+        figures = {name: value for name, value in asdict(self).items() if value or name != "unmeasured"}
+        return {**figures, "words": list(self.words)}
 
     def epsilon_rows(self) -> list[list[str]]:
         """A row of text an epsilon, under :data:`HEADINGS`; ``~`` before a guess."""
@@ -212,7 +219,7 @@ def forecast(
     progress(len(jobs), len(jobs))
     unknown = may_be_null(spec) if stand_in.made_up else ()
     at = tuple(_at(spec, epsilon, several, unknown) for epsilon, several in found.items())
-    return Forecast(rows, stand_in.words, seeds, at, stand_in.made_up)
+    return Forecast(rows, stand_in.words, seeds, at, stand_in.made_up, tuple(spec.unmeasured_columns))
 
 
 def _request(spec: ReleaseSpec, epsilon: float, prior: CodeTable | None = None) -> Request:

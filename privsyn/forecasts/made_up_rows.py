@@ -22,7 +22,13 @@ from privsyn.evaluation.coded_tables import open_table
 from privsyn.paths import expanded
 from privsyn.run.request import Request
 from privsyn.settings import settings_for
-from privsyn.storage.released_files import public_spec, read_manifest, release_folder, synthetic_names
+from privsyn.storage.released_files import (
+    check_measured,
+    public_spec,
+    read_manifest,
+    release_folder,
+    synthetic_names,
+)
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.kernels.counting import CodeTable
@@ -96,6 +102,7 @@ def rows_of_release(release: str | Path, encoding: EncodingPlan, spec: ReleaseSp
         folder = release_folder(str(release), settings_for(None), field)
         manifest = read_manifest(folder)
         public_spec(manifest, field)
+        check_measured(manifest, spec, field)
         found = pa.concat_tables(pq.read_table(folder / name) for name in synthetic_names(manifest))
     except (RequestError, OSError, pa.ArrowException) as error:
         if isinstance(error, RequestError):

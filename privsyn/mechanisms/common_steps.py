@@ -77,6 +77,12 @@ def columns_key(request: Request, unused: AbstractSet[str] = WORDS) -> dict[str,
     return found
 
 
+def _of_measured(request: Request, by_column: Mapping[str, Any]) -> dict[str, Any]:
+    """The part that is about columns that are measured: what is never read changes no code."""
+    unmeasured = request.spec.unmeasured_columns
+    return {name: value for name, value in by_column.items() if name not in unmeasured}
+
+
 def _rules_of_codes(request: Request) -> dict[str, Any]:
     """What rules change of the codes: edges, columns without a code, dummies; nothing without rules.
 
@@ -106,7 +112,7 @@ def _null_values_key(spec: ReleaseSpec) -> tuple[str, ...]:
     """
     if spec.null_values != USUAL_NULLS:
         return spec.null_values
-    lists = (c for c in spec.released_columns.values() if isinstance(c, CategoricalColumn))
+    lists = (c for c in spec.measured_columns.values() if isinstance(c, CategoricalColumn))
     return USUAL_NULLS if any(c.nullable and c.goes_to != "null" for c in lists) else ("",)
 
 
@@ -134,10 +140,10 @@ ENCODE = Step(
     (),
     {"encoded_rows": tables.ENCODED_ROWS, "repairs": tables.REPAIRS},
     lambda r: {
-        "columns": columns_key(r, WORDS | WRITTEN),
+        "columns": _of_measured(r, columns_key(r, WORDS | WRITTEN)),
         "unit": r.spec.unit.model_dump(),
         "null_values": _null_values_key(r.spec),
-        "order": r.column_order,
+        "order": tuple(_of_measured(r, dict.fromkeys(r.column_order))),
         **_rules_of_codes(r),
         **_wide_key(r),
         **({"csv": r.spec.csv.model_dump()} if r.spec.csv != CsvOptions() else {}),  # keys of before know no such field

@@ -280,7 +280,13 @@ def decode_step(stages: Sequence[str], name: str = CODES) -> Step:
 def _inside_bins(request: Request) -> str:
     falling = ", in wide bins as the noisy counts of their cells fall" if request.encoding.wide else ""
     common = ", those of columns that move together at one place of their bins" if request.spec.together else ""
-    return f"inside a bin values are drawn evenly{falling}{common}"
+    return f"inside a bin values are drawn evenly{falling}{common}{_never_read(request)}"
+
+
+def _never_read(request: Request) -> str:
+    """What is said of columns that are not measured; nothing without any."""
+    names = ", ".join(request.spec.unmeasured_columns)
+    return f"; columns that are not measured are drawn evenly from their public domains: {names}" if names else ""
 
 
 def rows_from(stages: Sequence[str]) -> tuple[Step, ...]:

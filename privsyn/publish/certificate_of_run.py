@@ -19,6 +19,7 @@ from privsyn.data_contracts.receipts import SMOOTHING, Pricing, Query, rho_text,
 from privsyn.publish.prior_note import PRIOR_PROMISE
 from privsyn.publish.relations_note import measured_relations
 from privsyn.publish.totals_note import totals_stated
+from privsyn.publish.unmeasured_note import unmeasured_stated
 from privsyn.run.execute import Shell
 from privsyn.run.step import ReleaseStep
 from privsyn.run.step_tables import StepRefs
@@ -99,6 +100,7 @@ def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
         improves=None if spec.improves is None else [look.run for look in spec.improves.earlier],
         prior=None if spec.prior is None else {**spec.prior.public(), "promise": PRIOR_PROMISE},
         totals=totals_stated(spec),
+        not_measured=unmeasured_stated(spec),
     )
     if _is_without_relations(shell, certificate):
         words = said_without_relations(prior=spec.prior is not None)

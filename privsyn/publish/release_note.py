@@ -30,6 +30,7 @@ from privsyn.publish.rules_note import rules_note
 from privsyn.publish.targets_note import targets_note
 from privsyn.publish.together_note import together_note
 from privsyn.publish.totals_note import totals_note
+from privsyn.publish.unmeasured_note import unmeasured_note
 from privsyn.run.plan import Plan
 from privsyn.run.request import Request
 from privsyn.run.step import Look, ReleaseStep, Step, release_steps
@@ -51,6 +52,7 @@ def release_note(
         _heading(request, certificate, rows, private=private),
         promise(certificate),
         _schema(request),
+        unmeasured_note(request.spec),
         rules_note(request.spec),
         together_note(request.spec),
         targets_note(request.spec),
@@ -155,10 +157,10 @@ def _schema(request: Request) -> str:
     lines = ["## Columns", "", "| column | meaning | type | null | possible values |", "|---|---|---|---|---|"]
     ranges = request.encoding.ranges()
     for name in request.column_order:
-        column = request.spec.columns[name]
+        column: Any = request.spec.columns[name]
         cells = (
             plain(name),
-            plain(column.description),
+            " ".join(filter(None, ("" if column.measured else "**not measured**", plain(column.description)))),
             plain(str(ranges[name].type)),
             "yes" if ranges[name].nullable else "no",
             _domain(column),
@@ -182,7 +184,8 @@ def _domain(column: Any) -> str:
         case CategoricalColumn():
             shown = ", ".join(code(str(v)) for v in column.values[:SHOWN_VALUES])
             more = len(column.values) - SHOWN_VALUES
-            other = ", `other`" if column.goes_to == "other" and "other" not in column.values else ""
+            adds_other = column.measured and column.goes_to == "other" and "other" not in column.values
+            other = ", `other`" if adds_other else ""
             return shown + (f" ... and {more:,} more" if more > 0 else "") + other
     return ""
 

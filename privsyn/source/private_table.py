@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from privsyn.data_contracts.columns import DropColumn, Zoned
+from privsyn.data_contracts.columns import Zoned
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
 from privsyn.storage.table_files import name_list
@@ -56,8 +56,8 @@ class Source(ABC):
     """A private table whose structure fits the spec; :func:`privsyn.source.open_source.open_source` opens one.
 
     ``columns``: every column of the table, in the table's order.  ``read``: those that are streamed: all but the
-    dropped ones, and ``unit.person_id`` if the spec names one.  ``types``: the stored Arrow type of each column that
-    is read; None: its values are text.
+    dropped ones and those that are not measured, and ``unit.person_id`` if the spec names one.  ``types``: the stored
+    Arrow type of each column that is read; None: its values are text.
     """
 
     columns: tuple[str, ...]
@@ -128,8 +128,8 @@ def columns_to_read(columns: Sequence[str], spec: ReleaseSpec, where: str) -> tu
             "List every column of the table; `{kind: drop}` leaves one out of the release",
             "columns",
         )
-    dropped = {name for name, c in spec.columns.items() if isinstance(c, DropColumn)} - {spec.unit.person_id}
-    return tuple(name for name in columns if name not in dropped)
+    read = {*spec.measured_columns, spec.unit.person_id}
+    return tuple(name for name in columns if name in read)
 
 
 def check_types(types: Mapping[str, pa.DataType], read: Sequence[str], spec: ReleaseSpec, where: str) -> None:

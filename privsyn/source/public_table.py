@@ -16,7 +16,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import code_schema
 from privsyn.errors import RequestError
 from privsyn.source.open_source import open_source, table_columns
-from privsyn.storage.released_files import manifest_if_readable
+from privsyn.storage.released_files import check_measured, manifest_if_readable
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.encode import Repairs, encode_batch
 from privsyn.tasks.kernels.counting import CodeTable
@@ -97,6 +97,9 @@ def public_rows(spec: ReleaseSpec, encoding: EncodingPlan) -> CodeTable:
     """The rows of the spec's prior as fine codes.  Raises RequestError for a file that does not fit the spec."""
     assert spec.prior is not None  # noqa: S101 - the caller looked
     path = checked_file(spec.prior)
+    manifest = manifest_if_readable(Path(spec.prior.release)) if spec.prior.release else None
+    if manifest is not None:
+        check_measured(manifest, spec, "prior.release")
     return _rows(str(path), spec.prior.sha256, _Plan(spec, encoding))
 
 
@@ -135,17 +138,15 @@ def _rows(path: str, sha256: str, plan: _Plan) -> CodeTable:
 
 
 def _for_the_prior(spec: ReleaseSpec, path: str) -> ReleaseSpec:
-    """The spec without what the prior's rows need not have: persons, and columns that are not released."""
-    columns: dict[str, Any] = {
-        name: column for name, column in spec.columns.items() if not isinstance(column, DropColumn)
-    }
+    """The spec without what the prior's rows need not have: persons, and columns that are not measured."""
+    columns: dict[str, Any] = dict(spec.measured_columns)
     others = set(table_columns(path, spec)) - columns.keys()
     columns.update(dict.fromkeys(sorted(others), DropColumn(kind="drop")))
     return spec.model_copy(update={"columns": columns, "unit": Unit(records_per_person=1), "prior": None})
 
 
 def _check_columns(path: str, spec: ReleaseSpec) -> None:
-    missing = sorted(spec.released_columns.keys() - set(table_columns(path, spec)))
+    missing = sorted(spec.measured_columns.keys() - set(table_columns(path, spec)))
     if missing:
         raise RequestError(
             f"{Path(path).name} has no column {missing[0]!r}", "Name a table with all released columns", "prior"

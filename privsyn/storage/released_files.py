@@ -51,6 +51,18 @@ def holds_itemsets(manifest: Manifest) -> bool:
     return any(step.get("step") == ITEMSETS for step in manifest.steps)
 
 
+def check_measured(manifest: Manifest, spec: ReleaseSpec, field: str) -> None:
+    """RequestError if a column that ``spec`` measures was not measured in the release: its rows say nothing of it."""
+    columns = manifest.spec.get("columns", {})
+    name = next((n for n in spec.measured_columns if columns.get(n, {}).get("measured", True) is False), None)
+    if name is not None:
+        raise RequestError(
+            f"{manifest.run} did not measure the column {name!r}: its values there are random",
+            "Name a release that measured it, or do not measure it here either",
+            field,
+        )
+
+
 def release_folder(release: str, settings: Settings, field: str) -> Path:
     """A release's folder, by its run's name in the released root or by its path.
 

@@ -30,6 +30,7 @@ from privsyn.tasks.codecs.moments import DateCodec, DatetimeCodec, TimeCodec
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
 from privsyn.tasks.codecs.one_of import OneOfCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.codecs.random_columns import Unmeasured
 from privsyn.tasks.codecs.split import split_by_computed
 from privsyn.tasks.rules.book import RuleBook
 
@@ -39,13 +40,15 @@ class EncodingPlan:
     """All codecs of a release, in attribute order.
 
     ``computed``: codecs of columns that are not attributes, since rules compute them from others; ``rules``: the book.
-    ``together``: groups of attributes whose values lie at one place of their codes.
+    ``together``: groups of attributes whose values lie at one place of their codes.  ``unmeasured``: columns that are
+    no attributes either, since they are drawn without a look at the private table.
     """
 
     codecs: tuple[Codec, ...]
     computed: tuple[Codec, ...] = ()
     rules: RuleBook | None = None
     together: tuple[tuple[str, ...], ...] = ()
+    unmeasured: tuple[Unmeasured, ...] = ()
 
     @property
     def wide(self) -> dict[str, tuple[tuple[int, int], ...]]:
@@ -106,6 +109,8 @@ class EncodingPlan:
         ranges: dict[str, ValueRange] = {}
         for codec in (*self.codecs, *self.computed):
             ranges.update(codec.ranges())
+        for drawn in self.unmeasured:
+            ranges.update(drawn.ranges())
         return ranges
 
     def falling(self, slopes: Mapping[str, NDArray[np.float64]]) -> EncodingPlan:
@@ -132,6 +137,8 @@ class EncodingPlan:
             columns.update(codec.decode(codes[codec.attribute], rng, **helped))
         if self.rules is not None and self.computed:
             columns |= self.rules.compute(columns, {name: r.type for name, r in self.ranges().items()})
+        for drawn in self.unmeasured:
+            columns[drawn.column] = drawn.draw(len(next(iter(codes.values()))), rng)
         return columns
 
 
@@ -143,9 +150,10 @@ def plan(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (
     Columns that rules compute have no attribute; those of one ``one_of`` have one together, in the first one's place.
     A column that people round has two: its own, and what it is rounded to.  One with
     levels has one more for each of them.  One behind a computed column may have codes that are split by that column's
-    bins (:mod:`privsyn.tasks.codecs.split`).
+    bins (:mod:`privsyn.tasks.codecs.split`).  One that is not measured has none: it is drawn when rows are decoded.
     """
-    names = tuple(order or spec.released_columns)
+    columns = spec.released_columns
+    names = tuple(name for name in order or columns if columns[name].measured)
     rules = RuleBook.of(spec) if spec.rules else None
     groups = {name: rule for rule in spec.rules if isinstance(rule, OneOf) for name in rule.one_of}
     computed = set() if rules is None else set(rules.order)
@@ -160,17 +168,21 @@ def plan(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (
     follow = tuple(_codecs(n, spec, rules, even)[0] for n in names if n in computed)
     if rules is not None:
         codecs = split_by_computed(codecs, follow, rules)
-        codecs = with_level_codecs(codecs, spec.released_columns, follow, rules)
-    return EncodingPlan(tuple(codecs.values()), follow, rules, spec.together)
+        codecs = with_level_codecs(codecs, columns, follow, rules)
+    others = [name for name in order or columns if not columns[name].measured]
+    drawn = tuple(Unmeasured(_codecs(name, spec, rules)[0], columns[name]) for name in others)
+    return EncodingPlan(tuple(codecs.values()), follow, rules, spec.together, drawn)
 
 
 def plan_of_columns(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = ()) -> EncodingPlan:
-    """Codecs of every released column, computed ones and dummies as any other: what an evaluation compares.
+    """Codecs of every column that is measured, computed ones and dummies as any other: what an evaluation compares.
 
     ``even``: as in :func:`plan`.
     """
     rules = RuleBook.of(spec) if spec.rules else None
-    codecs = [codec for name in order or spec.released_columns for codec in _codecs(name, spec, rules, even)]
+    columns = spec.released_columns
+    names = [name for name in order or columns if columns[name].measured]
+    codecs = [codec for name in names for codec in _codecs(name, spec, rules, even)]
     return EncodingPlan(tuple(codecs), (), rules)
 
 

@@ -72,6 +72,13 @@ class SteppedCodec(OrderedCodec):
         numbers[sloping] = self._sloping(cells[sloping], rng)
         return self._released(numbers)
 
+    def anywhere(self, rows: int, rng: np.random.Generator) -> pa.Array:
+        """See :class:`OrderedCodec`; with a step, its multiples are equally likely."""
+        if self._grid is None or self._step is None:
+            return super().anywhere(rows, rng)
+        many = self._first[-1] + self._many[-1] - self._first[0]
+        return self._released(np.asarray(self._grid.value(self._first[0] + np.floor(rng.random(rows) * many))))
+
     def _on_grid(self, cells: NDArray[np.int64], rng: np.random.Generator) -> Floats:
         steps = self._first[cells] + np.floor(self._parts(cells, rng) * self._many[cells])
         return np.asarray(self._grid.value(steps) if self._grid is not None else steps)

@@ -166,6 +166,11 @@ class OrderedCodec(Codec):
         """A value of each code's cell, evenly drawn or by its slope, an exact one as it is; null's code gives null."""
         return self._with_others(codes, lambda cells: self._values(cells, rng, helpers or {}))
 
+    def anywhere(self, rows: int, rng: np.random.Generator) -> pa.Array:
+        """Values drawn evenly from the column's whole range, shape (rows,); of a column without exact values."""
+        low, high = (np.full(rows, edge) for edge in (self._edges[0], self._edges[-1]))
+        return self._place(low, high, rng)
+
     def decode_at(self, codes: Codes, places: Floats) -> dict[str, pa.Array]:
         """See :class:`Codec`; exact values and null as they are."""
         return self._with_others(codes, lambda cells: self._values_at(cells, places))

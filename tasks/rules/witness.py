@@ -37,7 +37,8 @@ def find_row(plan: EncodingPlan, given: Mapping[str, int] = MappingProxyType({})
         return None
     rng = np.random.default_rng(0x17)
     codecs = _spoken_of(plan, rules)
-    part = replace(plan, codecs=codecs, computed=tuple(c for c in plan.computed if c.attribute in rules.order))
+    computed = tuple(c for c in plan.computed if c.attribute in rules.order)
+    part = replace(plan, codecs=codecs, computed=computed, unmeasured=())
     codes = {c.attribute: rng.integers(c.size, size=SAMPLE) for c in codecs}
     fixed = {a: np.full(SAMPLE, code) for a, code in given.items()}
     for _ in range(ROUNDS):

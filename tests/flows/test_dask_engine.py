@@ -30,8 +30,8 @@ from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.kernels import blocks
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import NoNoise
-from tests.support.releases import few, run
-from tests.support.specs import people
+from tests.support.releases import FEW, QUICK, few, run
+from tests.support.specs import COLUMNS, make_spec, people
 
 distributed = pytest.importorskip("distributed", reason="no Dask: install privsyn-flows[dask]")
 cloudpickle = pytest.importorskip("cloudpickle")
@@ -153,6 +153,15 @@ def test_two_workers_give_the_local_counts_with_one_draw(
     here = run(spec.model_copy(update={"dataset": "again"}), noise=NoNoise(), new_dataset="the same, here")
     assert tables(here.released) == tables(there.released)
     assert cluster.scheduler_address not in (Path(there.released) / "manifest.json").read_text(encoding="utf-8")
+
+
+def test_a_column_that_is_not_measured_is_drawn_here(places: Path, folder: str, cluster: Any) -> None:
+    spec = make_spec({**FEW, "income": {**COLUMNS["income"], "measured": False}}, data=folder, **QUICK)
+    there = run(on(spec, kind="dask"), noise=NoNoise())
+    here = run(spec.model_copy(update={"dataset": "again"}), noise=NoNoise(), new_dataset="the same, here")
+    assert tables(here.released) == tables(there.released)
+    made = pq.read_table(Path(there.released) / "synthetic.parquet")
+    assert made["income"].null_count == 0 and made.column_names == ["age", "income", "region"]
 
 
 def slow_counting(folder: str) -> None:

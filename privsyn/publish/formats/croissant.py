@@ -15,6 +15,7 @@ from typing import Any
 from privsyn.data_contracts.publication import About
 from privsyn.publish.formats.data_package import keywords
 from privsyn.publish.formats.described import Described, kind_of
+from privsyn.publish.unmeasured_note import TELLS_NOTHING, with_unmeasured
 
 NAME = "croissant.json"
 CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
@@ -169,7 +170,7 @@ def _record_set(release: Described) -> dict[str, Any]:
             "@type": "cr:Field",
             "@id": f"{RECORDS}/{name if _PLAIN.fullmatch(name) else f'column-{number}'}",
             "name": name,
-            "description": getattr(release.spec.columns[name], "description", ""),
+            "description": with_unmeasured(release.spec.columns[name].description, release.spec.columns[name]),
             "dataType": _KINDS[kind_of(domain.type)],
             "source": {**where, "extract": {"column": name}},
         }
@@ -190,6 +191,7 @@ def _responsible(release: Described) -> dict[str, Any]:
             "Relations of three and more columns are only kept where they follow from the measured counts.",
             "The rows are no sample for confidence intervals: add the variance of the noise, which certificate.json "
             "states.",
+            *(f"Column {name}: {TELLS_NOTHING}" for name in release.spec.unmeasured_columns),
         ],
         "rai:personalSensitiveInformation": [
             f"None of a person. {release.promise} certificate.json holds the argument from the noise to this promise."

@@ -15,6 +15,7 @@ import pyarrow as pa
 from privsyn.data_contracts.columns import BooleanColumn, Zoned
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.publish.formats.described import Described, kind_of
+from privsyn.publish.unmeasured_note import with_unmeasured
 
 NAME = "datapackage.json"
 SCHEMA = "schema.json"
@@ -125,7 +126,7 @@ def _field(release: Described, name: str, domain: ValueRange) -> dict[str, Any]:
     field: dict[str, Any] = {
         "name": name,
         "type": kind_of(domain.type),
-        "description": _meaning(column),
+        "description": with_unmeasured(_meaning(column), column),
         "constraints": constraints,
     }
     if field["type"] == "boolean":

@@ -30,8 +30,14 @@ def data_domain(release: Described) -> str:
     more = f" and {len(names) - NAMED_COLUMNS:,} more" if len(names) > NAMED_COLUMNS else ""
     return (
         f"Tables of any number of records with {len(names):,} column{'' if len(names) == 1 else 's'} ({shown}{more}), "
-        "each with the domain that the public request states (manifest.json)."
+        f"each with the domain that the public request states (manifest.json).{_not_read(release)}"
     )
+
+
+def _not_read(release: Described) -> str:
+    """Which columns no look asks about; nothing without any."""
+    names = ", ".join(release.spec.unmeasured_columns)
+    return f" Not looked at, and drawn at random from the request alone: {names}." if names else ""
 
 
 def preprocessing(release: Described) -> str:

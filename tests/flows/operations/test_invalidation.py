@@ -213,6 +213,7 @@ OF_COLUMNS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "description": {name: {"description": "told"} for name in SOURCE if name != "pid"},
     "nullable": {"age": {"nullable": False}, **{n: {"nullable": True} for n in RELEASED[1:]}},
+    "measured": {name: {"measured": False} for name in (*RELEASED[:-1],)},
     "unit": {name: {"unit": "told"} for name in ("age", "income", "seen", "born", "leaves")},
     "min": {"age": {"min": 17}, "income": {"min": -1.0}, **{n: {"min": "1890-01-01"} for n in ("seen", "born")}},
     "max": {"age": {"max": 90}, "income": {"max": 3e5}, **{n: {"max": "2021-01-01"} for n in ("seen", "born")}},

@@ -9,7 +9,17 @@ import pytest
 
 from benchmarks import engineered
 from benchmarks.compare_store import Run, Store
-from benchmarks.engineered import DETAILED, FOLDER, colorado_sizes, colorado_spec, colorado_table, markdown
+from benchmarks.engineered import (
+    DETAILED,
+    FOLDER,
+    LARGEST,
+    UNMEASURED,
+    colorado_sizes,
+    colorado_spec,
+    colorado_table,
+    fire_spec,
+    markdown,
+)
 from privsyn.data_contracts.rules import computed_columns
 from privsyn.tasks.codecs import plan
 
@@ -27,6 +37,15 @@ def test_the_made_up_table_keeps_the_rules_of_its_engineered_spec() -> None:
     for name in DETAILED:
         assert len(np.unique(table[f"{name}D"])) > 1
         assert np.asarray(table[name]).max() < sizes[name]
+
+
+def test_a_spec_that_does_not_measure_the_largest_column_lets_nothing_follow_from_it() -> None:
+    if not (FOLDER / "fire2016.parquet").is_file():
+        pytest.skip("the shared table is not here")
+    plain, engineered = (fire_spec(f"{how}{UNMEASURED}", 0.1) for how in ("plain", "engineered"))
+    assert list(plain.unmeasured_columns) == list(engineered.unmeasured_columns) == [LARGEST]
+    assert not plain.rules and len(engineered.rules) == 2
+    assert engineered.columns["Box"].levels == ("Station Area",) and not fire_spec("plain", 0.1).unmeasured_columns
 
 
 def test_the_table_has_the_mean_of_the_seeds(tmp_path: Path) -> None:
