@@ -4,8 +4,8 @@ Not in the paper. A function of released counts and public noise, so it costs no
 
 A score is the L1 distance of a pair from independence.  Two things make it too large.  The noise of the one-ways moves
 the reference itself: the expected distance that this alone would make is taken off in squares, as errors add.  And the
-pairs of largest score are, among many, those whose noise was largest: half a standard deviation is taken off all, and
-scores whose noise is larger than half the table are not used.
+pairs of largest score are, among many, those whose noise was largest: half a standard deviation is taken off all, more
+where that noise is above a quarter of the table, and scores whose noise is larger than half the table are not used.
 What is left is spread over the cells in proportion to their expected counts.
 
 One-ways are in every marginal of their attribute, measured or not, so an error of theirs is worth more than one of a
@@ -30,7 +30,13 @@ from privsyn.tasks.make_consistent import coarse_one_ways
 Floats = NDArray[np.float64]
 
 CAUTION = 0.5
-"""Standard deviations of a score's noise that are taken off it."""
+"""Standard deviations of a score's noise that are taken off it, at least."""
+
+HAZY = 0.25
+"""Noise of a score, as a share of all records, above which more is taken off it."""
+
+MOST_CAUTION = 2.0
+"""Standard deviations that are taken off where the noise is at SILENT; between HAZY and that they rise evenly."""
 
 SILENT = 0.5
 """Scores whose noise is above this share of all records say nothing: with them, pairs would be chosen by noise."""
@@ -92,10 +98,21 @@ def _spread(left: Floats, share: Floats, cells: Floats) -> Departures:
 
 
 def _cautious(scores: Sequence[float], sigma: float, reference: Reference) -> Floats:
-    """The scores less CAUTION times their noise, at least 0; all 0 where that noise hides everything (SILENT)."""
+    """The scores less a multiple of their noise (:func:`caution`), at least 0; all 0 where that hides all (SILENT)."""
     if sigma > SILENT * reference.total:
         return np.zeros(len(scores))
-    return np.maximum(np.asarray(scores, dtype=np.float64) - CAUTION * sigma, 0.0)
+    return np.maximum(np.asarray(scores, dtype=np.float64) - caution(sigma, reference.total) * sigma, 0.0)
+
+
+def caution(sigma: float, total: float) -> float:
+    """How many standard deviations are taken off scores of noise ``sigma``, where there are about ``total`` records.
+
+    CAUTION up to HAZY of all records, from there evenly up to MOST_CAUTION at SILENT.
+    """
+    if sigma <= HAZY * total:
+        return CAUTION
+    beyond = (sigma / total - HAZY) / (SILENT - HAZY)
+    return CAUTION + (MOST_CAUTION - CAUTION) * beyond
 
 
 def one_way_departures(recode: Recode) -> Departures:

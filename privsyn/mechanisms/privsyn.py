@@ -187,7 +187,7 @@ def select_step(measure: ReleaseStep) -> Step:
         {"pairs": tables.PAIRS},
         lambda r: {**choice_key(r, measure), **_criterion(r)},
         run,
-        version=3,
+        version=4,
         words=lambda r: (
             f"pairs of columns are chosen by their noisy scores ({options_of(r).selection.criterion.replace('_', ' ')})"
             + ("; targets of the request count more" if r.spec.targets() else "")

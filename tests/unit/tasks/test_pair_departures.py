@@ -14,8 +14,11 @@ from privsyn.tasks.indif_scores import Reference
 from privsyn.tasks.make_consistent import coarse_one_ways
 from privsyn.tasks.pair_departures import (
     CAUTION,
+    HAZY,
     IMPORTANCE,
+    MOST_CAUTION,
     SILENT,
+    caution,
     clique_departures,
     one_way_departures,
     pair_departures,
@@ -65,10 +68,21 @@ def test_scores_in_which_noise_hides_everything_say_nothing() -> None:
     recode = recoded({"a": [600, 400], "b": [500, 500]}, 1.0)
     total = Reference.of(recode).total
     for sigma, heard in ((total * SILENT * 0.99, True), (total * SILENT * 1.01, False)):
-        found = pair_departures([("a", "b")], [1_900.0], sigma, recode, noisy_reference=True)
-        again = clique_departures([("a", "b")], [1_900.0], sigma, recode)
+        found = pair_departures([("a", "b")], [2_900.0], sigma, recode, noisy_reference=True)
+        again = clique_departures([("a", "b")], [2_900.0], sigma, recode)
         assert (found.error(np.zeros(1)) > 1_000).all() == (again.error(np.zeros(1)) > 1_000).all() == heard
         assert heard or found.error(np.zeros(1)) == 0
+
+
+def test_more_is_taken_off_where_noise_is_a_large_part_of_the_table() -> None:
+    assert caution(0.0, 1_000.0) == caution(HAZY * 1_000, 1_000.0) == CAUTION
+    assert caution((HAZY + SILENT) / 2 * 1_000, 1_000.0) == pytest.approx((CAUTION + MOST_CAUTION) / 2)
+    assert caution(SILENT * 1_000, 1_000.0) == pytest.approx(MOST_CAUTION)
+    recode = recoded({"a": [600, 400], "b": [500, 500]}, 1e-3)
+    sigma = 0.9 * SILENT * Reference.of(recode).total
+    left = 3_000 - caution(sigma, Reference.of(recode).total) * sigma
+    found = pair_departures([("a", "b")], [3_000.0], sigma, recode, noisy_reference=True)
+    assert left < 3_000 - CAUTION * sigma and found.error(np.zeros(1)) == pytest.approx([left])
 
 
 def test_codes_without_a_count_depart_by_nothing() -> None:
