@@ -41,6 +41,10 @@ MOST_CAUTION = 2.0
 SILENT = 0.5
 """Scores whose noise is above this share of all records say nothing: with them, pairs would be chosen by noise."""
 
+WIDE = 1_000
+"""Scores at a time above which HAZY and SILENT rise by the square root of their number, up to twice: the more pairs,
+the further the most related stand out."""
+
 IMPORTANCE = 0.3
 """In how many of the pairs of its attribute an error of a one-way shows, as a share of them."""
 
@@ -99,19 +103,23 @@ def _spread(left: Floats, share: Floats, cells: Floats) -> Departures:
 
 def _cautious(scores: Sequence[float], sigma: float, reference: Reference) -> Floats:
     """The scores less a multiple of their noise (:func:`caution`), at least 0; all 0 where that hides all (SILENT)."""
-    if sigma > SILENT * reference.total:
+    times = caution(sigma, reference.total, len(scores))
+    if math.isinf(times):
         return np.zeros(len(scores))
-    return np.maximum(np.asarray(scores, dtype=np.float64) - caution(sigma, reference.total) * sigma, 0.0)
+    return np.maximum(np.asarray(scores, dtype=np.float64) - times * sigma, 0.0)
 
 
-def caution(sigma: float, total: float) -> float:
-    """How many standard deviations are taken off scores of noise ``sigma``, where there are about ``total`` records.
+def caution(sigma: float, total: float, scores: int) -> float:
+    """How many standard deviations are taken off ``scores`` scores of noise ``sigma``, of about ``total`` records.
 
-    CAUTION up to HAZY of all records, from there evenly up to MOST_CAUTION at SILENT.
+    CAUTION up to HAZY of all records, from there evenly up to MOST_CAUTION at SILENT; infinite above.
     """
-    if sigma <= HAZY * total:
+    noise = sigma / min(2.0, max(1.0, math.sqrt(scores / WIDE)))
+    if noise <= HAZY * total:
         return CAUTION
-    beyond = (sigma / total - HAZY) / (SILENT - HAZY)
+    if noise > SILENT * total:
+        return math.inf
+    beyond = (noise / total - HAZY) / (SILENT - HAZY)
     return CAUTION + (MOST_CAUTION - CAUTION) * beyond
 
 

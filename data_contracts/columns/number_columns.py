@@ -56,6 +56,9 @@ class Stepped(Binned):
                 raise FieldError(
                     f"the bin from {low:g} to {high:g} holds no multiple of `step`", "Move its edges or change the step"
                 )
+        stepped = self.step is not None  # type: ignore[attr-defined]
+        if grid and stepped and edges and grid.first(edges[-1], above=self.closed) - grid.first(edges[0]) < 2:
+            raise FieldError(f"only one value from {edges[0]:g} on is a multiple of `step`", "Choose a smaller step")
         if any(low <= 0 for low in heaps) or len(set(heaps)) < len(heaps):
             raise FieldError("`heaps` must be different numbers above 0")
         if any(not Grid.of(low).divides(np.array([high]))[0] for low, high in pairwise(heaps)):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
+from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.errors import RequestError
 from privsyn.source.csv_fields import as_written
@@ -62,6 +63,8 @@ class FileSource(Source):
         if not path:
             raise RequestError("names no table", "Give a path, or hand over a table in memory", "data")
         layout = read_layout(path, spec.columns, spec.csv)
+        if layout.format == "parquet" and spec.csv != CsvOptions():
+            raise RequestError("says how CSV files are written, and the table is Parquet", "Take it out", "csv")
         read = columns_to_read(layout.columns, spec, layout.files[0].name)
         _check_types(layout, read, spec)
         types = {name: layout.type_of(name) for name in read}

@@ -79,6 +79,13 @@ def test_csv_is_text(tmp_path: Path, data: bytes) -> None:
     assert read(tmp_path / "t.csv", data) == [{"a": "1", "b": "2"}, {"a": "4", "b": "5"}]
 
 
+def test_options_of_csv_files_are_not_ignored_beside_parquet(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": ["1"], "b": ["2"], "c": ["3"]}), tmp_path / "t.parquet")
+    assert read(tmp_path / "t.parquet") == [{"a": "1", "b": "2"}]
+    spec = ABC.model_copy(update={"csv": CsvOptions(decimal=",", delimiter=";")})
+    assert refused(tmp_path / "t.parquet", spec=spec).startswith("csv: says how CSV files are written")
+
+
 def test_csv_values(tmp_path: Path) -> None:
     rows = read(tmp_path / "t.csv", 'a,b,c\n"x, ""q""",NA,1\n,é\x00,2\na"b,"c"d"e",3\n'.encode())
     assert rows == [{"a": 'x, "q"', "b": None}, {"a": None, "b": "é\x00"}, {"a": 'a"b', "b": 'cd"e"'}]

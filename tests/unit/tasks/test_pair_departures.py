@@ -18,6 +18,7 @@ from privsyn.tasks.pair_departures import (
     IMPORTANCE,
     MOST_CAUTION,
     SILENT,
+    WIDE,
     caution,
     clique_departures,
     one_way_departures,
@@ -75,14 +76,22 @@ def test_scores_in_which_noise_hides_everything_say_nothing() -> None:
 
 
 def test_more_is_taken_off_where_noise_is_a_large_part_of_the_table() -> None:
-    assert caution(0.0, 1_000.0) == caution(HAZY * 1_000, 1_000.0) == CAUTION
-    assert caution((HAZY + SILENT) / 2 * 1_000, 1_000.0) == pytest.approx((CAUTION + MOST_CAUTION) / 2)
-    assert caution(SILENT * 1_000, 1_000.0) == pytest.approx(MOST_CAUTION)
+    assert caution(0.0, 1_000.0, 9) == caution(HAZY * 1_000, 1_000.0, WIDE) == CAUTION
+    assert caution((HAZY + SILENT) / 2 * 1_000, 1_000.0, 9) == pytest.approx((CAUTION + MOST_CAUTION) / 2)
+    assert caution(SILENT * 1_000, 1_000.0, 9) == pytest.approx(MOST_CAUTION)
+    assert caution(SILENT * 1_000 + 1, 1_000.0, 9) == math.inf
     recode = recoded({"a": [600, 400], "b": [500, 500]}, 1e-3)
     sigma = 0.9 * SILENT * Reference.of(recode).total
-    left = 3_000 - caution(sigma, Reference.of(recode).total) * sigma
+    left = 3_000 - caution(sigma, Reference.of(recode).total, 1) * sigma
     found = pair_departures([("a", "b")], [3_000.0], sigma, recode, noisy_reference=True)
     assert left < 3_000 - CAUTION * sigma and found.error(np.zeros(1)) == pytest.approx([left])
+
+
+def test_of_many_scores_more_noise_is_borne() -> None:
+    for many in (4 * WIDE, 40 * WIDE):
+        assert caution(2 * HAZY * 1_000, 1_000.0, many) == CAUTION
+        assert caution(SILENT * 1_500, 1_000.0, many) == caution(SILENT * 750, 1_000.0, WIDE) < MOST_CAUTION
+        assert caution(SILENT * 2_000 + 1, 1_000.0, many) == math.inf
 
 
 def test_codes_without_a_count_depart_by_nothing() -> None:

@@ -159,6 +159,7 @@ def test_a_heap_that_no_bin_of_the_value_has_gives_the_next_smaller_one() -> Non
         ({"exact": [float("nan")]}, "finite"),
         ({"step": 0}, "greater than 0"),
         ({"step": 2_000}, "holds no multiple of `step`"),
+        ({"step": 9_000, "edges": None}, "only one value from 0 on"),
         ({"step": 0.5, "decimals": 0}, "more decimals"),
         ({"heaps": [100, 150]}, "must divide"),
         ({"heaps": [-5]}, "above 0"),
