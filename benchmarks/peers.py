@@ -138,6 +138,17 @@ PEERS = {peer.name: peer for peer in _ALL}
 """Every peer by its name, in the order in which they are run."""
 
 
+_MORE = (
+    Peer("privbayes-dpmm", "dpmm", "dpmm", "PrivBayes (dpmm)", "a Bayesian network of degree 2, graphical model"),
+    Peer(
+        "mwem-smartnoise", "smartnoise", "smartnoise-synth", "MWEM (smartnoise)", "multiplicative weights, few columns"
+    ),
+)
+
+REFEREES = PEERS | {peer.name: peer for peer in _MORE}
+"""The peers, and packages that only methods of the same name are held against."""
+
+
 def echo() -> Peer:
     """A peer that gives the rows back, in any environment with numpy and pandas: to check the way there and back."""
     return replace(_ALL[0], name="echo")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import random
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -50,25 +51,42 @@ def mst_dpmm(rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta
     """MST of dpmm: its settings, in one process; as many rows as its noisy total says."""
     from dpmm.models.mst import MSTGM
 
-    random = np.random.RandomState(seed)
-    model = MSTGM(epsilon=epsilon, delta=delta, domain=dict(sizes), random_state=random, n_jobs=1)
+    state = np.random.RandomState(seed)
+    model = MSTGM(epsilon=epsilon, delta=delta, domain=dict(sizes), random_state=state, n_jobs=1)
     model.fit(rows)
     return model.generate()
 
 
+def privbayes_dpmm(
+    rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int
+) -> pd.DataFrame:
+    """PrivBayes of dpmm: its settings (degree 2), in one process; as many rows as its noisy total says."""
+    from dpmm.models.priv_bayes import PrivBayesGM
+
+    state = np.random.RandomState(seed)
+    model = PrivBayesGM(epsilon=epsilon, delta=delta, domain=dict(sizes), random_state=state, n_jobs=1)
+    model.fit(rows)
+    return model.generate()
+
+
+def _public_labels(sizes: Mapping[str, int]) -> Any:
+    """The codes as public labels: a transformer that is fitted on the domain, not on the rows."""
+    from snsynth.transform import LabelTransformer, TableTransformer
+
+    public = pd.DataFrame({a: np.minimum(np.arange(max(sizes.values())), n - 1) for a, n in sizes.items()})
+    transformer = TableTransformer([LabelTransformer(nullable=False) for _ in sizes])
+    transformer.fit(public)
+    return transformer
+
+
 def _smartnoise(synthesizer: Any, rows: pd.DataFrame, sizes: Mapping[str, int], seed: int) -> pd.DataFrame:
-    """Fit and sample with the codes as public labels: the transformer is fitted on the domain, not on the rows.
+    """Fit and sample with the codes as public labels.
 
     Rows are sampled by mbi's method "sample": its default, "round", fills every group in row order, which ties the
     columns that depend on one parent to each other (Adult, epsilon 1, MST: pairs at .24 instead of .16).
     """
-    from snsynth.transform import LabelTransformer, TableTransformer
-
     np.random.seed(seed)  # noqa: NPY002
-    public = pd.DataFrame({a: np.minimum(np.arange(max(sizes.values())), n - 1) for a, n in sizes.items()})
-    transformer = TableTransformer([LabelTransformer(nullable=False) for _ in sizes])
-    transformer.fit(public)
-    synthesizer.fit(rows, transformer=transformer)
+    synthesizer.fit(rows, transformer=_public_labels(sizes))
     model = synthesizer.synthesizer
     synthesizer.synthesizer = SimpleNamespace(synthetic_data=partial(model.synthetic_data, method="sample"))
     return pd.DataFrame(synthesizer.sample(len(rows)))
@@ -92,6 +110,19 @@ def mst_smartnoise(
     return _smartnoise(MSTSynthesizer(epsilon, delta), rows, sizes, seed)
 
 
+def mwem_smartnoise(
+    rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int
+) -> pd.DataFrame:
+    """MWEM of smartnoise-synth: its settings; pure differential privacy, without the delta."""
+    from snsynth.mwem import MWEMSynthesizer
+
+    np.random.seed(seed)  # noqa: NPY002
+    random.seed(seed)
+    synthesizer = MWEMSynthesizer(epsilon)
+    synthesizer.fit(rows, transformer=_public_labels(sizes))
+    return pd.DataFrame(synthesizer.sample(len(rows)), columns=rows.columns)
+
+
 def privsyn_core(rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int) -> pd.DataFrame:
     """PrivSyn of privsyn-core: its settings, the optimal zCDP conversion included."""
     from privsyn import PrivSynModel
@@ -109,6 +140,8 @@ def echo(rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: fl
 PEERS: dict[str, tuple[str, Peer]] = {
     "aim-dpmm": ("dpmm.models.aim", aim_dpmm),
     "mst-dpmm": ("dpmm.models.mst", mst_dpmm),
+    "privbayes-dpmm": ("dpmm.models.priv_bayes", privbayes_dpmm),
+    "mwem-smartnoise": ("snsynth.mwem", mwem_smartnoise),
     "aim-smartnoise": ("snsynth.aim", aim_smartnoise),
     "mst-smartnoise": ("snsynth.mst", mst_smartnoise),
     "privsyn-core": ("privsyn", privsyn_core),

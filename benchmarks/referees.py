@@ -1,4 +1,4 @@
-"""This project's `mst` and `aim` against packages of the same names, on five columns of Adult: a table in Markdown.
+"""This project's methods against packages of the same names, on five columns of Adult: a table in Markdown.
 
 ``python -m benchmarks.referees`` prints it; the peers need ``make peers``.  A peer that is not installed, or does not
 finish, is told so in its line.
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from benchmarks.compare_tables import given, only
-from benchmarks.peers import PEERS
+from benchmarks.peers import REFEREES
 from privsyn.comparison.method import Method, Trial
 from privsyn.comparison.methods import METHODS
 from privsyn.tasks.metrics.marginal_distance import mean_l1
@@ -20,7 +20,7 @@ from privsyn.tasks.privacy.noise import SeededNoise
 TABLE, COLUMNS = "adult", 5
 EPSILONS, SEEDS = (0.2, 1.0), (0, 1, 2)
 OURS = ("default", "mst", "mst-pgm", "aim", "privbayes", "privbayes-exponential", "mwem")
-THEIRS = ("mst-dpmm", "mst-smartnoise", "aim-dpmm", "aim-smartnoise")
+THEIRS = ("mst-dpmm", "mst-smartnoise", "aim-dpmm", "aim-smartnoise", "privbayes-dpmm", "mwem-smartnoise")
 
 
 def trial(epsilon: float, seed: int) -> Trial:
@@ -50,7 +50,7 @@ def lines() -> Iterator[str]:
     """The table, line by line as it is known."""
     yield "| epsilon | method | pairs | triples |"
     yield "|---|---|---|---|"
-    methods = [*(METHODS[n] for n in OURS), *(PEERS[n].method() for n in THEIRS)]
+    methods = [*(METHODS[n] for n in OURS), *(REFEREES[n].method() for n in THEIRS)]
     for epsilon in EPSILONS:
         for method in methods:
             try:
