@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import peers
-from benchmarks.peers import PEERS, Peer, PeerError, echo
+from benchmarks.peers import PEERS, REFEREES, Peer, PeerError, echo
 from benchmarks.peers_limits import Limits
 from benchmarks.peers_worker import PEERS as CALLS
 from privsyn.comparison.method import Trial
@@ -59,8 +59,8 @@ def test_a_peer_is_a_method_like_the_others() -> None:
 
 
 def test_every_peer_has_its_call() -> None:
-    assert set(PEERS) == set(CALLS) - {"echo"}
-    assert all(peer.name == name for name, peer in PEERS.items())
+    assert set(REFEREES) == set(CALLS) - {"echo"}
+    assert all(peer.name == name for name, peer in REFEREES.items())
 
 
 def test_no_environment_and_no_package_are_both_not_installed() -> None:
