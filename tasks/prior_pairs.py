@@ -47,11 +47,9 @@ class PriorPairs:
     @classmethod
     def of(cls, public: CodeTable, recode: Recode) -> PriorPairs:
         """Of public rows in fine codes, by a released recoding."""
-        sizes = {a: r.size + 1 for a, r in recode.items()}
-        columns = tuple(recode[a].coarse[public.column(a)].astype(code_dtype(n)) for a, n in sizes.items())
         known = frozenset(a for a, r in recode.items() if r.by_prior) | _told(public, recode)
         errors = {a: _expected_error(r) for a, r in recode.items()}
-        return cls(CodeTable(Domain.of(sizes), columns), Reference.of(recode), known, errors)
+        return cls(_coarse(public, recode), Reference.of(recode), known, errors)
 
     def counts(self, a: str, b: str) -> NDArray[np.int64]:
         """As :meth:`privsyn.tasks.indif_scores.Reference.counts`: the pair's counts that the public table expects."""
@@ -85,6 +83,13 @@ class PriorPairs:
             chance[i] = np.minimum(np.sqrt(2 * expected / math.pi), 2 * expected).sum()
             own[i] = np.abs(expected - total * np.outer(shares[a], shares[b])).sum()
         return chance, np.array([math.hypot(self.errors[a], self.errors[b]) for a, b in pairs]), own
+
+
+def _coarse(public: CodeTable, recode: Recode) -> CodeTable:
+    """Public rows in coarse codes, the code ``size`` where a value was filtered."""
+    sizes = {a: r.size + 1 for a, r in recode.items()}
+    columns = tuple(recode[a].coarse[public.column(a)].astype(code_dtype(n)) for a, n in sizes.items())
+    return CodeTable(Domain.of(sizes), columns)
 
 
 def _expected_error(recode: AttributeRecode) -> float:
@@ -192,9 +197,7 @@ def absent_pairs(public: CodeTable, recode: Recode) -> tuple[tuple[Clique, NDArr
 
     A code that no public row has says nothing; it is left alone.
     """
-    sizes = {a: r.size + 1 for a, r in recode.items()}
-    columns = tuple(recode[a].coarse[public.column(a)].astype(code_dtype(n)) for a, n in sizes.items())
-    rows, pairs = CodeTable(Domain.of(sizes), columns), list(combinations(sizes, 2))
+    rows, pairs = _coarse(public, recode), list(combinations(recode, 2))
     found = []
     for pair, counts in zip(pairs, count_all(rows, pairs, threads=1), strict=True):
         inside = counts[:-1, :-1]
