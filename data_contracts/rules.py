@@ -179,7 +179,8 @@ def computing_order(rules: Sequence[Any], columns: Columns) -> tuple[str, ...]:
         return tuple(sorter.static_order())
     except CycleError as error:
         names = ", ".join(error.args[1][:-1])
-        raise FieldError(f"the columns {names} are computed from each other", "Leave one to be measured") from None
+        problem = f"the columns {names} are computed from each other"
+        raise FieldError(problem, "Leave one to be measured", ("rules",)) from None
 
 
 def check_rules(rules: Sequence[Any], columns: Columns) -> None:
@@ -214,6 +215,10 @@ def _check_rule(rule: Any, columns: Columns, taken: set[str]) -> None:
                 _claim([name], columns, taken)
                 node = parse_expression(text, types)
                 check_values(node, columns, ("derive", name))
+                if not node.columns:
+                    raise FieldError(
+                        f"`{text}` names no column", "Let the column's own domain be this value", ("derive", name)
+                    )
                 if name in node.columns:
                     raise FieldError(
                         f"{name!r} is derived from itself", "Compute it from other columns", ("derive", name)

@@ -14,6 +14,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.mechanisms.release_job import plan_of
 from privsyn.notebook import html_table
 from privsyn.run.plan import Plan, accounted
+from privsyn.run.request_checks import checked_rules
 from privsyn.source.private_table import Source
 from privsyn.spec.table_fit import Fit, fit_of
 from privsyn.tasks.codecs import Codec
@@ -93,9 +94,11 @@ class CheckReport:
 def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
     """Warnings, predicted noise and column sizes; with ``source`` also its fit, which is PRIVATE.
 
-    Raises RequestError if the table breaks off while it is read or the privacy cannot be accounted.
+    Raises RequestError if no row can keep the rules, the table breaks off while it is read or the privacy cannot be
+    accounted.
     """
     public = plan_of(spec)
+    checked_rules(public.request)
     encoding = public.request.encoding
     columns = tuple(ColumnPlan(c.attribute, _kind(spec, c), c.size, int(c.groups.max()) + 1) for c in encoding.codecs)
     columns += tuple(ColumnPlan(c.attribute, f"{_kind(spec, c)}, computed", 0, 0) for c in encoding.computed)

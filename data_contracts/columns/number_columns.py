@@ -63,6 +63,10 @@ class Stepped(Binned):
             raise FieldError("`heaps` must be different numbers above 0")
         if any(not Grid.of(low).divides(np.array([high]))[0] for low, high in pairwise(heaps)):
             raise FieldError("each of `heaps` must divide the next larger one", "Write some such as [10, 100, 1000]")
+        for heap in heaps if edges else ():
+            first, end = Grid.of(heap).first(edges[0]), Grid.of(heap).first(edges[-1], above=self.closed)
+            if not set(range(first, min(end, first + 2))) - {0}:
+                raise FieldError(f"no value but 0 is a multiple of {heap:g}, one of `heaps`", "Leave it out")
         if grid is not None and heaps and not grid.divides(np.array(heaps)).all():
             raise FieldError("each of `heaps` must be a multiple of `step`, or of 1 for integers")
         return self

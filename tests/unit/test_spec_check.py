@@ -153,6 +153,12 @@ def test_an_epsilon_that_cannot_be_accounted_is_refused_by_name(field: str, epsi
     assert (refused.value.field, refused.value.exit_code) == (field, 2)
 
 
+def test_a_rule_that_no_row_can_keep_is_refused_as_a_release_does() -> None:
+    with pytest.raises(RequestError, match="no row was found that does not meet it") as refused:
+        check(spec_of(rules=[{"never": "age >= 0"}]))
+    assert (refused.value.field, refused.value.exit_code) == ("rules[0]", 2)
+
+
 def test_a_tiny_epsilon_is_accounted_and_its_noise_shown() -> None:
     assert check(spec_of(privacy={"epsilon": 1e-17, "delta": 1e-9})).noise[0].low > 1e8
 

@@ -24,6 +24,7 @@ unit: {records_per_person: 1}
 privacy: {epsilon: 1.0, delta: 1.0e-9}
 budget: {epsilon: 10, delta: 1e-8}
 """
+COMPUTED = HEAD + "columns: {a: {kind: boolean}, b: {kind: boolean}, c: {kind: boolean}}\n"
 COLUMNS = "columns: {age: {kind: integer, min: 0, max: 99}}\n"
 EXAMPLES = ROOT / "examples"
 
@@ -131,6 +132,8 @@ def test_shared_values_by_anchor() -> None:
         ),
         (HEAD + "columns: {c: {kind: categorical, values: [a, 1]}}", ["columns.c.values", "one type"]),
         (HEAD + "columns: {c: {kind: categorical, values: [a, a]}}", ["columns.c.values", "'a' twice"]),
+        (COMPUTED + "rules: [{derive: {b: '5'}}]", ["rules[0].derive.b", "names no column"]),
+        (COMPUTED + "rules: [{derive: {a: b}}, {derive: {b: a}}]", ["rules (line 7)", "are computed from each other"]),
         (HEAD + "columns: {c: {kind: categorical, values: [2010-01-01]}}", ["columns.c.values[0]", "quotation marks"]),
         (HEAD + f"columns: {{c: {{kind: categorical, values: [{10**400}, 1.5]}}}}", ["columns.c.values", "2**53"]),
         (HEAD + "columns: {c: {kind: categorical, values: [02134]}}", ["line 6", "leading zero"]),

@@ -164,6 +164,7 @@ def test_a_heap_that_no_bin_of_the_value_has_gives_the_next_smaller_one() -> Non
         ({"heaps": [100, 150]}, "must divide"),
         ({"heaps": [-5]}, "above 0"),
         ({"step": 7, "heaps": [100]}, "multiple of `step`"),
+        ({"heaps": [1_000, 10_000]}, "no value but 0 is a multiple of 10000"),
         ({"exact": [1e39], "type": "float32"}, "cannot hold"),
     ],
 )
