@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
+from privsyn.data_contracts.csv_options import USUAL_NULLS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.mechanisms.release_job import plan_of
 from privsyn.notebook import html_table
@@ -106,7 +107,14 @@ def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
         ColumnPlan(name, f"{column.kind}, not measured", 0, 0) for name, column in spec.unmeasured_columns.items()
     )
     fit = None if source is None else fit_of(spec, source, encoding.codecs)
-    return CheckReport(tuple(_warnings(public, columns)), _noise(public), columns, fit)
+    warnings = [*_warnings(public, columns), *([] if source is None else _unread(spec, source))]
+    return CheckReport(tuple(warnings), _noise(public), columns, fit)
+
+
+def _unread(spec: ReleaseSpec, source: Source) -> Iterator[str]:
+    """What the spec says of texts, where the table stores values of other types."""
+    if spec.null_values != USUAL_NULLS and None not in source.types.values():
+        yield "null_values: are texts of CSV files, and the table is not CSV: only what is null there is null."
 
 
 def _warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:

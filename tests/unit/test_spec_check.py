@@ -139,6 +139,14 @@ def test_warnings(changes: dict[str, Any], words: str) -> None:
     assert words in shown(report)
 
 
+def test_texts_of_csv_files_that_mean_null_are_pointed_out_beside_parquet(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"age": [5, -9]}), tmp_path / "t.parquet")
+    (tmp_path / "t.csv").write_text("age\n5\n-9\n", encoding="utf-8")
+    spec = make_spec({"age": COLUMNS["age"]}, null_values=["", "-9"])
+    stored = [check(spec, open_source(tmp_path / name, spec)).warnings for name in ("t.parquet", "t.csv")]
+    assert [any("null_values" in warning for warning in found) for found in stored] == [True, False]
+
+
 def test_the_budget_is_compared_as_the_ledger_does() -> None:
     """In zCDP: a larger epsilon at a far smaller delta can cost less, and is not warned about."""
     cheap = check(spec_of(privacy={"epsilon": 1.01, "delta": 1e-15}, budget={"epsilon": 1, "delta": 1e-6}))
