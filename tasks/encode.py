@@ -6,7 +6,7 @@ Paper: the binning of DPSyn, sections 5.3 and 5.4; Algorithm 3 starts from codes
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.tables import REPAIRS, code_schema
 from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.codec import Codes
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.kernels.streams import GAMMA
 from privsyn.tasks.rules.book import RuleBook
@@ -82,22 +83,29 @@ def kept_batches(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repa
 
 def encode_batch(batch: pa.RecordBatch, plan: EncodingPlan, repairs: Repairs) -> pa.RecordBatch:
     """Codes of one batch; source columns are found by name, extra ones are ignored."""
-    arrays = []
+    arrays, encoded = [], {}
     schema = code_schema(plan.domain)
     for codec in plan.codecs:
         codes, counts = codec.encode({name: batch.column(name) for name in codec.sources})
         repairs.add(", ".join(codec.ranges() or codec.sources), counts)
         arrays.append(pa.array(codes, type=schema.field(codec.attribute).type))
+        encoded[codec.attribute] = codes
     if plan.rules is not None:
-        _count_broken(batch, plan, plan.rules, repairs)
+        _count_broken(batch, encoded, plan, plan.rules, repairs)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _count_broken(batch: pa.RecordBatch, plan: EncodingPlan, rules: RuleBook, repairs: Repairs) -> None:
-    """Add to ``repairs`` how many rows break each rule; they are counted as they are."""
+def _count_broken(
+    batch: pa.RecordBatch, codes: Mapping[str, Codes], plan: EncodingPlan, rules: RuleBook, repairs: Repairs
+) -> None:
+    """Add to ``repairs`` how many rows break each rule; they are counted as they are.  ``codes``: of each attribute."""
     columns: dict[str, pa.Array] = {}
     for codec in (*plan.codecs, *plan.computed):
-        columns.update(codec.read({name: batch.column(name) for name in codec.sources}))
+        if not rules.spoken_of.isdisjoint(codec.ranges()):
+            known = codes.get(codec.attribute)
+            columns.update(codec.read({name: batch.column(name) for name in codec.sources}, known))
+    if not columns:
+        return  # no condition, and nothing computed
     for condition, rows in zip(rules.conditions, rules.broken(columns), strict=True):
         repairs.add(f"{OF_RULE}[{condition.rule}]", +Counter({condition.words: int(rows.sum())}))
     for name, others in rules.differing(columns).items():

@@ -91,9 +91,12 @@ class Codec(ABC):
         """What each released column may be in each fine code: one value, or from low to high, both possible."""
         return dict(self.decode(np.arange(self.size), np.random.default_rng(0)))
 
-    def read(self, columns: Columns) -> dict[str, pa.Array]:
-        """The source values as they are counted, before they become codes: for what rules say of private rows."""
-        return self.decode(self.encode(columns)[0], np.random.default_rng(0))
+    def read(self, columns: Columns, codes: Codes | None = None) -> dict[str, pa.Array]:
+        """The source values as they are counted, before they become codes: for what rules say of private rows.
+
+        ``codes``: the columns encoded, where that is done.
+        """
+        return self.decode(self.encode(columns)[0] if codes is None else codes, np.random.default_rng(0))
 
     def inspect(self, columns: Columns) -> dict[str, int]:
         """Repair counts only (for ``spec check``, private)."""

@@ -233,7 +233,7 @@ class OrderedCodec(Codec):
         """The codec's numbers as rules see them: as released numbers, or in seconds."""
         return numbers
 
-    def read(self, columns: Columns) -> dict[str, pa.Array]:
+    def read(self, columns: Columns, codes: Codes | None = None) -> dict[str, pa.Array]:
         """See :class:`Codec`: numbers, or moments in seconds, within the bounds or exact."""
         numbers, _ = self.numbers(columns[self.sources[0]])
         low, high = self._bounds()

@@ -66,8 +66,12 @@ def blocks(forbidden: NDArray[np.bool_]) -> tuple[Ints, Ints] | None:
 
     forbidden: bool, of the pair's shape.  Blocks are the connected parts of the codes that are allowed together.
     """
+    allowed = ~forbidden
+    met = allowed.any(axis=1).all() and allowed.any(axis=0).all()
+    if met and (allowed.all(axis=1).any() or allowed.all(axis=0).any()):
+        return None  # one code is allowed with all others, and so ties them
     first, second = forbidden.shape
     links = np.zeros((first + second, first + second), dtype=bool)
-    links[:first, first:] = ~forbidden
+    links[:first, first:] = allowed
     number, labels = connected_components(csr_array(links), directed=False)
     return None if number < 2 else (labels[:first].astype(np.int64), labels[first:].astype(np.int64))

@@ -211,10 +211,12 @@ def _choose(layout, a, cost, old, keys, i, work, scores, best, urgent, word, uni
     now, size = np.int64(0), scores.shape[0]
     for j in range(layout.first[a], layout.first[a + 1]):
         now += work[np.int64(keys[j - layout.first[a], i]) + old]
-    if (unit == 0 and now >= -(cost // 4)) or _tied(layout, a, old, keys, i, work, scores):
+    if unit == 0 and now >= -(cost // 4):
         return old
-    scores[:] = 0
-    for j in range(layout.first[a], layout.first[a + 1]):
+    marginals = _fixed(layout, a, keys, i, work, scores)
+    if marginals < layout.first[a + 1] and _tied(scores, old):
+        return old
+    for j in range(layout.first[a], marginals):
         key = np.uint64(keys[j - layout.first[a], i])
         line = work[key : key + np.uint64(size)]
         for v in range(np.uint64(size)):
@@ -239,26 +241,30 @@ def _choose(layout, a, cost, old, keys, i, work, scores, best, urgent, word, uni
 
 
 @njit(nogil=True, cache=True)
-def _tied(layout, a, old, keys, i, work, scores):  # type: ignore[no-untyped-def]
-    """Whether rules allow row ``i`` of the chunk no value of ``a`` but its own; scores: (codes of a), overwritten.
+def _fixed(layout, a, keys, i, work, scores):  # type: ignore[no-untyped-def]
+    """Fill scores, (codes of a), with the fixed penalties of row ``i`` of the chunk; returns the first of their views.
 
-    Fixed penalties are an attribute's last views, so what has none costs nothing.
+    They are an attribute's last views, so what has none costs nothing.
     """
-    j, size = layout.first[a + 1] - 1, scores.shape[0]
-    if j < layout.first[a] or layout.moved[j] > 0:
-        return False
+    j, size = layout.first[a + 1], scores.shape[0]
     scores[:] = 0
-    while j >= layout.first[a] and layout.moved[j] == 0:
+    while j > layout.first[a] and layout.moved[j - 1] == 0:
+        j -= 1
         key = np.uint64(keys[j - layout.first[a], i])
         line = work[key : key + np.uint64(size)]
         for v in range(np.uint64(size)):
             scores[v] += line[v]
-        j -= 1
-    if scores[old] < 0:
+    return j
+
+
+@njit(nogil=True, cache=True)
+def _tied(penalties, old):  # type: ignore[no-untyped-def]
+    """Whether rules, by their penalties, allow no value but ``old``."""
+    if penalties[old] < 0:
         return False
     free = 0
-    for v in range(size):
-        free += scores[v] == 0
+    for v in range(penalties.shape[0]):
+        free += penalties[v] == 0
     return free < 2
 
 

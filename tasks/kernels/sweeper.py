@@ -73,7 +73,8 @@ class Sweeper:
     @property
     def residuals(self) -> np.ndarray:
         """Rows wanted less rows there, in all marginals' cells."""
-        return self._residuals[: self._counts] + self._penalty
+        found = self._residuals[: self._counts]
+        return found + self._penalty if self._forbids_empty else found
 
     def _largest_sums(self, residuals: np.ndarray) -> tuple[int, np.dtype]:
         """The fine of a forbidden cell, above what all marginals can speak for, and the type of sums.

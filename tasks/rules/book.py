@@ -97,6 +97,11 @@ class RuleBook:
                 found[name] = None
         return tuple(found)
 
+    @cached_property
+    def spoken_of(self) -> frozenset[str]:
+        """The columns that are computed, and those that a condition or one of these needs."""
+        return frozenset((*self.order, *self.needed(self.order))).union(*(c.needs for c in self.conditions))
+
     def _domain_conditions(self, spec: ReleaseSpec) -> Iterator[Condition]:
         """That a computed value is one of its column's domain."""
         numbers = {name: i for i, r in enumerate(spec.rules) for name in computed_by(r)}

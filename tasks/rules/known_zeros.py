@@ -44,9 +44,11 @@ class KnownZeros:
     def on(self, attributes: Sequence[str], shape: Sequence[int]) -> Bools | None:
         """The cells of a marginal that no row can be in: forbidden whatever the other attributes are; None: no cell."""
         found = np.zeros(shape, dtype=bool)
-        for number, (clique, _) in enumerate((*self.tables, *self.implied)):
+        every = (*self.tables, *self.implied)
+        for number in sorted({n for a in attributes for n in self._holding.get(a, ())}):
+            clique = every[number][0]
             inside = [a for a in attributes if a in clique]
-            mask = self._projected(number, frozenset(inside)) if inside else None
+            mask = self._projected(number, frozenset(inside))
             if mask is not None:
                 left = [a for a in clique if a in inside]
                 mask = mask.transpose([left.index(a) for a in inside])
@@ -64,6 +66,15 @@ class KnownZeros:
             mask = np.asarray(forbidden.all(axis=tuple(i for i, a in enumerate(clique) if a not in inside)))
             self._projections[key] = mask if mask.any() else None
         return self._projections[key]
+
+    @cached_property
+    def _holding(self) -> dict[str, list[int]]:
+        """The numbers of the tables, of ``tables`` and then ``implied``, that hold each attribute."""
+        found: dict[str, list[int]] = {}
+        for number, (clique, _) in enumerate((*self.tables, *self.implied)):
+            for a in clique:
+                found.setdefault(a, []).append(number)
+        return found
 
     @cached_property
     def _projections(self) -> dict[tuple[int, frozenset[str]], Bools | None]:

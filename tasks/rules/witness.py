@@ -59,8 +59,7 @@ def find_row(plan: EncodingPlan, given: Mapping[str, int] = MappingProxyType({})
 
 def _spoken_of(plan: EncodingPlan, rules: RuleBook) -> tuple[Codec, ...]:
     """The codecs of the columns that rules need, and what decoding them reads."""
-    needed = {n for c in rules.conditions for n in c.needs} | set(rules.needed(rules.order))
-    codecs = [c for c in plan.codecs if needed & set(c.ranges())]
+    codecs = [c for c in plan.codecs if not rules.spoken_of.isdisjoint(c.ranges())]
     helpers = {name for c in codecs for name in c.helpers}
     return tuple(c for c in plan.codecs if c in codecs or c.attribute in helpers)
 
