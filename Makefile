@@ -95,7 +95,7 @@ $(PEERS)/%/.done: benchmarks/peers-%.txt
 	$(@D)/bin/pip install -q --no-deps -r $<
 	@touch $@
 
-peers: $(PEERS)/dpmm/.done $(PEERS)/smartnoise/.done
+peers: $(PEERS)/dpmm/.done $(PEERS)/smartnoise/.done $(PEERS)/opendp/.done
 
 compare: $(VENV)/.dev peers
 	$(BIN)/python -m benchmarks.compare

@@ -24,7 +24,7 @@ from benchmarks import compare_page
 from benchmarks.compare_page import REAL
 from benchmarks.compare_store import Run, Store
 from benchmarks.compare_tables import Given, figures, given, real_figures
-from benchmarks.peers import PEERS, PeerError
+from benchmarks.peers import LONG, PEERS, PeerError
 from benchmarks.tables import available
 from privsyn.comparison.method import Method, Trial
 from privsyn.comparison.methods import METHODS
@@ -74,9 +74,10 @@ def jobs(methods: Sequence[str], tables: Sequence[str], epsilons: Sequence[float
                     yield from (Job(method, table, epsilon, seed) for method in methods)
 
 
-def methods_of(ours: bool, peers: bool) -> list[str]:
-    """The names of the methods in the order in which they are run."""
-    return [*(OURS if ours else ()), *(PEERS if peers else ())]
+def methods_of(ours: bool, peers: bool, named: Sequence[str] | None = None) -> list[str]:
+    """The names of the methods in the order in which they are run; of those with LONG limits the named ones only."""
+    both = [*(OURS if ours else ()), *(PEERS if peers else ())]
+    return [m for m in both if (m in named if named is not None else m in OURS or PEERS[m].limits is not LONG)]
 
 
 def method_version(method: str) -> str:
@@ -180,9 +181,8 @@ def main() -> None:
     there = available()
     tables = [name for name in arguments.tables.split(",") if name.removesuffix("-demographic") in there]
     if arguments.only != "page":
-        chosen = methods_of(arguments.only != "peers", arguments.only != "ours")
-        if arguments.methods:
-            chosen = [m for m in chosen if m in arguments.methods.split(",")]
+        named = arguments.methods.split(",") if arguments.methods else None
+        chosen = methods_of(arguments.only != "peers", arguments.only != "ours", named)
         epsilons = [float(e) for e in arguments.epsilons.split(",")]
         run_all(store, jobs(chosen, tables, epsilons, arguments.seeds), OURS if arguments.again else ())
     if arguments.only in (None, "page"):

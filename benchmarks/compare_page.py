@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.compare_store import Run, stopped
-from benchmarks.peers import LIMITS, PEERS
+from benchmarks.peers import LONG, PEERS
 from privsyn.comparison.methods import METHODS
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
@@ -17,6 +17,8 @@ REAL = "real rows"
 """The training rows in place of synthetic ones: what a perfect method would reach."""
 DEFAULT = "default"
 AIM = tuple(name for name in PEERS if name.startswith("aim"))
+SHORT = tuple(name for name, peer in PEERS.items() if peer.limits is not LONG)
+"""The peers that are run at every table."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,8 @@ def why_not(runs: Runs, method: str, table: str, epsilon: float) -> str:
     """Why a method has no figures at a table and epsilon; "" if it was simply not run."""
     run = runs.stopped(method, table, epsilon)
     if run is not None:
-        limit = f"{LIMITS.seconds / 60:.0f} minutes" if run.outcome == "time" else f"{LIMITS.megabytes / 1024:.0f} GB"
+        allowed = PEERS[method].limits
+        limit = f"{allowed.seconds / 60:.0f} minutes" if run.outcome == "time" else f"{allowed.megabytes / 1024:.0f} GB"
         if run.epsilon < epsilon:
             return f"not tried: did not finish within {limit} at epsilon {run.epsilon:g}"
         return f"did not finish within {limit} ({run.detail})"
@@ -142,14 +145,15 @@ def faster(runs: Runs, table: str, epsilon: float) -> str:
     aims = [value for name in AIM if (value := runs.mean(name, table, epsilon, cpu)) is not None]
     if ours and aims:
         return f"{min(aims) / ours:,.0f}×"
-    if ours and any(runs.stopped(name, table, epsilon) for name in AIM):
-        return f"over {LIMITS.seconds / ours:,.0f}×"
+    stopped = [PEERS[name].limits.seconds for name in AIM if runs.stopped(name, table, epsilon)]
+    if ours and stopped:
+        return f"over {min(stopped) / ours:,.0f}×"
     return ""
 
 
 def missing(runs: Runs, table: str, epsilon: float) -> str:
     """The peers that were run elsewhere and neither run nor stopped at a limit at this table and epsilon."""
-    ran = [m for m in PEERS if m in runs.methods]
+    ran = [m for m in SHORT if m in runs.methods]
     names = [m for m in ran if not runs.of(m, table, epsilon) and not runs.stopped(m, table, epsilon)]
     return ", ".join(title(m) for m in names)
 
@@ -174,7 +178,7 @@ def page(runs: Runs) -> list[str]:
             if any(leads):
                 cells = [table, f"{epsilon:g}", *leads, faster(runs, table, epsilon), missing(runs, table, epsilon)]
                 lines.append("| " + " | ".join(cells) + " |")
-    never = ", ".join(title(m) for m in PEERS if m not in runs.methods)
+    never = ", ".join(title(m) for m in SHORT if m not in runs.methods)
     lines += [
         "",
         *([f"Not run at all yet: {never}.", ""] if never else []),

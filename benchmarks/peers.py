@@ -25,6 +25,8 @@ HERE = Path(__file__).parent
 ENVIRONMENTS = HERE.parent / ".venv-peers"
 LIMITS = Limits(seconds=20 * 60, megabytes=16 * 1024)
 """Of one run: 20 minutes and 16 GB."""
+LONG = Limits(seconds=2 * 60 * 60, megabytes=16 * 1024)
+"""Of a peer with settings that take hours: it is run only where it is named."""
 
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -50,13 +52,14 @@ class Used:
 
 @dataclass(frozen=True)
 class Peer:
-    """One peer: its name, its environment under ENVIRONMENTS, the package whose version counts, and what it is."""
+    """One peer: its name, its environment under ENVIRONMENTS, its package, what it is, and the limits of a run."""
 
     name: str
     environment: str
     package: str
     title: str
     description: str
+    limits: Limits = LIMITS
 
     @property
     def python(self) -> Path:
@@ -70,8 +73,8 @@ class Peer:
         found = sorted(self.python.parents[1].glob(f"lib/python*/site-packages/{name}-*.dist-info"))
         return found[-1].name.removesuffix(".dist-info").rpartition("-")[2] if found else ""
 
-    def run(self, trial: Trial, limits: Limits = LIMITS) -> tuple[MethodResult, Used]:
-        """Make a table.
+    def run(self, trial: Trial, limits: Limits | None = None) -> tuple[MethodResult, Used]:
+        """Make a table, within the peer's limits or those given.
 
         ImportError: not installed; TimeoutError, MemoryError: stopped at a limit, the message says what it had used;
         PeerError: it failed.
@@ -83,7 +86,7 @@ class Peer:
             _write(trial, folder)
             command = [str(self.python), str(HERE / "peers_worker.py"), self.name, str(folder)]
             environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": "", "PRIVSYN_CORE_DATA_ROOT": str(folder)}
-            watched = watch(command, limits, environment, folder / "log")
+            watched = watch(command, limits or self.limits, environment, folder / "log")
             self._check(watched)
             spent = json.loads((folder / "made.json").read_text(encoding="utf-8"))
             with np.load(folder / "made.npz") as made:
@@ -132,6 +135,10 @@ _ALL = (
     Peer("privsyn-core", "smartnoise", "privsyn-core", "privsyn-core", "public PrivSyn code, as it is"),
     Peer("mst-dpmm", "dpmm", "dpmm", "MST (dpmm)", "a tree of pairs, over the package's own copy of mbi"),
     Peer("aim-smartnoise", "smartnoise", "smartnoise-synth", "AIM (smartnoise)", "AIM over mbi 1.1 and jax"),
+    Peer("mst-opendp", "opendp", "opendp", "MST (OpenDP)", "a tree of pairs: OpenDP's contingency tables"),
+    Peer("aim-opendp", "opendp", "opendp", "AIM (OpenDP)", "OpenDP's contingency tables, pairs, at most 4 MB"),
+    Peer("aim-80-dpmm", "dpmm", "dpmm", "AIM (dpmm, 80 MB)", "as AIM (dpmm), its model at the default size", LONG),
+    Peer("aim-80-opendp", "opendp", "opendp", "AIM (OpenDP, 80 MB)", "its own settings: triples, 80 MB", LONG),
 )
 
 PEERS = {peer.name: peer for peer in _ALL}

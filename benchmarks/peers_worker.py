@@ -25,20 +25,28 @@ NOT_INSTALLED = 3
 """Exit code where the peer's package is missing."""
 
 AIM_MEGABYTES = 4
-"""AIM's bound on its model; with the usual 80 a run takes hours."""
+"""AIM's bound on its model; with the usual DEFAULT_MEGABYTES a run takes hours."""
+DEFAULT_MEGABYTES = 80
 
 Peer = Callable[[pd.DataFrame, Mapping[str, int], float, float, int], pd.DataFrame]
 """From rows of codes, the number of codes by column, epsilon, delta and a seed to synthetic rows of codes."""
 
 
-def aim_dpmm(rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int) -> pd.DataFrame:
-    """AIM of dpmm: its settings, but AIM_MEGABYTES and one process; as many rows as its noisy total says."""
+def aim_dpmm(
+    rows: pd.DataFrame,
+    sizes: Mapping[str, int],
+    epsilon: float,
+    delta: float,
+    seed: int,
+    megabytes: float = AIM_MEGABYTES,
+) -> pd.DataFrame:
+    """AIM of dpmm: its settings, but ``megabytes`` and one process; as many rows as its noisy total says."""
     from dpmm.models.aim import AIMGM
 
     model = AIMGM(
         epsilon=epsilon,
         delta=delta,
-        max_model_size=AIM_MEGABYTES,
+        max_model_size=megabytes,
         domain=dict(sizes),
         random_state=np.random.RandomState(seed),
         n_jobs=1,
@@ -132,6 +140,75 @@ def privsyn_core(rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, d
     return model.sample(len(rows))
 
 
+def _opendp(
+    algorithm: Any, rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int
+) -> pd.DataFrame:
+    """A contingency table of OpenDP, each code a cut of its own; rows drawn as in :func:`_smartnoise`.
+
+    With all cuts public OpenDP demands a delta of zero: it is asked for the rho of (epsilon, delta) by its own
+    conversion.  Its noise has no seed.  As many rows as its noisy total says.
+    """
+    import opendp.prelude as dp
+    import polars as pl
+
+    rho = _rho(epsilon, delta)
+    np.random.seed(seed)  # noqa: NPY002
+    context = dp.Context.compositor(
+        data=pl.LazyFrame({c: rows[c].to_numpy() for c in rows}),
+        privacy_unit=dp.unit_of(contributions=1),
+        privacy_loss=dp.loss_of(rho=rho),
+        split_evenly_over=1,
+    )
+    cuts = {c: list(range(n - 1)) for c, n in sizes.items()}
+    table = context.query().contingency_table(cuts=cuts, algorithm=algorithm).release()
+    return pd.DataFrame(table.model.synthetic_data(method="sample").df)
+
+
+def _rho(epsilon: float, delta: float) -> float:
+    """The largest rho, to a part in 10^9, whose zCDP implies (epsilon, delta) by OpenDP's conversion."""
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    space = dp.atom_domain(T=float, nan=False), dp.absolute_distance(T=float)
+
+    def told(rho: float) -> float:
+        look = dp.m.make_gaussian(*space, scale=(2 * rho) ** -0.5)
+        return dp.c.make_zCDP_to_approxDP(look).map(1.0).epsilon(delta)
+
+    low, high = 0.0, epsilon
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if told(middle) <= epsilon else (low, middle)
+    return low
+
+
+def mst_opendp(rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int) -> pd.DataFrame:
+    """MST of OpenDP: its settings, but parts of the budget are rounded down by a part in 10^9.
+
+    It rounds each to the float below, and the sum of many (9 columns and more) then is above the whole: it fails.
+    """
+    from opendp.extras.mbi import MST, _mst
+
+    _mst.prior = lambda x: x * (1 - 1e-9)
+    return _opendp(MST(), rows, sizes, epsilon, delta, seed)
+
+
+def aim_opendp(rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int) -> pd.DataFrame:
+    """AIM of OpenDP: its settings, but pairs as workload in place of triples, and AIM_MEGABYTES."""
+    from opendp.extras.mbi import AIM
+
+    return _opendp(AIM(queries=2, max_size=AIM_MEGABYTES), rows, sizes, epsilon, delta, seed)
+
+
+def aim_80_opendp(
+    rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int
+) -> pd.DataFrame:
+    """AIM of OpenDP: its settings."""
+    from opendp.extras.mbi import AIM
+
+    return _opendp(AIM(), rows, sizes, epsilon, delta, seed)
+
+
 def echo(rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int) -> pd.DataFrame:
     """The rows themselves: no method, only a check of the way there and back."""
     return rows
@@ -145,6 +222,10 @@ PEERS: dict[str, tuple[str, Peer]] = {
     "aim-smartnoise": ("snsynth.aim", aim_smartnoise),
     "mst-smartnoise": ("snsynth.mst", mst_smartnoise),
     "privsyn-core": ("privsyn", privsyn_core),
+    "mst-opendp": ("opendp.extras.mbi", mst_opendp),
+    "aim-opendp": ("opendp.extras.mbi", aim_opendp),
+    "aim-80-dpmm": ("dpmm.models.aim", partial(aim_dpmm, megabytes=DEFAULT_MEGABYTES)),
+    "aim-80-opendp": ("opendp.extras.mbi", aim_80_opendp),
     "echo": ("json", echo),
 }
 """Name -> module that is imported before the clock starts, and the call."""

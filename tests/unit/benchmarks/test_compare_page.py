@@ -54,6 +54,8 @@ def test_the_reason_of_what_has_no_figures() -> None:
     assert why_not(runs, "aim-dpmm", "t", 2.0) == "not tried: did not finish within 20 minutes at epsilon 1"
     assert why_not(runs, "aim-dpmm", "t", 0.2) == ""
     assert why_not(runs, "mst-dpmm", "t", 2.0) == "failed: a/b"
+    hours = Runs([run("aim-80-dpmm", outcome="time", detail="7300 s")])
+    assert why_not(hours, "aim-80-dpmm", "t", 1.0) == "did not finish within 120 minutes (7300 s)"
     memory = Runs([run("aim-dpmm", outcome="memory", detail="9 MB")])
     assert why_not(memory, "aim-dpmm", "t", 1.0) == "did not finish within 16 GB (9 MB)"
 
@@ -87,6 +89,7 @@ def test_faster_than_the_fastest_aim_in_cpu_seconds() -> None:
     ours, aim = run("default", 0.3, cpu=0.5), run("aim-dpmm", 0.4, cpu=100.0)
     assert faster(Runs([ours, aim]), "t", 1.0) == "200×"
     assert faster(Runs([ours, run("aim-dpmm", outcome="time")]), "t", 1.0) == "over 2,400×"
+    assert faster(Runs([ours, run("aim-80-dpmm", outcome="time")]), "t", 1.0) == "over 14,400×"
     assert faster(Runs([ours]), "t", 1.0) == ""
 
 
@@ -94,7 +97,7 @@ def test_what_was_not_run_is_named_and_what_was_stopped_is_not_missing() -> None
     ran = [run("aim-dpmm", outcome="time"), run("mst-dpmm", 0.4), run("privsyn-core", outcome="failed")]
     assert missing(Runs(ran), "t", 2.0) == "privsyn-core, MST (dpmm)"  # AIM was stopped at a smaller epsilon
     assert missing(Runs(ran), "t", 1.0) == ""
-    assert "Not run at all yet: MST (smartnoise), AIM (smartnoise)." in page(Runs(ran))
+    assert "Not run at all yet: MST (smartnoise), AIM (smartnoise), MST (OpenDP), AIM (OpenDP)." in page(Runs(ran))
     assert not any("Not run at all" in line for line in page(Runs([run(m, 0.1) for m in PEERS])))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import compare
-from benchmarks.compare import OURS, Job, jobs, run_all
+from benchmarks.compare import OURS, Job, jobs, methods_of, run_all
 from benchmarks.compare_page import REAL
 from benchmarks.compare_store import Run, Store
 from benchmarks.compare_tables import DEMOGRAPHIC, Given, demographic_score, figures, only, percentile_bins
@@ -155,3 +155,10 @@ def test_after_a_stop_larger_epsilons_and_other_seeds_are_not_tried(
     assert aim == [(0.2, 0), (1.0, 0), (0.2, 1)]
     assert len([job for job in fake.ran if job.method == "default"]) == 6
     assert not [job for job in fake.ran if job.method == "absent"]
+
+
+def test_a_peer_that_takes_hours_is_run_where_it_is_named_only() -> None:
+    assert "aim-dpmm" in methods_of(True, True)
+    assert "aim-80-dpmm" not in methods_of(True, True)
+    assert methods_of(True, True, ["aim-80-dpmm", "default"]) == ["default", "aim-80-dpmm"]
+    assert methods_of(True, False, ["aim-80-dpmm"]) == []
