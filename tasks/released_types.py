@@ -35,6 +35,8 @@ def as_released(array: pa.Array, domain: ValueRange) -> pa.Array:
     """The values with that type, the dictionary in the spec's order."""
     if not pa.types.is_dictionary(released_type(domain)):
         return array
+    if pa.types.is_dictionary(array.type) and array.dictionary.equals(domain.values):
+        return array
     return pa.DictionaryArray.from_arrays(pc.index_in(array, value_set=domain.values).cast(pa.int32()), domain.values)
 
 

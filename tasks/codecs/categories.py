@@ -53,9 +53,12 @@ class CategoricalCodec(Codec):
         return codes, +repairs
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
-        """The listed value of each code; the null code becomes null."""
+        """The listed value of each code, texts as a dictionary of them; the null code becomes null."""
         mask = codes == self._null if self._null is not None else None
-        return {self.attribute: self._values.take(pa.array(codes.astype(np.int64), mask=mask))}
+        places = pa.array(codes.astype(np.int32), mask=mask)
+        if pa.types.is_string(self._values.type):
+            return {self.attribute: pa.DictionaryArray.from_arrays(places, self._values)}
+        return {self.attribute: self._values.take(places)}
 
     def labels(self) -> list[str]:
         """The values as text."""

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privsyn.tasks.codecs.codec import Codec
@@ -188,9 +187,9 @@ def _replace_by(
     """Give the rows ``left`` all values that rules speak of from ``donors``, or where there are none from a witness."""
     names = {*rules.order, *(n for c in rules.conditions for n in c.needs)}
     names |= {n for group in rules.groups if names & set(group) for n in group}
-    mask = np.zeros(rows.wrong.shape[1], dtype=bool)
-    mask[left] = True
+    chosen = np.arange(rows.wrong.shape[1])
+    chosen[left] = chosen.size + np.arange(left.size)
     source: Mapping[str, pa.Array] = rows.columns if donors.size else witness()
     given = pa.array(donors[rng.integers(donors.size, size=left.size)] if donors.size else np.zeros(left.size, int))
     for name in names:
-        rows.columns[name] = pc.replace_with_mask(rows.columns[name], pa.array(mask), source[name].take(given))
+        rows.columns[name] = pa.concat_arrays([rows.columns[name], source[name].take(given)]).take(pa.array(chosen))

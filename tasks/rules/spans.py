@@ -30,6 +30,9 @@ def rows_span(array: pa.Array, vocabulary: Mapping[str, int]) -> Span:
         return v.of_rows(np.asarray(pc.fill_null(array.cast(pa.date32()).cast(pa.int32()), 0)) * evaluate.DAY, null)
     if pa.types.is_time(kind):
         return v.of_rows(np.asarray(pc.fill_null(array.cast(pa.time64("us")).cast(pa.int64()), 0)) / 1e6, null)
+    if pa.types.is_integer(kind):
+        known = pc.fill_null(array, 0) if array.null_count else array
+        return v.of_rows(np.asarray(known).astype(np.float64), null)
     numbers = np.asarray(pc.fill_null(array.cast(pa.float64()), 0.0))
     return v.of_rows(np.nan_to_num(numbers), null | np.isnan(numbers))
 
