@@ -103,11 +103,15 @@ RUNNING = pytest.StashKey[str | None]()
 
 
 @pytest.fixture
-def prefect_server(request: pytest.FixtureRequest) -> str:
+def prefect_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A Prefect server with a database of its own; its API's address.
 
-    Its start takes seconds: it runs on as long as the next test asks for it, too, and not idly after that.
+    Its start takes seconds: it runs on as long as the next test asks for it, too, and not idly after that.  Flow runs
+    draw their page's picture in this process.
     """
+    from tests.support import run_page_pictures
+
+    run_page_pictures.put_in(monkeypatch)
     stash = request.session.stash
     if stash.get(RUNNING, None) is None:
         stash[RUNNING] = SERVER.enter_context(_prefect_server())

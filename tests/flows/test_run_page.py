@@ -34,6 +34,7 @@ from privsyn.publish.noise_overview import Overview, ReleasedInputs, overview, o
 from privsyn.publish.release_note import looks_of
 from privsyn.report import drawing_process
 from privsyn.report import overview_chart as pictures
+from privsyn.report.drawing_process import picture_apart
 from privsyn.settings import Settings
 from privsyn.storage.released_files import read_certificate, read_manifest
 from privsyn.tasks.codecs import plan
@@ -157,8 +158,13 @@ def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
 
 @pytest.fixture
 def first(kept: Kept, spec: ReleaseSpec, prefect_server: str) -> First:
-    """What the first run of ``spec`` returned, and its artifacts, the same for every test that asks for it."""
-    return kept.once(lambda: run(spec))
+    """What the first run of ``spec`` returned, and its artifacts, the same for every test that asks for it.
+
+    A process of its own drew its picture.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawing_process, "picture_apart", picture_apart)
+        return kept.once(lambda: run(spec))
 
 
 def run(spec: ReleaseSpec) -> tuple[ReleaseSummary, dict[str, Artifact]]:

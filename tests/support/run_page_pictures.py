@@ -1,0 +1,28 @@
+"""The picture of a run page, drawn here and the same one once: a process of its own takes longer than a run.
+
+Belongs here: what stands in for that process.  Does not belong here: its tests; they import ``picture_apart`` by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from privsyn.report import drawing_process
+from privsyn.report.overview_chart import MarginalOverview, OneWayOverview, overview_png
+
+_DRAWN: dict[str, bytes] = {}
+
+
+def picture_here(one_ways: Sequence[OneWayOverview], marginals: Sequence[MarginalOverview], *, title: str) -> bytes:
+    """The PNG bytes of :func:`overview_png`, drawn in this process the first time that these figures are asked for."""
+    asked = repr((one_ways, marginals, title))
+    if asked not in _DRAWN:
+        _DRAWN[asked] = overview_png(one_ways, marginals, title=title)
+    return _DRAWN[asked]
+
+
+def put_in(patch: pytest.MonkeyPatch) -> None:
+    """Let flow runs of this process draw so."""
+    patch.setattr(drawing_process, "picture_apart", picture_here)
