@@ -26,11 +26,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "prefect_server" not in getattr(item, "fixturenames", ()))
 
 
+def pytest_collectstart() -> None:
+    """What is loaded from now on stays, and little of it is garbage: the collector waits for the end."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """What is loaded by now stays: the garbage collector need not walk through it after every few hundred objects."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

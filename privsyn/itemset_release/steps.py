@@ -7,9 +7,8 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +31,9 @@ from privsyn.tasks.itemsets.basis_set import Basis
 from privsyn.tasks.itemsets.estimates import Measured
 from privsyn.tasks.itemsets.frequent_items import frequent_items, threshold
 from privsyn.tasks.itemsets.transactions import ROW_SCHEMA, Transactions, gathered
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 ROWS = "transactions.transaction_rows"
 

@@ -28,6 +28,9 @@ MOST_CELLS = 24
 """Cells of a wide bin at most: they grow from the neighbour's width by a factor of 2, beyond 2^24 widths evenly in
 the logarithm."""
 
+MOST_KEPT = 500
+"""Columns whose cells are kept for the next plan, and edges of each of them, at most."""
+
 _MOST_DOUBLINGS = 40.0
 """Beyond this the first cell is wider than the neighbour: floats tell no cells apart that are narrower."""
 
@@ -77,6 +80,10 @@ def _end(bins: Sequence[Bin], start: int) -> int:
     return next(after, len(bins))
 
 
+_MADE: dict[str, Cells] = {}
+"""Cells by what they were asked for, in words, in which 1 and 1.0 differ: one release plans its encoding four times."""
+
+
 def cells_of(
     edges: Sequence[float],
     exact: Sequence[float] = (),
@@ -93,10 +100,28 @@ def cells_of(
     ends and a section begins; ``closed``: whether the last bin holds its upper edge.  With a grid no bin and no cell is
     without a multiple of it.
     """
+    asked = repr((tuple(edges), tuple(exact), sorted(barriers), grid, closed, even)) if len(edges) <= MOST_KEPT else ""
+    found = _MADE.get(asked) or _made(edges, exact, barriers, grid, closed, even)
+    if asked:
+        if len(_MADE) == MOST_KEPT:
+            _MADE.clear()
+        _MADE[asked] = found
+    return found
+
+
+def _made(
+    edges: Sequence[float],
+    exact: Sequence[float],
+    barriers: Collection[float],
+    grid: Grid | None,
+    closed: bool,
+    even: bool,
+) -> Cells:
     bins = tuple(_bins(edges, sorted(exact), set(barriers), grid, closed))
     narrow = {} if even else _beside_wide(bins, edges, grid)
     fine = [_growing(part, grid, narrow[i]) if i in narrow else _fine(part, grid) for i, part in enumerate(bins)]
     bin_of = np.repeat(np.arange(len(bins)), [len(parts) for parts in fine]).astype(np.int32)
+    bin_of.flags.writeable = False
     wide = tuple((i, 1 if width > 0 else -1) for i, width in narrow.items())
     return Cells(bins, tuple(cell for parts in fine for cell in parts), bin_of, wide)
 

@@ -10,8 +10,6 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from privsyn.data_contracts.domain import Clique
 from privsyn.tasks.rules.known_zeros import KnownZeros
@@ -70,6 +68,9 @@ def blocks(forbidden: NDArray[np.bool_]) -> tuple[Ints, Ints] | None:
     met = allowed.any(axis=1).all() and allowed.any(axis=0).all()
     if met and (allowed.all(axis=1).any() or allowed.all(axis=0).any()):
         return None  # one code is allowed with all others, and so ties them
+    from scipy.sparse import csr_array  # here: most releases come to no such pair, and it loads slowly
+    from scipy.sparse.csgraph import connected_components
+
     first, second = forbidden.shape
     links = np.zeros((first + second, first + second), dtype=bool)
     links[:first, first:] = allowed

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 Basis = tuple[int, ...]
 """Items of one basis, ascending: places in the list of frequent items."""
@@ -32,6 +34,8 @@ def pair_graph(counts: NDArray[Any], items: int, least: float) -> nx.Graph:
 
     ``counts``: the upper triangle row by row; an edge's ``count`` is its count.
     """
+    import networkx as nx  # here: a release of a table makes no such graph
+
     graph = nx.Graph()
     graph.add_nodes_from(range(items))
     for a, b, count in zip(*np.triu_indices(items, 1), counts, strict=True):
@@ -45,6 +49,8 @@ def basis_set(graph: nx.Graph, largest: int) -> list[Basis]:
 
     Follows from the graph alone.
     """
+    import networkx as nx  # here: see above
+
     cliques = [tuple(sorted(c)) for c in islice(nx.find_cliques(graph), MOST_CLIQUES) if len(c) > 2]
     cliques.sort(key=lambda c: (-_least_count(graph, c), c))
     bases = list(dict.fromkeys(part for clique in cliques for part in _parts(clique, largest)))

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
+from typing import TYPE_CHECKING
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.tasks.itemsets.basis_set import Basis
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 Measured = tuple[float, float]
 """A count without bias, and its variance, both in transactions."""
