@@ -15,7 +15,7 @@ from privsyn.data_contracts.step_options import Compression
 from privsyn.mechanisms.common_steps import ENCODE
 from privsyn.run.request import Request
 from privsyn.tasks.codecs import plan, with_even_cells
-from privsyn.tasks.codecs.cells import cells_of
+from privsyn.tasks.codecs.cells import _MADE, MOST_KEPT, cells_of
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.tail_shapes import fallen, slopes, tail_shares
 from privsyn.tasks.compress_domain import compress_domain
@@ -42,6 +42,22 @@ def test_cells_of_a_wide_bin_double_away_from_its_narrow_neighbour() -> None:
 def test_what_exact_values_cut_off_makes_no_bin_wide() -> None:
     assert not cells_of([0, 10, 20, 30], exact=[11]).wide
     assert [w for w, _ in cells_of([0, 10, 20, 100], exact=[60]).wide] == [2, 4]
+
+
+def test_cells_that_were_asked_for_before_are_the_same_and_cannot_be_changed() -> None:
+    assert cells_of([0, 10, 40]) is cells_of([0, 10, 40], barriers={})
+    others = [cells_of([first, 10, 40]) for first in (0, 0.0, -0.0)]
+    assert [repr(found.bins[0].low) for found in others] == ["0", "0.0", "-0.0"]
+    assert [cells_of([0, 10, 40], closed=closed).fine[-1].closed for closed in (True, False)] == [True, False]
+    assert not cells_of([0, 10, 40]).bin_of.flags.writeable
+
+
+def test_no_more_cells_are_kept_than_are_said() -> None:
+    for width in range(MOST_KEPT + 10):
+        made = cells_of([0, 1 + width])
+    assert cells_of([0, 1 + width]) is made
+    assert len(_MADE) <= MOST_KEPT
+    assert cells_of(range(MOST_KEPT + 1)) is not cells_of(range(MOST_KEPT + 1))
 
 
 @pytest.mark.parametrize(
