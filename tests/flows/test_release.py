@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -27,18 +27,31 @@ from privsyn.tasks.encode import Repairs
 from privsyn.tasks.noisy import receipts_from_table
 from privsyn.tasks.privacy.accountant import rho_for
 from privsyn.tasks.privacy.noise import NoNoise
+from tests.support.kept import Kept
 from tests.support.specs import changed, make_spec, people
 
-Save = Callable[..., str]
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return Kept(tmp_path_factory.mktemp("release") / "home")
 
 
 @pytest.fixture
-def spec(places: Path, save: Save) -> ReleaseSpec:
-    return make_spec(data=save(people(2_000)))
+def spec(kept: Kept, places: Path, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
+    """A request whose table, ledger and zones lie in a new folder; ``places`` is another one, for what a test adds."""
+    data = kept.begin(monkeypatch) / "people.parquet"
+    pq.write_table(people(2_000), data)
+    return make_spec(data=str(data))
 
 
 def run(spec: ReleaseSpec, **how: Any) -> ReleaseSummary:
     return release_in_process(spec, Settings(), **how)
+
+
+@pytest.fixture
+def first(kept: Kept, spec: ReleaseSpec) -> ReleaseSummary:
+    """A finished release of ``spec``, the same for every test that asks for it."""
+    return kept.once(lambda: run(spec))
 
 
 def contents(folder: str) -> dict[str, bytes]:
@@ -55,9 +68,8 @@ STAGES = ("one_way_marginals", "indif_scores", "measure_marginals")
 CATEGORY = "dictionary<values=string, indices=int32, ordered=0>"
 
 
-def test_what_a_release_leaves(spec: ReleaseSpec) -> None:
-    summary = run(spec)
-    assert set(contents(summary.released)) == {
+def test_what_a_release_leaves(spec: ReleaseSpec, first: ReleaseSummary) -> None:
+    assert set(contents(first.released)) == {
         "README.md",
         "certificate.json",
         "croissant.json",
@@ -75,19 +87,21 @@ def test_what_a_release_leaves(spec: ReleaseSpec) -> None:
         "marginals/measured_receipts.parquet",
         "marginals/consistent.parquet",
     }
-    table = pq.read_table(Path(summary.released) / "synthetic.parquet")
+    table = pq.read_table(Path(first.released) / "synthetic.parquet")
     assert table.column_names == ["age", "income", "region", "happy", "seen"]
     assert [str(t) for t in table.schema.types] == ["int64", "double", CATEGORY, "bool", "timestamp[us]"]
-    assert table.num_rows == summary.rows
-    assert abs(summary.rows - 2_000) < 600
-    private = {p.name for p in Path(summary.private).iterdir()}
+    assert table.num_rows == first.rows
+    assert abs(first.rows - 2_000) < 600
+    private = {p.name for p in Path(first.private).iterdir()}
     assert private == {"run.json", "repairs.json"}
-    assert summary.drawn == STAGES
-    assert is_whole(Path(summary.released))
+    assert first.drawn == STAGES
+    assert is_whole(Path(first.released))
 
 
-def test_a_recipient_can_read_the_noisy_counts_from_the_released_files_alone(spec: ReleaseSpec) -> None:
-    folder = Path(run(spec).released) / "marginals"
+def test_a_recipient_can_read_the_noisy_counts_from_the_released_files_alone(
+    spec: ReleaseSpec, first: ReleaseSummary
+) -> None:
+    folder = Path(first.released) / "marginals"
     one_way, recode = (pq.read_table(folder / name).to_pandas() for name in ("one_way.parquet", "recode.parquet"))
     receipts = pq.read_table(folder / "one_way_receipts.parquet").to_pylist()
     query = next(r for r in receipts if list(r["attributes"]) == ["region"])
@@ -103,21 +117,19 @@ def test_a_recipient_can_read_the_noisy_counts_from_the_released_files_alone(spe
         assert receipt["cells"] == (sizes[names].prod() if len(names) > 1 else fine)
 
 
-def test_the_manifest_names_every_file_and_no_path(spec: ReleaseSpec) -> None:
-    summary = run(spec)
-    text = (Path(summary.released) / "manifest.json").read_text()
+def test_the_manifest_names_every_file_and_no_path(spec: ReleaseSpec, first: ReleaseSummary) -> None:
+    text = (Path(first.released) / "manifest.json").read_text()
     assert str(Path(spec.data).parent) not in text
     assert "data" not in json.loads(text)["spec"]
     assert json.loads(text)["differentially_private"] is True
-    assert set(json.loads(text)["files"]) == set(contents(summary.released)) - {"manifest.json"}
+    assert set(json.loads(text)["files"]) == set(contents(first.released)) - {"manifest.json"}
 
 
-def test_receipts_ledger_and_certificate_agree_exactly(spec: ReleaseSpec) -> None:
-    summary = run(spec)
-    certificate = json.loads((Path(summary.released) / "certificate.json").read_text())
+def test_receipts_ledger_and_certificate_agree_exactly(spec: ReleaseSpec, first: ReleaseSummary) -> None:
+    certificate = json.loads((Path(first.released) / "certificate.json").read_text())
     rho = rho_for(1.0, 1e-9, "gaussian")
     receipts = [
-        receipts_from_table(pq.read_table(Path(summary.released) / f"marginals/{stage}_receipts.parquet"))
+        receipts_from_table(pq.read_table(Path(first.released) / f"marginals/{stage}_receipts.parquet"))
         for stage in ("one_way", "scores", "measured")
     ]
     costs = [sum(q.rho for q in stage) for stage in receipts]
@@ -133,9 +145,9 @@ def test_receipts_ledger_and_certificate_agree_exactly(spec: ReleaseSpec) -> Non
     assert certificate["accountant"] == certificate["dataset_total"]["accountant"] == "gaussian"
 
 
-def test_a_reader_finds_the_promise_from_the_released_receipts_alone(spec: ReleaseSpec) -> None:
+def test_a_reader_finds_the_promise_from_the_released_receipts_alone(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     """By the formulas that the certificate states, in floating point, with nothing of this project."""
-    folder = Path(run(spec).released)
+    folder = Path(first.released)
     certificate = json.loads((folder / "certificate.json").read_text())
     assert "sensitivity^2 / (2 (sigma^2 - 3))" in certificate["price"] and "Theorem 8" in certificate["composition"]
     names = ("one_way", "scores", "measured")
@@ -184,8 +196,7 @@ def test_noise_of_zcdp_under_the_gaussian_accountant_is_found(
     assert not list(Settings().released_root.glob("people-*"))
 
 
-def test_the_same_again_draws_nothing_and_gives_the_same_bytes(spec: ReleaseSpec) -> None:
-    first = run(spec)
+def test_the_same_again_draws_nothing_and_gives_the_same_bytes(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     before, cost = contents(first.released), spent()
     again = run(spec)
     assert again.drawn == ()
@@ -194,25 +205,22 @@ def test_the_same_again_draws_nothing_and_gives_the_same_bytes(spec: ReleaseSpec
     assert spent() == cost
 
 
-def test_a_lost_released_folder_comes_back_byte_for_byte(spec: ReleaseSpec) -> None:
+def test_a_lost_released_folder_comes_back_byte_for_byte(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     import shutil
 
-    first = run(spec)
     before = contents(first.released)
     shutil.rmtree(first.released)
     assert contents(run(spec).released) == before
 
 
-def test_a_damaged_released_file_is_put_right(spec: ReleaseSpec) -> None:
-    first = run(spec)
+def test_a_damaged_released_file_is_put_right(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     before = contents(first.released)
     (Path(first.released) / "synthetic.parquet").write_bytes(b"broken")
     assert not is_whole(Path(first.released))
     assert contents(run(spec).released) == before
 
 
-def test_fresh_draws_new_noise_and_costs_again(spec: ReleaseSpec) -> None:
-    first = run(spec)
+def test_fresh_draws_new_noise_and_costs_again(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     fresh = run(spec, fresh=True)
     assert fresh.drawn == STAGES
     assert fresh.run != first.run
@@ -224,8 +232,9 @@ def test_fresh_draws_new_noise_and_costs_again(spec: ReleaseSpec) -> None:
     assert after.drawn == ()
 
 
-def test_other_synthesis_settings_cost_nothing_and_other_gamma_costs_stage_three(spec: ReleaseSpec) -> None:
-    first = run(spec)
+def test_other_synthesis_settings_cost_nothing_and_other_gamma_costs_stage_three(
+    spec: ReleaseSpec, first: ReleaseSummary
+) -> None:
     other = run(changed(spec, synthesis={"seed": 7, "iterations": 3}))
     assert other.drawn == ()
     assert other.run != first.run
@@ -238,8 +247,7 @@ def test_other_synthesis_settings_cost_nothing_and_other_gamma_costs_stage_three
     assert spent() == cost + 2 * rho_for(1.0, 1e-9, "gaussian") * 73 / 100
 
 
-def test_scores_against_exact_one_ways_draw_from_the_scores_on(spec: ReleaseSpec) -> None:
-    run(spec)
+def test_scores_against_exact_one_ways_draw_from_the_scores_on(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     cost = spent()
     paper = run(changed(spec, selection={"scores": "indif"}))
     assert paper.drawn == ("indif_scores", "measure_marginals")
@@ -256,8 +264,7 @@ def test_scores_against_exact_one_ways_draw_from_the_scores_on(spec: ReleaseSpec
     assert "noisy one-ways" in reasons[0] and "Lemma 4" in reasons[1]
 
 
-def test_other_words_in_the_spec_cost_nothing(spec: ReleaseSpec) -> None:
-    run(spec)
+def test_other_words_in_the_spec_cost_nothing(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     columns = spec.model_dump()["columns"]
     columns["age"]["description"] = "age at last birthday"
     assert run(changed(spec, columns=columns)).drawn == ()
@@ -273,9 +280,8 @@ def test_what_was_made_with_test_noise_is_never_released_later(spec: ReleaseSpec
     assert not one.equals(two)
 
 
-def test_changed_data_costs_again(spec: ReleaseSpec, save: Save) -> None:
-    run(spec)
-    save(people(2_001))
+def test_changed_data_costs_again(spec: ReleaseSpec, first: ReleaseSummary) -> None:
+    pq.write_table(people(2_001), spec.data)
     assert run(spec).drawn == STAGES
 
 
@@ -315,10 +321,9 @@ def test_a_refused_first_request_does_not_fix_the_cap(spec: ReleaseSpec) -> None
 
 
 def test_an_empty_ledger_in_place_of_the_old_one_is_refused(
-    spec: ReleaseSpec, places: Path, monkeypatch: pytest.MonkeyPatch
+    spec: ReleaseSpec, first: ReleaseSummary, places: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mistyped PRIVSYN_LEDGER must not forget what was spent."""
-    run(spec)
     monkeypatch.setenv("PRIVSYN_LEDGER", str(places / "another.sqlite"))
     with pytest.raises(LedgerError, match="is missing"):
         run(spec, fresh=True)
@@ -330,13 +335,13 @@ def test_an_empty_ledger_in_place_of_the_old_one_is_refused(
 
 
 def test_data_that_changes_while_it_is_read_is_refused_and_kept_nowhere(
-    spec: ReleaseSpec, save: Save, monkeypatch: pytest.MonkeyPatch
+    spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches = Source.batches
 
     def changing(source: Source, *repairs: Repairs) -> Iterator[pa.RecordBatch]:
         yield from batches(source, *repairs)
-        save(people(2_001, seed=1))
+        pq.write_table(people(2_001, seed=1), spec.data)
 
     monkeypatch.setattr(Source, "batches", changing)
     with pytest.raises(RequestError, match="changed while it was read"):
@@ -345,8 +350,9 @@ def test_data_that_changes_while_it_is_read_is_refused_and_kept_nowhere(
     assert not list(Settings().private_root.glob("store/people/*encoded_rows*"))
 
 
-def test_renamed_data_and_reordered_columns_cost_nothing(spec: ReleaseSpec, places: Path) -> None:
-    first = run(spec)
+def test_renamed_data_and_reordered_columns_cost_nothing(
+    spec: ReleaseSpec, first: ReleaseSummary, places: Path
+) -> None:
     renamed = Path(spec.data).rename(places / "renamed.parquet")
     columns = dict(reversed(spec.model_dump()["columns"].items()))
     again = run(changed(spec, data=str(renamed), columns=columns))
@@ -354,9 +360,8 @@ def test_renamed_data_and_reordered_columns_cost_nothing(spec: ReleaseSpec, plac
     assert again.run == first.run
 
 
-def test_fresh_shares_no_noise_with_other_requests(spec: ReleaseSpec) -> None:
+def test_fresh_shares_no_noise_with_other_requests(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     """--fresh after another request has drawn the first stages draws them anew, and does so every time."""
-    run(spec)
     other = changed(spec, selection={"gamma": 10})
     assert run(other, fresh=True).drawn == STAGES
     assert run(spec, fresh=True).drawn == STAGES
@@ -364,10 +369,9 @@ def test_fresh_shares_no_noise_with_other_requests(spec: ReleaseSpec) -> None:
     assert spent() == 3 * rho_for(1.0, 1e-9, "gaussian")
 
 
-def test_fresh_gets_past_lost_tables_of_several_generations(spec: ReleaseSpec) -> None:
+def test_fresh_gets_past_lost_tables_of_several_generations(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     import shutil
 
-    run(spec)
     run(spec, fresh=True)
     for folder in ("store", "records"):
         shutil.rmtree(Settings().private_root / folder / "people")
@@ -388,14 +392,12 @@ def test_one_column_needs_no_scores_and_a_cached_rerun_reserves_nothing(spec: Re
     assert spent() == rho_for(1.0, 1e-9, "gaussian") * 49 / 50
 
 
-def test_a_changed_cap_is_refused(spec: ReleaseSpec) -> None:
-    run(spec)
+def test_a_changed_cap_is_refused(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     with pytest.raises(RequestError, match="budget"):
         run(changed(spec, budget={"epsilon": 20.0, "delta": 1e-8}))
 
 
-def test_lost_noisy_tables_are_never_drawn_anew_in_silence(spec: ReleaseSpec) -> None:
-    run(spec)
+def test_lost_noisy_tables_are_never_drawn_anew_in_silence(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     for path in Settings().private_root.glob("store/people/measure_marginals-*-noisy.parquet"):
         path.write_bytes(b"")
     with pytest.raises(RequestError, match="or release again with `fresh=True` to draw new noise"):
@@ -403,8 +405,7 @@ def test_lost_noisy_tables_are_never_drawn_anew_in_silence(spec: ReleaseSpec) ->
     assert run(spec, fresh=True).drawn == STAGES
 
 
-def test_a_damaged_postprocessed_table_is_made_again(spec: ReleaseSpec) -> None:
-    first = run(spec)
+def test_a_damaged_postprocessed_table_is_made_again(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     before = contents(first.released)
     for path in Settings().private_root.glob("store/people/make_consistent-*.parquet"):
         path.write_bytes(b"")
@@ -426,16 +427,15 @@ def test_rows_can_be_asked_for(spec: ReleaseSpec) -> None:
     assert run(changed(spec, synthesis={"rows": 123})).rows == 123
 
 
-def test_noise_is_deleted_once_settled(spec: ReleaseSpec) -> None:
-    run(spec)
+def test_noise_is_deleted_once_settled(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     assert not list(Settings().private_root.glob("noise/**/*.parquet"))
 
 
-def test_three_records_a_person_triple_every_sigma(spec: ReleaseSpec) -> None:
-    one = run(spec)
+def test_three_records_a_person_triple_every_sigma(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     three = run(changed(spec, unit={"records_per_person": 3}))
     sigmas = [
-        pq.read_table(Path(s.released) / "marginals/one_way_receipts.parquet")["sigma"].to_numpy() for s in (one, three)
+        pq.read_table(Path(s.released) / "marginals/one_way_receipts.parquet")["sigma"].to_numpy()
+        for s in (first, three)
     ]
     # but for what hides the discreteness, which is per count
     assert np.sqrt(sigmas[1] ** 2 - SMOOTHING) == pytest.approx(3 * np.sqrt(sigmas[0] ** 2 - SMOOTHING))
