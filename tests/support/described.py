@@ -60,12 +60,14 @@ def awkward(**changes: Any) -> ReleaseSpec:
 
 
 def synthetic(spec: ReleaseSpec, rows: int = 200, seed: int = 0) -> pa.Table:
-    """Rows with every code of every column about equally often."""
+    """Rows with every code of every column about equally often; dictionaries in the order in which values appear."""
     order = tuple(spec.released_columns)
     encoding, rng = plan(spec, order), np.random.default_rng(seed)
     codes = {c.attribute: rng.permutation(np.arange(rows) % c.size) for c in encoding.codecs}
     columns = encoding.decode(codes, rng)
-    return pa.table([columns[name] for name in order], schema=decoded_schema(encoding, order))
+    arrays = [columns[name] for name in order]
+    plain = [a.dictionary_decode() if pa.types.is_dictionary(a.type) else a for a in arrays]
+    return pa.table(plain, schema=decoded_schema(encoding, order))
 
 
 def described(spec: ReleaseSpec, folder: Path, rows: int = 200, parts: int = 1) -> Described:
