@@ -156,7 +156,11 @@ def _range(metric: Metric) -> str:
 
 
 def _sample(metric: Metric) -> str:
-    return "" if metric.subsample is None else f"{metric.subsample:.1%} of real rows"
+    if metric.subsample is None:
+        return ""
+    from privsyn.tasks.metrics.subsample import SHARES  # here: other commands do without what it loads
+
+    return f"{'≤ ' if metric.subsample <= SHARES[0] else ''}{metric.subsample:.1%} of real rows"
 
 
 def _as_json(report: Report, seconds: float) -> dict[str, Any]:

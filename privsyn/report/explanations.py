@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from privsyn.data_contracts.evaluation_results import Evaluation, Metric, OneWay, Pair
+from privsyn.tasks.metrics.subsample import SHARES
 
 NOISE_FACTOR = 2.0
 """A column's error counts as noise up to this many times the L1 that noise alone would be expected to make."""
@@ -112,9 +113,13 @@ def _typical(evaluation: Evaluation) -> str:
     text += "two columns to agree with the real one" if evaluation.pairs else "one column to agree with the real one"
     name = PAIRS if evaluation.pairs else COLUMNS
     sample = next((m.subsample for m in evaluation.release.metrics if m.name == name), None)
-    return (
-        text if sample is None else f"{text}, about as close as a random sample of {percent(sample)} of the real rows"
-    )
+    return text if sample is None else f"{text}, {like_a_sample(sample, 'about ')}"
+
+
+def like_a_sample(share: float, about: str = "") -> str:
+    """A score as a random sample of so large a share of the real rows; the smallest that was tried is no worse."""
+    begin = "no closer than" if share <= SHARES[0] else f"{about}as close as"
+    return f"{begin} a random sample of {percent(share)} of the real rows"
 
 
 def _columns(evaluation: Evaluation) -> str:

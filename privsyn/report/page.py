@@ -57,6 +57,7 @@ def render(evaluation: Evaluation) -> str:
     environment.filters |= {
         "number": words.number,
         "percent": words.percent,
+        "like_a_sample": words.like_a_sample,
         "sentence": words.sentence,
         "breakable": _breakable,
         "coded": _coded,

@@ -7,6 +7,7 @@ import pytest
 from privsyn.data_contracts.evaluation_results import Evaluation, OneWay
 from privsyn.report.explanations import (
     column_cause,
+    like_a_sample,
     number,
     part,
     percent,
@@ -77,6 +78,15 @@ def test_the_verdict_of_two_columns() -> None:
         "the worst pair is age with education (the pair was not selected for measuring)."
     )
     assert "all 2 columns on their own are within the noise" in verdict(_changed(evaluation, one_ways=(noisy, noisy)))
+
+
+def test_what_no_sample_was_small_enough_for_is_not_called_as_close() -> None:
+    evaluation = make_evaluation(2)
+    metrics = tuple(m.model_copy(update={"subsample": 0.01}) for m in evaluation.release.metrics)
+    worst = evaluation.release.model_copy(update={"metrics": metrics})
+    text = verdict(_changed(evaluation, scores=(worst, *evaluation.scores[1:])))
+    assert "no closer than a random sample of 1 % of the real rows" in text and "as close as" not in text
+    assert like_a_sample(0.011) == "as close as a random sample of 1.1 % of the real rows"
 
 
 def test_the_verdict_without_pairs_noise_or_columns() -> None:
