@@ -185,11 +185,12 @@ def _replace_by(
     rng: np.random.Generator,
 ) -> None:
     """Give the rows ``left`` all values that rules speak of from ``donors``, or where there are none from a witness."""
-    names = {*rules.order, *(n for c in rules.conditions for n in c.needs)}
+    names = rules.spoken_of
     names |= {n for group in rules.groups if names & set(group) for n in group}
-    chosen = np.arange(rows.wrong.shape[1])
-    chosen[left] = chosen.size + np.arange(left.size)
+    places = np.arange(rows.wrong.shape[1])
+    places[left] = places.size + np.arange(left.size)
+    chosen = pa.array(places)
     source: Mapping[str, pa.Array] = rows.columns if donors.size else witness()
     given = pa.array(donors[rng.integers(donors.size, size=left.size)] if donors.size else np.zeros(left.size, int))
     for name in names:
-        rows.columns[name] = pa.concat_arrays([rows.columns[name], source[name].take(given)]).take(pa.array(chosen))
+        rows.columns[name] = pa.concat_arrays([rows.columns[name], source[name].take(given)]).take(chosen)
