@@ -24,7 +24,7 @@ from benchmarks import compare_page
 from benchmarks.compare_page import REAL
 from benchmarks.compare_store import Run, Store
 from benchmarks.compare_tables import Given, figures, given, real_figures
-from benchmarks.peers import LONG, PEERS, PeerError
+from benchmarks.peers import PEERS, SHORT, PeerError
 from benchmarks.tables import available
 from privsyn.comparison.method import Method, Trial
 from privsyn.comparison.methods import METHODS
@@ -75,9 +75,9 @@ def jobs(methods: Sequence[str], tables: Sequence[str], epsilons: Sequence[float
 
 
 def methods_of(ours: bool, peers: bool, named: Sequence[str] | None = None) -> list[str]:
-    """The names of the methods in the order in which they are run; of those with LONG limits the named ones only."""
-    both = [*(OURS if ours else ()), *(PEERS if peers else ())]
-    return [m for m in both if (m in named if named is not None else m in OURS or PEERS[m].limits is not LONG)]
+    """The names of the methods in the order in which they are run; ``named``: of these only, in place of the SHORT."""
+    wanted = (*OURS, *SHORT) if named is None else named
+    return [m for m in (*(OURS if ours else ()), *(PEERS if peers else ())) if m in wanted]
 
 
 def method_version(method: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.compare_store import Run, stopped
-from benchmarks.peers import LONG, PEERS
+from benchmarks.peers import PEERS, SHORT
 from privsyn.comparison.methods import METHODS
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
@@ -17,8 +17,6 @@ REAL = "real rows"
 """The training rows in place of synthetic ones: what a perfect method would reach."""
 DEFAULT = "default"
 AIM = tuple(name for name in PEERS if name.startswith("aim"))
-SHORT = tuple(name for name, peer in PEERS.items() if peer.limits is not LONG)
-"""The peers that are run at every table."""
 
 
 @dataclass(frozen=True)

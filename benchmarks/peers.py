@@ -143,6 +143,8 @@ _ALL = (
 
 PEERS = {peer.name: peer for peer in _ALL}
 """Every peer by its name, in the order in which they are run."""
+SHORT = tuple(name for name, peer in PEERS.items() if peer.limits is not LONG)
+"""Those that are run at every table, whether or not they are named."""
 
 
 _MORE = (

@@ -193,20 +193,19 @@ def mst_opendp(rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, del
     return _opendp(MST(), rows, sizes, epsilon, delta, seed)
 
 
-def aim_opendp(rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int) -> pd.DataFrame:
-    """AIM of OpenDP: its settings, but pairs as workload in place of triples, and AIM_MEGABYTES."""
-    from opendp.extras.mbi import AIM
-
-    return _opendp(AIM(queries=2, max_size=AIM_MEGABYTES), rows, sizes, epsilon, delta, seed)
-
-
-def aim_80_opendp(
-    rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int
+def aim_opendp(
+    rows: pd.DataFrame,
+    sizes: Mapping[str, int],
+    epsilon: float,
+    delta: float,
+    seed: int,
+    queries: int = 2,
+    megabytes: float = AIM_MEGABYTES,
 ) -> pd.DataFrame:
-    """AIM of OpenDP: its settings."""
+    """AIM of OpenDP: its settings, but sets of ``queries`` columns as workload (its own: triples), ``megabytes``."""
     from opendp.extras.mbi import AIM
 
-    return _opendp(AIM(), rows, sizes, epsilon, delta, seed)
+    return _opendp(AIM(queries=queries, max_size=megabytes), rows, sizes, epsilon, delta, seed)
 
 
 def echo(rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int) -> pd.DataFrame:
@@ -225,7 +224,7 @@ PEERS: dict[str, tuple[str, Peer]] = {
     "mst-opendp": ("opendp.extras.mbi", mst_opendp),
     "aim-opendp": ("opendp.extras.mbi", aim_opendp),
     "aim-80-dpmm": ("dpmm.models.aim", partial(aim_dpmm, megabytes=DEFAULT_MEGABYTES)),
-    "aim-80-opendp": ("opendp.extras.mbi", aim_80_opendp),
+    "aim-80-opendp": ("opendp.extras.mbi", partial(aim_opendp, queries=3, megabytes=DEFAULT_MEGABYTES)),
     "echo": ("json", echo),
 }
 """Name -> module that is imported before the clock starts, and the call."""
