@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
+from privsyn.data_contracts.columns import Column, DropColumn
+from privsyn.data_contracts.mechanism_options import AnyMechanism
+from privsyn.spec.spec_file import checked_spec
+from privsyn.spec.yaml_file import parse_yaml
 from tests.support.places import ROOT
 
 PAGES = [
@@ -37,3 +43,31 @@ def test_every_bug_class_of_the_privacy_page_has_a_test() -> None:
     lines = [line for line in rows.splitlines() if line.startswith("| ")][1:]
     assert len(lines) >= 12
     assert all("`tests/" in line for line in lines)
+
+
+SPEC_PAGE = ROOT / "docs" / "spec.md"
+
+
+@pytest.fixture(scope="module")
+def spec_tables() -> dict[str, Any]:
+    """The names of docs/make_spec_tables.py."""
+    return runpy.run_path(str(ROOT / "docs" / "make_spec_tables.py"))
+
+
+def test_the_fields_of_the_spec_page_are_those_of_the_models(spec_tables: dict[str, Any]) -> None:
+    page = SPEC_PAGE.read_text(encoding="utf-8")
+    assert spec_tables["with_tables"](page) == page, "run: python docs/make_spec_tables.py"
+    assert spec_tables["with_tables"](page.replace("| `dataset` |", "| `data_set` |")) == page
+
+
+def test_the_spec_page_has_every_kind_of_column_and_every_mechanism(spec_tables: dict[str, Any]) -> None:
+    shown = {model for _, models in spec_tables["SECTIONS"] for model in models}
+    kinds, mechanisms = (get_args(get_args(union)[0]) for union in (Column, AnyMechanism))
+    assert len(kinds) == 8 and len(mechanisms) == 7
+    assert {*kinds, *mechanisms} - shown == {DropColumn}  # it has no field of its own
+
+
+def test_the_spec_on_the_spec_page_is_valid() -> None:
+    text = SPEC_PAGE.read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0]
+    spec = checked_spec(parse_yaml(text, "docs/spec.md").content)
+    assert spec.dataset == "people" and spec.rules and spec.focus is not None
