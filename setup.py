@@ -19,7 +19,7 @@ WITH_CAPTION = re.compile(PICTURE.pattern + r"\n+(\*[^*]+\*\n+)?")
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)([^)]+)\)")
 
 
-def readme_for_index(text: str, version: str, source: str = "") -> str:
+def make_readme_for_index(text: str, version: str, source: str = "") -> str:
     """Return the README's text without relative links; `source` is the repository's address, or empty."""
     if not source:
         return LINK.sub(r"\1", WITH_CAPTION.sub("", text))
@@ -32,6 +32,6 @@ if __name__ == "__main__":
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     setup(
-        long_description=readme_for_index(readme, project["version"], project.get("urls", {}).get("Source", "")),
+        long_description=make_readme_for_index(readme, project["version"], project.get("urls", {}).get("Source", "")),
         long_description_content_type="text/markdown",
     )

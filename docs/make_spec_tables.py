@@ -70,7 +70,7 @@ MAX_DEFAULT_LENGTH = 24
 """Longest default in characters that a table shows; a longer one is left to the field's description."""
 
 
-def default(field: FieldInfo) -> str:
+def describe_default(field: FieldInfo) -> str:
     """Return a field's default as YAML has it; `required`, or nothing where it is a section of its own."""
     if field.is_required():
         return "required"
@@ -81,37 +81,37 @@ def default(field: FieldInfo) -> str:
     return f"`{text}`" if len(text) <= MAX_DEFAULT_LENGTH and value not in ("", None, ()) else ""
 
 
-def rows(model: type[BaseModel], column: bool) -> Iterator[str]:
+def describe_fields(model: type[BaseModel], column: bool) -> Iterator[str]:
     """Yield a line of the table for each field that the page does not describe elsewhere."""
     for name, field in model.model_fields.items():
         described_elsewhere = name == "kind" or (column and name in COMMON and model is not columns.BooleanColumn)
         if not described_elsewhere and name != "name":
             words = " ".join((field.description or "").split()).replace("|", "\\|")
-            yield f"| `{field.alias or name}` | {default(field)} | {words} |"
+            yield f"| `{field.alias or name}` | {describe_default(field)} | {words} |"
 
 
-def summary(model: type[BaseModel]) -> str:
+def summarize(model: type[BaseModel]) -> str:
     """Return the first paragraph of a model's docstring as Markdown."""
     return " ".join((model.__doc__ or "").split("\n\n")[0].replace("``", "`").split())
 
 
-def tables() -> str:
+def render_tables() -> str:
     """Return the sections of all models."""
     parts = []
     for title, models in SECTIONS:
         column = title.startswith("`columns`")
-        described = [] if len(models) > 1 or models == (columns.BooleanColumn,) else [summary(models[0]) + "\n\n"]
-        lines = [line for model in models for line in rows(model, column)]
+        described = [] if len(models) > 1 or models == (columns.BooleanColumn,) else [summarize(models[0]) + "\n\n"]
+        lines = [line for model in models for line in describe_fields(model, column)]
         table = "\n".join(["| field | default | meaning |", "|---|---|---|", *lines]) + "\n" if lines else ""
         parts.append("".join([f"### {title}\n", *described, table]))
     return "\n".join(parts)
 
 
-def with_tables(page: str) -> str:
+def insert_tables(page: str) -> str:
     """Return the page with its tables made anew."""
     before, _, rest = page.partition(BEGIN)
-    return before + BEGIN + tables() + END + rest.partition(END)[2]
+    return before + BEGIN + render_tables() + END + rest.partition(END)[2]
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(insert_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

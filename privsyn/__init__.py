@@ -1,8 +1,8 @@
 """PrivSyn: differentially private synthetic tables.
 
-``epsilon`` says what an attacker learns, ``forecast`` what a table would be worth, ``release`` makes one, ``evaluate``
-says (privately) how good it is, ``ledger`` what was spent.  Each name is loaded when it is first used; docs/api.md
-describes them.
+``example`` has a public table to begin with, ``epsilon`` says what an attacker learns, ``forecast`` what a table would
+be worth, ``release`` makes one, ``evaluate`` says (privately) how good it is, ``ledger`` what was spent.  Each name is
+loaded when it is first used; docs/api.md describes them.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import tomllib
 from pathlib import Path
 from typing import Any, get_args
 
@@ -56,8 +57,8 @@ def spec_tables() -> dict[str, Any]:
 
 def test_the_fields_of_the_spec_page_are_those_of_the_models(spec_tables: dict[str, Any]) -> None:
     page = SPEC_PAGE.read_text(encoding="utf-8")
-    assert spec_tables["with_tables"](page) == page, "run: python docs/make_spec_tables.py"
-    assert spec_tables["with_tables"](page.replace("| `dataset` |", "| `data_set` |")) == page
+    assert spec_tables["insert_tables"](page) == page, "run: python docs/make_spec_tables.py"
+    assert spec_tables["insert_tables"](page.replace("| `dataset` |", "| `data_set` |")) == page
 
 
 def test_the_spec_page_has_every_kind_of_column_and_every_mechanism(spec_tables: dict[str, Any]) -> None:
@@ -71,3 +72,9 @@ def test_the_spec_on_the_spec_page_is_valid() -> None:
     text = SPEC_PAGE.read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0]
     spec = checked_spec(parse_yaml(text, "docs/spec.md").content)
     assert spec.dataset == "people" and spec.rules and spec.focus is not None
+
+
+def test_the_install_page_has_every_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| `([a-z-]+)` \|", page, re.M)) == sorted(project["optional-dependencies"])

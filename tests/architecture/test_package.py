@@ -169,7 +169,7 @@ def test_where_the_repository_is_known_its_links_are_absolute() -> None:
     script = module_from_spec(spec)
     spec.loader.exec_module(script)
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    page = script.readme_for_index(text, "1.2", "https://host/owner/name/")
+    page = script.make_readme_for_index(text, "1.2", "https://host/owner/name/")
     assert "](https://host/owner/name/raw/v1.2/docs/img/gss.png)" in page
     assert "](https://host/owner/name/blob/v1.2/docs/spec.md)" in page
     targets = re.findall(r"\]\(([^)]+)\)", page)
