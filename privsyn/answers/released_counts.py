@@ -216,7 +216,8 @@ class ReleasedCounts:
                 "Get the folder again from its publisher",
                 FIELD,
             )
-        return pq.read_table(pa.BufferReader(content))
+        # Not read_table: a thread of its scanner can outlive the interpreter, which then ends with SIGABRT.
+        return pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False)
 
     @cached_property
     def measured(self) -> dict[str, list[Counts]]:
