@@ -5,18 +5,20 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export DO_NOT_TRACK := 1
 
-.PHONY: help demo test test-all lint bench audit accuracy results peers compare server deploy worker lock clean
+.PHONY: help demo test test-all lint bench audit accuracy results peers compare docs diagrams server deploy worker lock clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo      release a synthetic General Social Survey extract at epsilon 1, and its private report"
 	@echo "make test      lint, types, layers and the tests"
 	@echo "make test-all  the same with the slow tests"
+	@echo "make docs      the documentation as a site, in site/: a dead link fails"
+	@echo "make diagrams  draw the Mermaid drawings of the documentation as pictures; needs npm's @mermaid-js/mermaid-cli"
 	@echo "make audit     lower bounds on epsilon from thousands of releases of one pair of neighbours: docs/audit.md"
 	@echo "make bench     the figures of benchmarks/README.md"
 	@echo "make results   the papers' figures, and their methods on UCI Adult: docs/results.md and its plots"
 	@echo "make compare   AIM, MST and other peers on public tables, into docs/results.md: hours, resumable, needs Python 3.11"
-	@echo "make server    a Prefect server with its page, and a worker, until Ctrl-C (docs/operations.md)"
+	@echo "make server    a Prefect server with its page, and a worker, until Ctrl-C (docs/operations/server.md)"
 	@echo "make deploy    in another terminal: register the deployments; the page then has the run form"
 	@echo "make worker    a worker for a server elsewhere (PREFECT_API_URL)"
 	@echo "make lock      write the locks of every package anew, with uv"
@@ -41,13 +43,20 @@ $(VENV)/.dev: pyproject.toml requirements-dev.lock | $(BIN)/python
 LOCK := uv pip compile -q --universal --python-version 3.11.0 --generate-hashes --no-header --no-annotate --extra example --extra postgres
 lock:
 	echo 'setuptools>=77' | $(LOCK) pyproject.toml - -o requirements.lock
-	echo 'setuptools>=77' | $(LOCK) --extra dev --extra codebooks --extra formats-check --extra dask -c requirements.lock pyproject.toml - -o requirements-dev.lock
+	echo 'setuptools>=77' | $(LOCK) --extra dev --extra docs --extra codebooks --extra formats-check --extra dask -c requirements.lock pyproject.toml - -o requirements-dev.lock
 
 demo: $(VENV)/.demo
 	@mkdir -p demo
 	@$(BIN)/python examples/make_gss.py demo/gss.parquet
 	PRIVSYN_LEDGER=demo/ledger.sqlite $(BIN)/privsyn release examples/gss.yaml --data demo/gss.parquet --out demo --prefect
 	$(BIN)/privsyn evaluate $$(ls -td demo/released/gss-???????? | head -n 1) --out demo
+
+# No page asks anybody but the site: no font, script or picture from elsewhere.
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict
+
+diagrams: $(VENV)/.dev
+	$(BIN)/python docs/draw_diagrams.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -108,5 +117,5 @@ deploy: $(VENV)/.demo
 	@$(BIN)/privsyn deploy
 
 clean:
-	rm -rf $(VENV) $(PEERS) demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) demo site build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

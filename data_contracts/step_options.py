@@ -14,7 +14,7 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
 
 SHARD_ROWS = 2_000_000
-"""Rows of a shard of the synthetic table at most, unless the spec says otherwise; figures: docs/operations.md."""
+"""Rows of a shard of the synthetic table at most, unless the spec says otherwise; figures: docs/operations/scale.md."""
 
 LEAST_SHARE = 0.01
 """Smallest part that anything may be split into here: less would draw noise that no integer holds, after paying."""

@@ -63,7 +63,7 @@ def budget_report(dataset: str | None = None) -> BudgetReport:
                     note_verification(report.problems, Settings())
             if report.problems:
                 raise LedgerError(
-                    f"the ledger {report.ledger} does not add up: {report.problems[0]}", "See docs/operations.md"
+                    f"the ledger {report.ledger} does not add up: {report.problems[0]}", "See docs/operations/ledger.md"
                 )
             return report
     except PrivsynError as error:

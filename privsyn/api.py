@@ -114,17 +114,18 @@ def improve(
             an improvement.
         epsilon: What the new looks cost by themselves, > 0, at the release's own delta.
         data: The private table; None: the file that the run remembers.  It must be unchanged.
-        out: As for :func:`release`.
+        out: As for ``release``.
         fresh: Draw new noise although this improvement exists; costs budget.
-        progress: As for :func:`release`.
+        progress: As for ``release``.
 
     Returns:
         A release of its own.  Its certificate's epsilon is that of all its looks together, the earlier ones included,
         and only the new ones are charged.
 
     Raises:
-        As :func:`release`, and RequestError if the table has changed, or the run was made by another mechanism than
-        privsyn or by steps of another version; nothing was spent.
+        RequestError: The table has changed, or the run was made by another mechanism than privsyn or by steps of
+            another version; nothing was spent.
+        PrivsynError: As for ``release``.
 
     Privacy: the released folder is (epsilon, delta)-differentially private with its certificate's epsilon; by the
     ledger's sum, so are the earlier releases and this one together.
@@ -153,10 +154,10 @@ def release_in_process(
     noise: NoiseSource | None = None,
     report: ReportProgress = lambda step, done, total: None,
 ) -> ReleaseSummary:
-    """Run a release, of a period or of none: :func:`release` for callers with settings and a progress of their own.
+    """Run a release, of a period or of none: ``release`` for callers with settings and a progress of their own.
 
     ``data``: the table in memory (None: the file that the spec names); ``noise`` other than the release source marks
-    the run not private and keeps it private.  Guarantee and errors as :func:`release`; PeriodReleasedError for a
+    the run not private and keeps it private.  Guarantee and errors as ``release``; PeriodReleasedError for a
     period that has its release.
     """
     with no_collection():
@@ -189,7 +190,7 @@ def evaluate(
         against: Other tables of the same columns, to be scored beside it.
         settings: The path of an evaluation settings file (YAML).
         labels: Columns that models predict; default: the settings', or none.
-        out: As for :func:`release`; the report lies in its private folder.
+        out: As for ``release``; the report lies in its private folder.
 
     Returns:
         The report: ``scores`` by table and metric; ``html`` and ``figures``, its files.  It prints no figure.
@@ -219,7 +220,7 @@ def rerun(
     Args:
         release: The release, a run's name, or a released folder.
         keep: A folder that is not there yet, for the files that were made; None: they are not kept.
-        out: As for :func:`open_release`.
+        out: As for ``open_release``.
         prior: The file of the release's public prior, where it had one.
 
     Returns:
@@ -240,7 +241,7 @@ def ledger(*, out: str | Path | None = None) -> LedgerView:
     """The privacy ledger, to look at: ``show()``, ``entries(dataset)``, ``verify()``.
 
     Args:
-        out: The folder whose certificates ``verify`` compares it with; default: as for :func:`release`.
+        out: The folder whose certificates ``verify`` compares it with; default: as for ``release``.
 
     Returns:
         A view of the ledger that ``PRIVSYN_LEDGER`` names, else of the one in the user's data folder.

@@ -113,7 +113,7 @@ def epsilon(
         mechanism of the same promise; ``typical_10`` and ``most_10``, what an attacker who believed 10 % of a person
         who is in the table believes then (0 to 1), in half of all releases at most and at most; ``found``, the share of
         those in the table that a test recognises which is wrong for 1 % of the others.  ``attrs["published"]``: what
-        others published with, as mappings, from ``attrs["source"]``.  :func:`forecast` says what a release is worth.
+        others published with, as mappings, from ``attrs["source"]``.  ``forecast`` says what a release is worth.
 
     Raises:
         RequestError: The spec is wrong, or the epsilons and delta cannot be accounted.
@@ -158,7 +158,7 @@ def compare(
         seeds: Repetitions, with the seeds 0 to ``seeds`` - 1; at least 1.
         holdout: The path of real rows that no method sees.
         labels: Columns that models predict; default: chosen by their kinds.
-        out: As for :func:`release`; results lie in its private folder.
+        out: As for ``release``; results lie in its private folder.
 
     Returns:
         ``folder``, with a table and plots, and ``results``, which print no figure.

@@ -68,7 +68,7 @@ class Verified:
 
 @dataclass(frozen=True)
 class Budgets:
-    """The budgets of some data sets, one row each, as :data:`HEADINGS` says; shows itself as a table."""
+    """The budgets of some data sets, one row each, as ``HEADINGS`` says; shows itself as a table."""
 
     summaries: tuple[DatasetSummary, ...]
 
@@ -120,7 +120,7 @@ class LedgerView:
     def entries(self, dataset: str) -> list[dict[str, Any]]:
         """Every charge of ``dataset``, in order, JSON-ready.
 
-        Raises LedgerMissingError where there is no ledger, else as :meth:`show`.
+        Raises LedgerMissingError where there is no ledger, else as ``show``.
         """
         return self.opened(dataset).export(dataset)
 
@@ -131,7 +131,7 @@ class LedgerView:
         wherever they were given to.  A ledger that has gone back behind any of them is found, also where ledger and
         private folder were restored together.
 
-        Raises LedgerMissingError where there is no ledger, RequestError as :meth:`show` and for a folder of
+        Raises LedgerMissingError where there is no ledger, RequestError as ``show`` and for a folder of
         ``against`` without a certificate.
         """
         ledger = self.opened(dataset)
@@ -143,7 +143,7 @@ class LedgerView:
         return Verified(ledger.name, *counts, compared.charges_without_certificate, problems, notes)
 
     def summaries(self, dataset: str | None = None) -> Sequence[DatasetSummary]:
-        """The exact figures of each data set, or of the named one; errors as :meth:`show`."""
+        """The exact figures of each data set, or of the named one; errors as ``show``."""
         try:
             return self.opened(dataset).summary(dataset)
         except LedgerMissingError:

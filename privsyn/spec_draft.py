@@ -52,7 +52,7 @@ class SpecDraft(dict[str, Any]):
         return text.getvalue().removeprefix("%YAML 1.2\n---\n")
 
     def save(self, path: str | Path) -> Path:
-        """Write :meth:`to_yaml` to the new file ``path`` and return it; FileExistsError where it is there already."""
+        """Write ``to_yaml`` to the new file ``path`` and return it; FileExistsError where it is there already."""
         with Path(path).open("x", encoding="utf-8") as file:
             file.write(self.to_yaml())
         return Path(path)

@@ -68,7 +68,7 @@ def register(settings: Settings, say: Say, file: Path = FILE) -> None:
     for name, change in set_up(environment).items():
         say(f"Automation {name!r}: {change}")
     if not environment.get(VARIABLE):
-        say(f"Nobody is notified yet: set {VARIABLE} (docs/operations.md) and run this again.")
+        say(f"Nobody is notified yet: set {VARIABLE} (docs/operations/monitoring.md) and run this again.")
     say(f"Start one on the page, or: {API}={environment[API]} prefect deployment run release/gss-weekly")
 
 

@@ -19,7 +19,7 @@ from tests.support.places import ROOT
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")),
     *sorted(ROOT.glob("*/README.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 FOLDERS = "privsyn|tasks|flows|data_contracts|examples|benchmarks|deployments|docs"
 

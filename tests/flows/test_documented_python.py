@@ -1,4 +1,4 @@
-"""The Python of README.md and docs/api.md runs as it stands there."""
+"""The Python of README.md and docs/python.md runs as it stands there."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def run(page: str, names: dict[str, Any]) -> dict[str, Any]:
     return names
 
 
-def test_the_api_page_runs(places: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_python_page_runs(places: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(places)
-    names = run("docs/api.md", {})
+    names = run("docs/python.md", {})
     assert names["release"].table.column_names == ["age", "smokes"]
     assert {"unit", "budget"} <= set(re.findall(r"'(\w+)'", capsys.readouterr().out))
     assert any(value is not None for value in names["scores"].values())
@@ -41,5 +41,5 @@ def test_the_readme_has_five_lines_of_python() -> None:
 
 
 def test_a_page_s_python_is_found() -> None:
-    assert "privsyn.release(" in python_of("README.md") and "privsyn.draft_spec(" in python_of("docs/api.md")
-    assert "```" not in python_of("docs/api.md") and "##" not in python_of("docs/api.md")
+    assert "privsyn.release(" in python_of("README.md") and "privsyn.draft_spec(" in python_of("docs/python.md")
+    assert "```" not in python_of("docs/python.md") and "##" not in python_of("docs/python.md")

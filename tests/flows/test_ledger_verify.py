@@ -334,7 +334,7 @@ def test_swapped_entries_are_found(release: Path) -> None:
 
 
 def chain(content: dict[str, Any]) -> str:
-    """The last hash of an export, recomputed as docs/operations.md says, without this program."""
+    """The last hash of an export, recomputed as docs/operations/ledger.md says, without this program."""
     caps = {d["dataset"]: [d["epsilon"], d["delta"], d["rho"], d["created"]] for d in content["datasets"]}
     last = "0" * 64
     for entry in content["entries"]:
@@ -359,7 +359,7 @@ def test_the_json_export_can_be_verified_without_this_program(release: Path) -> 
 
 
 def test_the_program_in_the_docs_verifies_an_export(release: Path, places: Path) -> None:
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "operations" / "ledger.md").read_text(encoding="utf-8")
     program = page.split("```python\n")[1].split("```")[0]
     assert privsyn("ledger", "export", "-o", places / "export.json").exit_code == 0
     run = [sys.executable, "-c", program]

@@ -49,7 +49,7 @@ def test_without_further_rounds_it_draws_nothing(places: Path, save: Callable[..
 
 
 def test_what_draws_nothing_needs_no_room(places: Path, save: Callable[..., str]) -> None:
-    """As docs/operations.md says."""
+    """As docs/operations/caching.md says."""
     spec = few(save(people(200)), privacy=FULL, budget=FULL)
     assert not spec.mechanism.selection.combine_cliques
     run(spec)

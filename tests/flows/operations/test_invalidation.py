@@ -1,4 +1,4 @@
-"""docs/operations.md, "What a changed field re-runs": every row's field is changed, and what runs again is compared.
+"""docs/operations/caching.md, "What a changed field re-runs": every row's field is changed, and what runs again is compared.
 
 The keys of all steps are known before anything runs (privsyn/run/execute.py); a step whose key is known is Cached, a
 release step whose key is new draws and pays. A few rows are run for good, under Prefect.
@@ -35,7 +35,7 @@ from privsyn.tasks.privacy.noise import OpenDPNoise
 from tests.support.places import ROOT
 from tests.support.specs import COLUMNS, STATED_PRIOR, people
 
-PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "operations" / "caching.md").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
