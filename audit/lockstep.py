@@ -18,15 +18,15 @@ from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.mechanisms.common_steps import ENCODE
-from privsyn.mechanisms.privsyn import STEPS
-from privsyn.mechanisms.registry import steps_of
-from privsyn.run.inputs import Inputs, PrivateAccess
-from privsyn.run.request import Request
-from privsyn.run.step import ReleaseStep, Step, Wide, release_steps, step_of
-from privsyn.tasks import noisy
-from privsyn.tasks.compress_domain import Recode
-from privsyn.tasks.noisy import Answers
+from privsyn.engine.inputs import Inputs, PrivateAccess
+from privsyn.engine.request import Request
+from privsyn.engine.step import ReleaseStep, Step, Wide, release_steps, step_of
+from privsyn.pipelines.common_steps import ENCODE
+from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.registry import steps_of
+from privsyn.tasks.estimation import noisy
+from privsyn.tasks.estimation.noisy import Answers
+from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
 
 Tables = dict[str, pa.Table]

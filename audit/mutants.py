@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.lockstep import Release
-from privsyn.tasks.noisy import Answers
+from privsyn.tasks.estimation.noisy import Answers
 
 SELECTION = "indif_scores"
 ONE_WAYS = "one_way_marginals"

@@ -20,8 +20,8 @@ from privsyn.comparison import variants
 from privsyn.comparison.method import MethodSettings, Trial
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import Coded, coded
-from privsyn.source.open_source import open_source
-from privsyn.spec.spec_file import load_spec
+from privsyn.sources.open_source import open_source
+from privsyn.specs.spec_file import load_spec
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.metrics.marginal_distance import all_cliques, mean_l1, random_cliques
 from privsyn.tasks.privacy.noise import SeededNoise

@@ -20,10 +20,10 @@ from benchmarks import earth_mover, numpy_gum, whole_release
 from benchmarks.census_like import ATTRIBUTES, ROWS, census_like
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.step_options import Synthesis
+from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count, count_all, thread_count
-from privsyn.tasks.marginals import Marginal
 from privsyn.tasks.metrics.pairs import pair_figures
-from privsyn.tasks.synthesize import synthesize
+from privsyn.tasks.steps.synthesize import synthesize
 
 README = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"

@@ -28,7 +28,7 @@ from benchmarks.peers import PEERS, SHORT, PeerError
 from benchmarks.tables import available
 from privsyn.comparison.method import Method, Trial
 from privsyn.comparison.methods import METHODS
-from privsyn.mechanisms.privsyn import STEPS
+from privsyn.pipelines.privsyn import STEPS
 from privsyn.tasks.kernels.counting import CodeTable
 
 HERE = Path(__file__).parent

@@ -36,13 +36,13 @@ from privsyn.answers.simulated import Kind, any_function, regression
 from privsyn.answers.simulation import unmeasured
 from privsyn.answers.synthetic_rows import row_codes, row_sums
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.mechanisms.registry import steps_of
-from privsyn.run.inputs import PrivateAccess
-from privsyn.run.memory import MemoryRun
-from privsyn.run.request import Request
-from privsyn.run.step import published_files
-from privsyn.spec.spec_file import load_spec
-from privsyn.tasks import noisy
+from privsyn.engine.inputs import PrivateAccess
+from privsyn.engine.memory import MemoryRun
+from privsyn.engine.request import Request
+from privsyn.engine.step import published_files
+from privsyn.pipelines.registry import steps_of
+from privsyn.specs.spec_file import load_spec
+from privsyn.tasks.estimation import noisy
 from privsyn.tasks.privacy.noise import SeededNoise
 
 HERE = Path(__file__).parent

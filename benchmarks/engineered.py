@@ -30,7 +30,7 @@ from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import Coded, coded
 from privsyn.evaluation.scores import Scorer
-from privsyn.source.open_source import open_source
+from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs import plan
 
 STORE = Path(__file__).parent / "engineered.jsonl"

@@ -20,13 +20,13 @@ import numpy as np
 from benchmarks.compare_store import Run, Store
 from benchmarks.tables import FOLDER, table_spec
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.memory import MemoryRun
+from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import coded, open_table
 from privsyn.forecasts.made_up_rows import DEFAULT_STRENGTH, assumed_rows, may_be_null, resampled
 from privsyn.forecasts.simulated_release import Figures, figures
-from privsyn.mechanisms.registry import steps_of
-from privsyn.run.memory import MemoryRun
-from privsyn.run.request import Request
-from privsyn.tasks import noisy
+from privsyn.pipelines.registry import steps_of
+from privsyn.tasks.estimation import noisy
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.features import take
 from privsyn.tasks.privacy.noise import SeededNoise

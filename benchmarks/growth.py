@@ -25,12 +25,12 @@ from benchmarks.census_like import census_like
 from benchmarks.memory import memory_mb
 from benchmarks.tables import FOLDER, table_spec
 from benchmarks.whole_release import census_spec
-from privsyn.api import release_in_process
+from privsyn.api.release import release_in_process
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.step_options import Synthesis
-from privsyn.settings import Settings
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.synthesize import synthesize
+from privsyn.tasks.steps.synthesize import synthesize
 
 README = Path(__file__).with_name("README.md")
 PICTURE = README.parents[1] / "docs" / "img" / "growth.png"

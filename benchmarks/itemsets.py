@@ -27,11 +27,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
-from privsyn.itemset_release.itemset_spec_file import release_spec_of
-from privsyn.itemset_release.steps import itemset_steps
-from privsyn.run.memory import MemoryRun
-from privsyn.run.request import Request
-from privsyn.tasks import noisy
+from privsyn.engine.memory import MemoryRun
+from privsyn.engine.request import Request
+from privsyn.itemsets.itemset_spec_file import release_spec_of
+from privsyn.itemsets.steps import itemset_steps
+from privsyn.tasks.estimation import noisy
 from privsyn.tasks.itemsets.transactions import Transactions, gathered
 from privsyn.tasks.privacy.noise import SeededNoise
 

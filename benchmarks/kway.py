@@ -31,11 +31,11 @@ from privsyn.comparison.public_views import covering_views, steps_choosing
 from privsyn.data_contracts.columns import DropColumn
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.memory import MemoryRun
+from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import coded
-from privsyn.mechanisms.registry import steps_of
-from privsyn.run.memory import MemoryRun
-from privsyn.run.request import Request
-from privsyn.tasks import marginals, noisy
+from privsyn.pipelines.registry import steps_of
+from privsyn.tasks.estimation import marginals, noisy
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.privacy.noise import SeededNoise
 

@@ -1,4 +1,4 @@
-"""GUM in plain numpy, as one would first write it: the yardstick for tasks/synthesize.py."""
+"""GUM in plain numpy, as one would first write it: the yardstick for tasks/steps/synthesize.py."""
 
 from __future__ import annotations
 

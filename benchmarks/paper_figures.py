@@ -17,8 +17,8 @@ from privsyn.comparison import compositions, dependency_metrics
 from privsyn.comparison.plot import COLORS, drawn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import coded
-from privsyn.source.open_source import open_source
-from privsyn.spec.spec_file import load_spec, override
+from privsyn.sources.open_source import open_source
+from privsyn.specs.spec_file import load_spec, override
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.privacy.accountant import rho_for

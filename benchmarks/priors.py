@@ -24,13 +24,13 @@ import pyarrow.parquet as pq
 from benchmarks.tables import FOLDER, table_spec
 from privsyn.data_contracts.prior import Prior
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.inputs import PrivateAccess
+from privsyn.engine.memory import MemoryRun
+from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import coded
-from privsyn.mechanisms.registry import steps_of
-from privsyn.run.inputs import PrivateAccess
-from privsyn.run.memory import MemoryRun
-from privsyn.run.request import Request
-from privsyn.source.open_source import open_source
-from privsyn.source.public_table import sha256_of
+from privsyn.pipelines.registry import steps_of
+from privsyn.sources.open_source import open_source
+from privsyn.sources.public_table import sha256_of
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.metrics.marginal_distance import all_cliques, mean_l1, random_cliques
 from privsyn.tasks.privacy.noise import SeededNoise

@@ -24,7 +24,7 @@ from privsyn.comparison.plot import chart, drawn
 from privsyn.comparison.result_tables import SECONDS, markdown_methods, markdown_table
 from privsyn.data_contracts.comparison_results import Comparison, MethodRun
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
-from privsyn.spec.spec_file import load_spec, override
+from privsyn.specs.spec_file import load_spec, override
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "results.md"

@@ -21,17 +21,17 @@ import yaml
 from benchmarks.compare_store import Run, Store
 from benchmarks.tables import FOLDER, table_spec
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.inputs import PrivateAccess
+from privsyn.engine.memory import MemoryRun
+from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import Coded, coded
-from privsyn.mechanisms.registry import steps_of
-from privsyn.run.inputs import PrivateAccess
-from privsyn.run.memory import MemoryRun
-from privsyn.run.request import Request
-from privsyn.source.open_source import open_source
-from privsyn.spec.lookup_tables import with_lookup_tables
+from privsyn.pipelines.registry import steps_of
+from privsyn.sources.open_source import open_source
+from privsyn.specs.lookup_tables import with_lookup_tables
 from privsyn.tasks.codecs import plan, plan_of_columns
-from privsyn.tasks.encode import Batches, Repairs
 from privsyn.tasks.metrics.marginal_distance import all_cliques, mean_l1, random_cliques
 from privsyn.tasks.privacy.noise import SeededNoise
+from privsyn.tasks.steps.encode import Batches, Repairs
 
 HERE = Path(__file__).parent
 RULES = HERE.parent / "examples" / "rules"

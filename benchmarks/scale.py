@@ -25,14 +25,14 @@ import pyarrow.parquet as pq
 from benchmarks.census_like import census_like
 from benchmarks.memory import memory_mb
 from benchmarks.whole_release import census_spec
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.mechanisms.release_job import release_job
+from privsyn.engine.open_run import open_run
+from privsyn.engine.runner import run_steps
+from privsyn.engine.step import Step
+from privsyn.engine.step_tables import StepRefs
+from privsyn.pipelines.release_job import release_job
 from privsyn.publish.folder import publish
-from privsyn.run.open_run import open_run
-from privsyn.run.runner import run_steps
-from privsyn.run.step import Step
-from privsyn.run.step_tables import StepRefs
-from privsyn.settings import Settings
 from privsyn.tasks.kernels.counting import CodeTable
 
 ROWS, COLUMNS, CHUNK = 100_000_000, 20, 1_000_000

@@ -17,14 +17,16 @@ import pyarrow.parquet as pq
 
 from benchmarks.census_like import census_like
 from benchmarks.whole_release import census_spec
-from privsyn.api import release_in_process
+from privsyn.api.release import release_in_process
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
-from privsyn.settings import Settings
-from privsyn.tasks import append_attributes, compress_domain, marginals, shards, synthesize
-from privsyn.tasks.compress_domain import Recode
+from privsyn.tasks.estimation import marginals
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.recode import Recode, coarse_domain, recode_from_table
 from privsyn.tasks.kernels.counting import CodeTable, count_all
-from privsyn.tasks.marginals import Marginal
+from privsyn.tasks.steps import append_attributes, synthesize
+from privsyn.tasks.synthesis import shards
 
 ROWS, COLUMNS, SHARDS = 1_000_000, 20, (1, 2, 5, 10, 20, 50, 100)
 
@@ -36,8 +38,8 @@ def released(table: CodeTable, folder: Path) -> tuple[Recode, list[Marginal]]:
     spec = spec.with_rows(rows=1_000)
     summary = release_in_process(spec, Settings(out=folder / "out", ledger=str(folder / "ledger.sqlite")))
     place = Path(summary.released) / "marginals"
-    recode = compress_domain.recode_from_table(pq.read_table(place / "recode.parquet"))
-    domain = compress_domain.coarse_domain(recode)
+    recode = recode_from_table(pq.read_table(place / "recode.parquet"))
+    domain = coarse_domain(recode)
     return recode, marginals.from_table(pq.read_table(place / "consistent.parquet"), domain)
 
 
@@ -74,7 +76,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         table = census_like(arguments.rows, COLUMNS)
         recode, found = released(table, Path(name))
-    domain = compress_domain.coarse_domain(recode)
+    domain = coarse_domain(recode)
     larger = [m for m in found if len(m.attributes) > 1]
     private = CodeTable(
         domain,

@@ -104,7 +104,7 @@ def once(python: str, before: str | None) -> dict[str, float]:
         new.mkdir()
         for file in ("people.parquet", "people.yaml"):
             (new / file).write_bytes((folder / file).read_bytes())
-        command = [python, "-P", "-m", "privsyn.flows.cli", "release", "people.yaml"]
+        command = [python, "-P", "-m", "privsyn.cli", "release", "people.yaml"]
         seconds["command"], _ = timed(command, new)
         seconds["command, release found again"], _ = timed(command, new)
     return seconds

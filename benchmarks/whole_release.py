@@ -15,11 +15,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from benchmarks.census_like import ATTRIBUTES, ROWS, census_domain, census_like
-from privsyn.api import release_in_process
+from privsyn.api.release import release_in_process
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.domain import Domain, code_dtype
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.settings import Settings
-from privsyn.spec.spec_file import load_spec, override
+from privsyn.specs.spec_file import load_spec, override
 
 ADULT_SPEC = Path(__file__).parents[1] / "examples" / "adult.yaml"
 ADULT_DATA = Path(__file__).parents[2] / "shared" / "data" / "adult.parquet"
@@ -60,7 +60,7 @@ def timed_command(arguments: list[str], folder: Path) -> Run:
         str(figures),
         sys.executable,
         "-m",
-        "privsyn.flows.cli",
+        "privsyn.cli",
         *arguments,
     ]
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, env=environment, check=False)

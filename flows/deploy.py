@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from privsyn.spec.spec_file import load_spec
+from privsyn.specs.spec_file import load_spec
 
 
 def read_spec(path: str) -> dict[str, Any]:

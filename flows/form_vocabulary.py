@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from privsyn.wording import API, Vocabulary
+from privsyn.base.wording import API, Vocabulary
 
 _SETTINGS = {
     name: f"PRIVSYN_{name.removeprefix('settings.').upper()} of the worker"

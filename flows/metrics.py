@@ -11,8 +11,8 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
+from privsyn.base.settings import Settings
 from privsyn.ledgers.dataset_summary import DatasetSummary
-from privsyn.settings import Settings
 from privsyn.storage.disk import in_words
 
 LABELS = ("dataset",)

@@ -6,9 +6,9 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from privsyn.errors import PrivsynError
+from privsyn.base.errors import PrivsynError
+from privsyn.base.settings import Settings
 from privsyn.flows.form_vocabulary import FORM
-from privsyn.settings import Settings
 from privsyn.storage.disk import replacing
 
 

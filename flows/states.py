@@ -10,11 +10,11 @@ from prefect.context import FlowRunContext
 from prefect.events import emit_event
 from prefect.states import State, StateType
 
-from privsyn.errors import BudgetRefusedError, ContractError, LedgerError, PeriodReleasedError, PrivsynError
+from privsyn.base.errors import BudgetRefusedError, ContractError, LedgerError, PeriodReleasedError, PrivsynError
+from privsyn.base.settings import Settings
 from privsyn.flows.form_vocabulary import FORM
 from privsyn.ledgers.dataset_summary import DatasetSummary
 from privsyn.publish.folder import ReleaseSummary, summary_on_disk
-from privsyn.settings import Settings
 
 REFUSED = "Refused"
 """The ledger's cap does not allow the release: nothing was read, nothing was spent."""

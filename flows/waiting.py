@@ -8,7 +8,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter
 from prefect.context import FlowRunContext
 
-from privsyn.settings import Settings
+from privsyn.base.settings import Settings
 from privsyn.storage.safe_names import safe_name
 
 

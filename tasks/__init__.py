@@ -1,6 +1,5 @@
-"""The algorithm: one module per step at the top level, in the order of PrivSyn (Algorithm 3).
+"""The algorithm: pure functions of tables and public settings.
 
-Belongs here: pure functions of tables and public settings, and what steps are made of, in the packages below.  Does not
-belong here: files, the ledger, the order of the steps, Prefect.  This package imports only data_contracts, and OpenDP
-only in ``privacy``.
+Belongs here: the steps (``steps``), and what they are made of, in the packages beside it.  Does not belong here: files,
+the ledger, the order of the steps, Prefect.  This package imports only data_contracts, and OpenDP only in ``privacy``.
 """

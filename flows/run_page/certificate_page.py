@@ -6,8 +6,8 @@ from fractions import Fraction
 from pathlib import Path
 
 from privsyn.data_contracts.certificate import Certificate, Manifest, ManifestFile, StageCost
+from privsyn.engine.step import Look
 from privsyn.publish.release_note import Looks, cost, promise, rounded_up
-from privsyn.run.step import Look
 
 SHOWN_HASH = 16
 """Characters of a file's SHA-256 on the page; the manifest has all 64."""

@@ -19,7 +19,11 @@ from prefect.artifacts import (
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 
-from privsyn.errors import BudgetRefusedError, ContractError
+from privsyn.base.errors import BudgetRefusedError, ContractError
+from privsyn.base.settings import Settings
+from privsyn.engine.execute import Shell
+from privsyn.engine.open_run import OpenRun
+from privsyn.engine.step_tables import StepRefs
 from privsyn.flows.form_vocabulary import FORM
 from privsyn.flows.metrics import note_success
 from privsyn.flows.run_page.budget import budget_page, read_budget
@@ -30,10 +34,6 @@ from privsyn.publish.certificate_of_run import certificate_of
 from privsyn.publish.folder import Published
 from privsyn.publish.relations_picture import NAME, data_uri, picture
 from privsyn.publish.release_note import looks_of
-from privsyn.run.execute import Shell
-from privsyn.run.open_run import OpenRun
-from privsyn.run.step_tables import StepRefs
-from privsyn.settings import Settings
 from privsyn.storage.released_files import read_manifest
 
 

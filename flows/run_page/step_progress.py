@@ -17,7 +17,7 @@ from prefect import get_run_logger
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
 from privsyn.data_contracts.artifacts import Kind
-from privsyn.run.step import Step
+from privsyn.engine.step import Step
 
 AFTER = 1.0
 """Seconds until a step is long enough for a bar."""

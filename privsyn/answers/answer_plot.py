@@ -10,7 +10,7 @@ import altair as alt
 import vl_convert
 
 from privsyn.answers.answer_table import FIGURES
-from privsyn.errors import RequestError
+from privsyn.base.errors import RequestError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -30,7 +30,7 @@ from privsyn.answers.conditions import (
     whole,
 )
 from privsyn.answers.released_counts import ReleasedCounts
-from privsyn.errors import RequestError
+from privsyn.base.errors import RequestError
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.rules.spans import to_array

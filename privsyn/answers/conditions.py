@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.rule_language import parse_condition
 from privsyn.data_contracts.rule_nodes import Node, Type
 from privsyn.data_contracts.unmeasured import NOT_MEASURED
-from privsyn.errors import RequestError
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.rules import evaluate
 from privsyn.tasks.rules.book import RuleBook

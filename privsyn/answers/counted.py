@@ -16,7 +16,7 @@ from privsyn.answers.intervals import normal_factor, ratio
 from privsyn.answers.model_bounds import CONCENTRATION, bounds, distance
 from privsyn.answers.question import Question, left_out, shown_answers
 from privsyn.answers.synthetic_rows import row_codes, row_sums
-from privsyn.errors import RequestError
+from privsyn.base.errors import RequestError
 
 Floats = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privsyn.answers.answer_table import FIGURES
-from privsyn.errors import RequestError
+from privsyn.base.errors import RequestError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.data_contracts.certificate import Manifest, ManifestFile
-from privsyn.run.request import Request
+from privsyn.engine.request import Request
 
 
 class MemoryCounts(ReleasedCounts):

@@ -13,7 +13,7 @@ from privsyn.answers.computed import row_numbers
 from privsyn.answers.intervals import normal_factor
 from privsyn.answers.question import Question, shown_answers
 from privsyn.answers.synthetic_rows import group_of_rows, row_codes, rows_where
-from privsyn.errors import RequestError
+from privsyn.base.errors import RequestError
 
 Floats = NDArray[np.float64]
 

@@ -14,8 +14,8 @@ from privsyn.answers.cell_weights import Cells
 from privsyn.answers.computed import EmptySelectionError, checked, stated
 from privsyn.answers.conditions import Condition
 from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.base.errors import RequestError
 from privsyn.data_contracts.domain import Clique
-from privsyn.errors import RequestError
 
 Floats = NDArray[np.float64]
 

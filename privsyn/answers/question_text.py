@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from privsyn.errors import RequestError
+from privsyn.base.errors import RequestError
 
 if TYPE_CHECKING:
     import pandas as pd

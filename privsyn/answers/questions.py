@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privsyn.answers.answer_table import label_name, labels_by
-from privsyn.errors import RequestError
+from privsyn.base.errors import RequestError
 
 if TYPE_CHECKING:  # a release that is not asked loads none of it
     import pandas as pd

@@ -14,21 +14,21 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privsyn.answers.conditions import Language
+from privsyn.base.errors import RequestError
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.rules import type_of
-from privsyn.errors import RequestError
-from privsyn.mechanisms.registry import steps_of
-from privsyn.run.request import Request
-from privsyn.run.step import Step, release_steps
+from privsyn.engine.request import Request
+from privsyn.engine.step import Step, release_steps
+from privsyn.pipelines.registry import steps_of
 from privsyn.storage.released_files import public_spec, read_manifest, synthetic_names
 from privsyn.tasks.codecs import EncodingPlan, with_even_cells
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import plan_of_columns
-from privsyn.tasks.compress_domain import Recode, coarse_domain, recode_from_table
-from privsyn.tasks.known_totals import KNOWN_SIGMA
-from privsyn.tasks.noisy import pooled
+from privsyn.tasks.estimation.noisy import pooled
+from privsyn.tasks.estimation.recode import Recode, coarse_domain, recode_from_table
+from privsyn.tasks.knowledge.totals import KNOWN_SIGMA
 from privsyn.tasks.rules.book import RuleBook
 
 Floats = NDArray[np.float64]

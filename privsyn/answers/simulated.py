@@ -20,7 +20,7 @@ from privsyn.answers.refitted_rows import refitted
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.simulation import Progress, replicates, unmeasured, unshrunk
 from privsyn.answers.synthetic_rows import row_codes
-from privsyn.errors import RequestError
+from privsyn.base.errors import RequestError
 from privsyn.tasks.metrics.regressions import least_squares, logistic_fit
 
 if TYPE_CHECKING:

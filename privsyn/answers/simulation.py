@@ -17,9 +17,9 @@ import pyarrow as pa
 from privsyn.answers.released_counts import Counts, ReleasedCounts
 from privsyn.answers.synthetic_rows import row_codes
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
-from privsyn.run.memory import MemoryRun, Tables
-from privsyn.tasks import noisy
-from privsyn.tasks.compress_domain import recode_to_table, with_one_ways
+from privsyn.engine.memory import MemoryRun, Tables
+from privsyn.tasks.estimation import noisy
+from privsyn.tasks.estimation.recode import recode_to_table, with_one_ways
 from privsyn.tasks.privacy.noise import SeededNoise
 
 REPLICATES = 25

@@ -16,7 +16,7 @@ from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
 from privsyn.data_contracts.prior import knows_prior
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.run.request import Request
+from privsyn.engine.request import Request
 from privsyn.tasks.codecs.level_codecs import Levels
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
+from privsyn.base.errors import RequestError, error_place
+from privsyn.base.settings import Settings
 from privsyn.comparison.method import DomainTooLargeError, Method, MethodResult, MethodSettings, Trial, spread_evenly
 from privsyn.comparison.methods import METHODS
 from privsyn.comparison.result_tables import markdown
@@ -24,20 +26,18 @@ from privsyn.data_contracts.evaluation_results import Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError, error_place
+from privsyn.engine.plan import accounted
+from privsyn.engine.policy_checks import check_prior, check_table
 from privsyn.evaluation.coded_tables import Coded, coded, read_table
-from privsyn.run.plan import accounted
-from privsyn.run.policy_checks import check_prior, check_table
-from privsyn.settings import Settings
-from privsyn.source.open_source import open_source
-from privsyn.source.private_table import Source
-from privsyn.source.public_table import public_rows
+from privsyn.sources.open_source import open_source
+from privsyn.sources.private_table import Source
+from privsyn.sources.public_table import public_rows
 from privsyn.storage.disk import in_words, replacing
 from privsyn.storage.zones import private_folder, roots
 from privsyn.tasks.codecs import EncodingPlan, plan_of_columns
-from privsyn.tasks.encode import Repairs, encode
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise
+from privsyn.tasks.steps.encode import Repairs, encode
 
 DEFAULT_METHODS = ("default", "privsyn-paper", "independent")
 DEFAULT_EPSILONS = (0.2, 1.0, 2.0)

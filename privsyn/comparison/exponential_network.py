@@ -20,10 +20,10 @@ from privsyn.comparison.method import Choices, DomainTooLargeError, MethodResult
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import PrivBayes
 from privsyn.data_contracts.receipts import Query, sigma_for
-from privsyn.tasks.ancestral_rows import ancestral_rows
-from privsyn.tasks.build_network import useful_cells
+from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count_all
-from privsyn.tasks.marginals import Marginal
+from privsyn.tasks.steps.ancestral_rows import ancestral_rows
+from privsyn.tasks.steps.build_network import useful_cells
 
 NETWORK_SHARE = Fraction(3, 10)
 """beta: part of the budget for the network; the families get the rest."""

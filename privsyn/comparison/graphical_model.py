@@ -10,13 +10,16 @@ from dataclasses import replace
 
 from privsyn.comparison.method import DomainTooLargeError, MethodResult, Trial
 from privsyn.comparison.variants import Steps, paper_but
-from privsyn.mechanisms.common_steps import wide_codes
-from privsyn.mechanisms.registry import steps_of
-from privsyn.mechanisms.synthesis_steps import MARGINALS, refined, synthesis_of
-from privsyn.run.inputs import Inputs
-from privsyn.run.request import Request
-from privsyn.run.step import Output, Progress
-from privsyn.tasks import append_attributes, compress_domain, graphical_rows, make_consistent, marginals, synthesize
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import Output, Progress
+from privsyn.pipelines.common_steps import wide_codes
+from privsyn.pipelines.registry import steps_of
+from privsyn.pipelines.synthesis_steps import MARGINALS, refined, synthesis_of
+from privsyn.tasks.estimation import marginals
+from privsyn.tasks.estimation.recode import coarse_one_ways, noisy_total
+from privsyn.tasks.steps import append_attributes, make_consistent, synthesize
+from privsyn.tasks.synthesis import graphical_rows
 
 MOST_MB = 80.0
 """Size of a junction tree in MB at most: what the authors allow AIM (McKenna et al., 2022, section 5)."""
@@ -47,8 +50,8 @@ def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping
     size = graphical_rows.model_mb([m.attributes for m in measured], core)
     if size > MOST_MB:
         raise DomainTooLargeError(f"the junction tree of these marginals may have {MOST_MB:g} MB, not {size:,.3g}")
-    counts, variances = make_consistent.coarse_one_ways(recode)
+    counts, variances = coarse_one_ways(recode)
     ones = {m.attributes[0]: (m.counts, v) for m, v in zip(counts, variances, strict=True)}
-    rows = synthesize.output_rows(compress_domain.noisy_total(recode), settings)
+    rows = synthesize.output_rows(noisy_total(recode), settings)
     made = graphical_rows.graphical_rows(measured, ones, core, rows, settings.seed)
     return {"core_codes": wide_codes(iter(made.to_arrow().to_batches()), core)}

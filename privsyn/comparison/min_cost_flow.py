@@ -16,16 +16,18 @@ from privsyn.comparison.method import MethodResult, Trial
 from privsyn.comparison.variants import Steps, paper_but
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
-from privsyn.mechanisms.common_steps import wide_codes
-from privsyn.mechanisms.registry import steps_of
-from privsyn.mechanisms.synthesis_steps import MARGINALS, refined, synthesis_of
-from privsyn.run.inputs import Inputs
-from privsyn.run.request import Request
-from privsyn.run.step import Output, Progress
-from privsyn.tasks import append_attributes, compress_domain, marginals, synthesize
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import Output, Progress
+from privsyn.pipelines.common_steps import wide_codes
+from privsyn.pipelines.registry import steps_of
+from privsyn.pipelines.synthesis_steps import MARGINALS, refined, synthesis_of
+from privsyn.tasks.estimation import marginals
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.recode import noisy_total
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.kernels.streams import systematic
-from privsyn.tasks.marginals import Marginal
+from privsyn.tasks.steps import append_attributes, synthesize
 
 Ints = NDArray[np.int64]
 
@@ -108,6 +110,6 @@ def fewest_changes(current: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
 def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     domain, settings = inputs.domain(), synthesis_of(request)
     core = append_attributes.core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain)
-    total = compress_domain.noisy_total(refined(request, inputs, ["measure_marginals"]))
+    total = noisy_total(refined(request, inputs, ["measure_marginals"]))
     rows = follow(core.marginals, core.domain, synthesize.output_rows(total, settings), settings.seed)
     return {"core_codes": wide_codes(iter(rows.to_arrow().to_batches()), core.domain)}

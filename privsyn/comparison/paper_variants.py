@@ -13,13 +13,14 @@ from privsyn.comparison.method import MethodResult, Trial
 from privsyn.comparison.variants import Steps, paper_but
 from privsyn.data_contracts.mechanism_options import PrivBayes
 from privsyn.data_contracts.step_options import Rows, Synthesis
-from privsyn.mechanisms.common_steps import RECODE, counts_of
-from privsyn.mechanisms.privsyn import evenly_weighed, noisy_scores
-from privsyn.mechanisms.registry import steps_of
-from privsyn.run.inputs import Inputs
-from privsyn.run.request import Request
-from privsyn.run.step import Output, Progress, ReleaseStep, Step
-from privsyn.tasks import build_network, compress_domain
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import Output, Progress, ReleaseStep, Step
+from privsyn.pipelines.common_steps import RECODE, counts_of
+from privsyn.pipelines.privsyn import evenly_weighed, noisy_scores
+from privsyn.pipelines.registry import steps_of
+from privsyn.tasks.estimation.recode import noisy_total
+from privsyn.tasks.steps import build_network
 
 
 def privbayes_selection(trial: Trial) -> MethodResult:
@@ -72,7 +73,7 @@ def _network_step(step: Step, measure: ReleaseStep) -> Step:
     options = PrivBayes()
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        domain, total = inputs.domain(), compress_domain.noisy_total(inputs.recode())
+        domain, total = inputs.domain(), noisy_total(inputs.recode())
         rho, families = measure.rho(request), len(domain.attributes) - 1
         useful = build_network.useful_cells(total, families, rho, request.records, options.usefulness)
         limit = min(useful, options.max_cells)

@@ -13,13 +13,13 @@ from privsyn.comparison.variants import Steps, paper_but
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.mechanisms.common_steps import COMPRESS_DOMAIN, ENCODE, RECODE, one_way_step
-from privsyn.mechanisms.privsyn import CHOSEN, RECODE_ROWS, first_measurement, options_of
-from privsyn.mechanisms.synthesis_steps import rows_from
-from privsyn.run.inputs import Inputs
-from privsyn.run.request import Request
-from privsyn.run.step import Output, Progress, Step
-from privsyn.tasks import combine_cliques
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import Output, Progress, Step
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, RECODE, one_way_step
+from privsyn.pipelines.privsyn import CHOSEN, RECODE_ROWS, first_measurement, options_of
+from privsyn.pipelines.synthesis_steps import rows_from
+from privsyn.tasks.steps import combine_cliques
 
 WIDTH = 8
 """Attributes of a view at most (PriView; DPSyn report, section 3.2)."""

@@ -22,16 +22,18 @@ from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, Independ
 from privsyn.data_contracts.pooled_releases import Improvement
 from privsyn.data_contracts.receipts import Query, sigma_for, total_rho
 from privsyn.data_contracts.step_options import Rows, Synthesis
-from privsyn.mechanisms.common_steps import ENCODE, counts_of
-from privsyn.mechanisms.registry import steps_of
-from privsyn.mechanisms.synthesis_steps import refined
-from privsyn.run.inputs import Inputs
-from privsyn.run.memory import Draw, MemoryRun
-from privsyn.run.request import Request
-from privsyn.run.step import Output, Progress, ReleaseStep, Step
-from privsyn.tasks import compress_domain, decode, noisy
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.memory import Draw, MemoryRun
+from privsyn.engine.request import Request
+from privsyn.engine.step import Output, Progress, ReleaseStep, Step
+from privsyn.pipelines.common_steps import ENCODE, counts_of
+from privsyn.pipelines.registry import steps_of
+from privsyn.pipelines.synthesis_steps import refined
+from privsyn.tasks.estimation import noisy
+from privsyn.tasks.estimation.recode import coarse_domain
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.accountant import epsilon_for
+from privsyn.tasks.steps import decode
 
 Steps = tuple[Step, ...]
 _SCORES = re.compile("(indif|residual)_scores")
@@ -196,7 +198,7 @@ def _fine_rows(step: Step) -> Step:
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         recode, fine = refined(request, inputs, stages), request.encoding.domain
-        codes = CodeTable.from_arrow(list(inputs.batches(step.inputs[0])), compress_domain.coarse_domain(recode))
+        codes = CodeTable.from_arrow(list(inputs.batches(step.inputs[0])), coarse_domain(recode))
         generator = decode.generator(request.spec.mechanism.synthesis.seed)
         schema = tables.code_schema(fine)
         batches = [

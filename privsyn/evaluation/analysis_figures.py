@@ -13,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from privsyn.base.errors import RequestError
 from privsyn.data_contracts.analyses import Analysis
 from privsyn.data_contracts.evaluation_results import AnalysisFigure, AnalysisResult
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import type_of
 from privsyn.data_contracts.unmeasured import NOT_MEASURED
-from privsyn.errors import RequestError
 from privsyn.evaluation.analysis_terms import NULL, Parts, Rows, Term, parsed
-from privsyn.spec.places import dotted
+from privsyn.specs.places import dotted
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.metrics.regressions import fitted
 from privsyn.tasks.metrics.sample_errors import quantile, share

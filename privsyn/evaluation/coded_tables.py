@@ -19,21 +19,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from privsyn.base.errors import RequestError
+from privsyn.base.paths import expanded
+from privsyn.base.settings import Settings
+from privsyn.base.wording import action, mention
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.domain import Domain, code_dtype
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError
-from privsyn.paths import expanded
-from privsyn.settings import Settings
-from privsyn.source.open_source import open_source, table_columns
-from privsyn.source.private_table import Source, SupportsArrowStream
+from privsyn.sources.open_source import open_source, table_columns
+from privsyn.sources.private_table import Source, SupportsArrowStream
 from privsyn.storage.released_files import VersionError, check_table, read_manifest, request_of, synthetic_names
 from privsyn.storage.table_files import Place
 from privsyn.tasks.codecs import EncodingPlan, plan, plan_of_columns, with_even_cells
-from privsyn.tasks.encode import Repairs, encode_batch, kept_batches
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.wording import action, mention
+from privsyn.tasks.steps.encode import Repairs, encode_batch, kept_batches
 
 
 @dataclass(frozen=True, eq=False)

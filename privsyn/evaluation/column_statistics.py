@@ -19,7 +19,7 @@ from privsyn.data_contracts.evaluation_results import ColumnStatistics, Statisti
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.ordered import OrderedCodec
-from privsyn.tasks.compress_domain import AttributeRecode, Recode
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 
 Floats = NDArray[np.float64]
 Form = Literal["number", "date", "moment", "time"]

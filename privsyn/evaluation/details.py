@@ -12,20 +12,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from privsyn.base.errors import RequestError
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.evaluation_results import OneWay, Pair, SizeError, StageError
-from privsyn.errors import RequestError
+from privsyn.engine.step import release_steps, step_of
 from privsyn.evaluation.coded_tables import Coded, Release
 from privsyn.evaluation.misread_columns import MisreadCodec
-from privsyn.mechanisms.release_job import plan_of
-from privsyn.run.step import release_steps, step_of
-from privsyn.tasks import marginals, noisy
+from privsyn.pipelines.release_job import plan_of
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.split import SplitCodec
-from privsyn.tasks.compress_domain import AttributeRecode, Recode, coarse_domain, recode_from_table, refined
+from privsyn.tasks.estimation import marginals, noisy
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode, coarse_domain, recode_from_table, refined
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.make_consistent import measured_marginals
-from privsyn.tasks.marginals import Marginal
 from privsyn.tasks.metrics.error_sources import (
     PairError,
     bin_noise,
@@ -36,6 +35,7 @@ from privsyn.tasks.metrics.error_sources import (
     recoded,
 )
 from privsyn.tasks.metrics.pairs import PairFigures
+from privsyn.tasks.steps.make_consistent import measured_marginals
 
 SIZE_CLASSES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 """Marginals are grouped by their number of cells: 2..10, 11..100 and so on; the last class is open."""

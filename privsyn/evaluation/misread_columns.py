@@ -20,12 +20,12 @@ from privsyn.data_contracts.domain import code_dtype
 from privsyn.data_contracts.evaluation_results import MisreadColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import ValueRange
-from privsyn.spec.likely_cures import likely_cures
-from privsyn.spec.misread import MISREAD_SHARE, Misread, meant, misread_columns, odd_texts, repaired_rows
+from privsyn.specs.likely_cures import likely_cures
+from privsyn.specs.misread import MISREAD_SHARE, Misread, meant, misread_columns, odd_texts, repaired_rows
 from privsyn.tasks.codecs import Codec, EncodingPlan
 from privsyn.tasks.codecs.codec import Codes, Columns
 from privsyn.tasks.codecs.parsing import plain, to_keys
-from privsyn.tasks.encode import OF_RULE, Repairs
+from privsyn.tasks.steps.encode import OF_RULE, Repairs
 
 MISREAD = "(misread)"
 """The bin of repaired values; no synthetic row is in it."""

@@ -13,8 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.evaluation_results import Evaluation, MisreadColumn, TableScores
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.engine.policy_checks import check_table
 from privsyn.evaluation import details
 from privsyn.evaluation.analysis_figures import analyses_of, check_analyses
 from privsyn.evaluation.coded_tables import Coded, OpenTable, Release, open_release, open_table
@@ -23,9 +25,7 @@ from privsyn.evaluation.misread_columns import Reading, broken_rules, described,
 from privsyn.evaluation.scores import Scorer
 from privsyn.evaluation.settings_file import check_settings
 from privsyn.report.page import render
-from privsyn.run.policy_checks import check_table
-from privsyn.settings import Settings
-from privsyn.source.private_table import SupportsArrowStream
+from privsyn.sources.private_table import SupportsArrowStream
 from privsyn.storage.disk import in_words, replacing
 from privsyn.storage.zones import private_folder, roots
 from privsyn.tasks.codecs import EncodingPlan

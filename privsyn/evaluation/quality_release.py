@@ -11,11 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.quality_report import QualityFigure, QualityReport
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.job import Job
+from privsyn.engine.open_run import OpenRun, open_run
+from privsyn.engine.plan import accounted
+from privsyn.engine.request import Request
+from privsyn.engine.runner import run_steps
+from privsyn.engine.step import Look, ReleaseStep
+from privsyn.engine.step_tables import StepRefs
 from privsyn.evaluation.coded_tables import Release, open_release, read_table, to_bins
 from privsyn.evaluation.quality_note import TITLES, meaning, quality_note
 from privsyn.evaluation.quality_request import (
@@ -26,25 +35,17 @@ from privsyn.evaluation.quality_request import (
     refusals,
     spec_of_figures,
 )
-from privsyn.mechanisms.common_steps import ENCODE, ENCODED, RELEASED
+from privsyn.pipelines.common_steps import ENCODE, ENCODED, RELEASED
 from privsyn.publish.certificate_of_run import certificate_of
 from privsyn.publish.folder import place, write_manifest
 from privsyn.publish.release_note import looks_of
 from privsyn.publish.versions import versions_of_files
-from privsyn.run.inputs import Inputs
-from privsyn.run.job import Job
-from privsyn.run.open_run import OpenRun, open_run
-from privsyn.run.plan import accounted
-from privsyn.run.request import Request
-from privsyn.run.runner import run_steps
-from privsyn.run.step import Look, ReleaseStep
-from privsyn.run.step_tables import StepRefs
-from privsyn.settings import Settings
 from privsyn.storage.released_files import synthetic_digest
-from privsyn.tasks import noisy, quality_figures
+from privsyn.tasks.estimation import noisy
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import MAX_SIGMA, NoiseSource
-from privsyn.tasks.quality_figures import Figure
+from privsyn.tasks.steps import quality_figures
+from privsyn.tasks.steps.quality_figures import Figure
 
 STEP = "quality_figures"
 WHOLE_RANGE = 2.0

@@ -9,21 +9,21 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from privsyn.base.errors import BudgetRefusedError, LedgerError, RequestError
+from privsyn.base.settings import Settings
+from privsyn.base.wording import mention
 from privsyn.data_contracts.artifacts import Zone
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import BudgetRefusedError, LedgerError, RequestError
+from privsyn.engine.step import release_steps
+from privsyn.engine.step_tables import StepRefs, record_name
 from privsyn.evaluation.coded_tables import Release
 from privsyn.ledgers.ledger import Ledger
-from privsyn.mechanisms.release_job import plan_of
+from privsyn.pipelines.release_job import plan_of
 from privsyn.publish.folder import is_whole
-from privsyn.run.step import release_steps
-from privsyn.run.step_tables import StepRefs, record_name
-from privsyn.settings import Settings
 from privsyn.storage.records import Records
 from privsyn.storage.safe_names import safe_name
 from privsyn.storage.store import Store, part_files
-from privsyn.wording import mention
 
 FIELD, DELTA = "evaluate.epsilon_report", "evaluate.delta"
 """The arguments with the price."""

@@ -9,11 +9,11 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.base.errors import RequestError
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.evaluation_results import Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.errors import RequestError
 from privsyn.evaluation.coded_tables import Coded, mgd_columns
 from privsyn.evaluation.score_kinds import KINDS
 from privsyn.evaluation.score_values import SUBSAMPLED, Subsamples, Value, income_of, metric_of

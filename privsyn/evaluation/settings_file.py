@@ -9,15 +9,15 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import ValidationError
 
+from privsyn.base.errors import RequestError
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec, IncomeColumns
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.mgd_spec import MgdSpec
 from privsyn.data_contracts.unmeasured import NOT_MEASURED
-from privsyn.errors import RequestError
 from privsyn.evaluation.coded_tables import coded, mgd_columns
-from privsyn.spec.messages import refused, suggestion, wrong_value
-from privsyn.spec.places import dotted, model_at
-from privsyn.spec.yaml_file import Document, read_yaml
+from privsyn.specs.messages import refused, suggestion, wrong_value
+from privsyn.specs.places import dotted, model_at
+from privsyn.specs.yaml_file import Document, read_yaml
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.metrics.mgd import mgd

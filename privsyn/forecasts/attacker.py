@@ -15,7 +15,7 @@ from typing import Any
 
 from scipy.stats import norm
 
-from privsyn.errors import RequestError
+from privsyn.base.errors import RequestError
 from privsyn.tasks.privacy.accountant import rho_for
 
 PRIORS = (0.5, 0.1, 0.01)

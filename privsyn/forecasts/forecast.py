@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from privsyn.base.errors import RequestError
+from privsyn.base.notebook import html_table, paragraph
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError
+from privsyn.engine.plan import Plan
+from privsyn.engine.request import Request
 from privsyn.forecasts.made_up_rows import StandIn, may_be_null
 from privsyn.forecasts.simulated_release import SHARES, Figures, figures
-from privsyn.mechanisms.registry import steps_of
-from privsyn.notebook import html_table, paragraph
-from privsyn.run.plan import Plan
-from privsyn.run.request import Request
+from privsyn.pipelines.registry import steps_of
 from privsyn.tasks.kernels.counting import CodeTable
 
 EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0)

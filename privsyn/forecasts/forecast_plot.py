@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import vl_convert
 
-from privsyn.errors import RequestError
+from privsyn.base.errors import RequestError
 
 if TYPE_CHECKING:
     from privsyn.forecasts.forecast import Forecast

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from privsyn.base.errors import RequestError
+from privsyn.base.paths import expanded
+from privsyn.base.settings import settings_for
 from privsyn.data_contracts.domain import code_dtype
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError
+from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import open_table
-from privsyn.paths import expanded
-from privsyn.run.request import Request
-from privsyn.settings import settings_for
 from privsyn.storage.released_files import (
     check_measured,
     public_spec,

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from privsyn.answers.counted import Question, means
 from privsyn.answers.memory_counts import MemoryCounts
 from privsyn.data_contracts.domain import Clique
+from privsyn.engine.memory import MemoryRun
+from privsyn.engine.request import Request
+from privsyn.engine.step import published_files
 from privsyn.evaluation.coded_tables import coded, to_bins
-from privsyn.mechanisms.registry import steps_of
-from privsyn.run.memory import MemoryRun
-from privsyn.run.request import Request
-from privsyn.run.step import published_files
-from privsyn.tasks import noisy
+from privsyn.pipelines.registry import steps_of
+from privsyn.tasks.estimation import noisy
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.metrics.marginal_distance import l1_distances, random_cliques
 from privsyn.tasks.metrics.subsample import equivalent_subsample

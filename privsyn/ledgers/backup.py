@@ -13,12 +13,12 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from privsyn.errors import LedgerError, PrivsynError, RequestError
+from privsyn.base.errors import LedgerError, PrivsynError, RequestError
+from privsyn.base.wording import action, mention
 from privsyn.ledgers.database import Database
 from privsyn.ledgers.ledger import Ledger
 from privsyn.ledgers.schema import CHAINS, EARLIEST, ledger_table, metadata
 from privsyn.storage.disk import OF_THE_DISK, in_words, replacing
-from privsyn.wording import action, mention
 
 
 def back_up(address: str, target: Path) -> int:

@@ -10,8 +10,8 @@ import datetime as dt
 import re
 import zoneinfo
 
+from privsyn.base.errors import RequestError
 from privsyn.data_contracts.policy import Every
-from privsyn.errors import RequestError
 
 _LABEL = re.compile(
     r"(?P<year>[12]\d{3})(-((?P<month>\d\d)(-(?P<day>\d\d))?|W(?P<week>\d\d)|Q(?P<quarter>[1-4])))?", re.ASCII

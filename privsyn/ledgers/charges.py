@@ -11,7 +11,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from privsyn.errors import LedgerError
+from privsyn.base.errors import LedgerError
 from privsyn.ledgers.audit import Dataset, Entry, canonical, charge_states, entry_hash, spent_rho
 from privsyn.ledgers.refusals import no_price, over_budget
 from privsyn.ledgers.schema import entries_table, ledger_table

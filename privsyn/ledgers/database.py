@@ -12,7 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.pool import NullPool
 
-from privsyn.errors import LedgerError, LedgerMissingError, RequestError
+from privsyn.base.errors import LedgerError, LedgerMissingError, RequestError
+from privsyn.base.paths import expanded, refuse_undecodable
 from privsyn.ledgers.database_errors import problem_and_cure
 from privsyn.ledgers.schema import (
     CHAINS,
@@ -28,7 +29,6 @@ from privsyn.ledgers.schema import (
     sqlite_guards,
     sqlite_replace_guard,
 )
-from privsyn.paths import expanded, refuse_undecodable
 
 _SQLITE_ROOM = (
     "PRAGMA cache_size = 2",  # pages: what is inserted goes to the disk at once

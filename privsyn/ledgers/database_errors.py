@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from privsyn.wording import Text, mention
+from privsyn.base.wording import Text, mention
 
 _PROBLEMS = (
     (

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from sqlalchemy.engine import Connection
 
-from privsyn.errors import RequestError
+from privsyn.base.errors import RequestError
+from privsyn.base.wording import mention
 from privsyn.ledgers.audit import Entry
 from privsyn.ledgers.chains import append_row
 from privsyn.ledgers.marks import TABLE, Mark, mark_rows
-from privsyn.wording import mention
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from privsyn.base.errors import LedgerError
 from privsyn.data_contracts.promise import Guarantee
-from privsyn.errors import LedgerError
 from privsyn.ledgers.audit import ChargeState, Dataset, Entry, StateName, audit, charge_states
 from privsyn.ledgers.charges import Event, Line, append_entry, as_text, fitting, now, unheld
 from privsyn.ledgers.database import Database

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.engine import Connection
 
-from privsyn.errors import LedgerError
+from privsyn.base.errors import LedgerError
 from privsyn.ledgers.audit import Dataset, Entry
 from privsyn.ledgers.chains import ChainedRow, append_row, audit_chain, chained_rows
 

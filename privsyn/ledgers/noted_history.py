@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from privsyn.errors import LedgerError
+from privsyn.base.errors import LedgerError
+from privsyn.base.wording import action
 from privsyn.ledgers.audit import Entry
 from privsyn.ledgers.chains import ChainedRow
 from privsyn.ledgers.ledger import Ledger
 from privsyn.storage.record_kinds import LedgerRecord
 from privsyn.storage.records import Records
-from privsyn.wording import action
 
 RECORD = "ledger"
 """The private record's name."""

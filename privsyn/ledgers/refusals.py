@@ -5,11 +5,11 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import cast
 
+from privsyn.base.errors import BudgetRefusedError, RequestError
+from privsyn.base.wording import mention
 from privsyn.data_contracts.promise import Guarantee
-from privsyn.errors import BudgetRefusedError, RequestError
 from privsyn.ledgers.audit import Dataset
 from privsyn.tasks.privacy.accountant import Accountant, epsilon_for
-from privsyn.wording import mention
 
 
 def another_cap(known: Dataset, cap: Guarantee) -> RequestError:

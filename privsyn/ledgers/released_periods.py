@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.engine import Connection
 
-from privsyn.errors import LedgerError, PeriodReleasedError, RequestError
+from privsyn.base.errors import LedgerError, PeriodReleasedError, RequestError
 from privsyn.ledgers.audit import Dataset, Entry, charge_states
 from privsyn.ledgers.chains import ChainedRow, append_row, audit_chain, chained_rows
 

@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from privsyn.errors import LedgerError
+from privsyn.base.errors import LedgerError
 from privsyn.ledgers.audit import Dataset, Entry
 from privsyn.ledgers.schema import datasets_table, entries_table
 

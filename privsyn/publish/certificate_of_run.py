@@ -16,15 +16,15 @@ from privsyn.data_contracts.certificate import (
     said_without_relations,
 )
 from privsyn.data_contracts.receipts import SMOOTHING, Pricing, Query, rho_text, total_rho
+from privsyn.engine.execute import Shell
+from privsyn.engine.step import ReleaseStep
+from privsyn.engine.step_tables import StepRefs
 from privsyn.publish.prior_note import PRIOR_PROMISE
 from privsyn.publish.relations_note import measured_relations
 from privsyn.publish.totals_note import totals_stated
 from privsyn.publish.unmeasured_note import unmeasured_stated
-from privsyn.run.execute import Shell
-from privsyn.run.step import ReleaseStep
-from privsyn.run.step_tables import StepRefs
 from privsyn.storage.records import private_records
-from privsyn.tasks.noisy import receipts_from_table
+from privsyn.tasks.estimation.noisy import receipts_from_table
 from privsyn.tasks.privacy.accountant import Accountant, epsilon_for
 from privsyn.tasks.privacy.gaussian_dp import LEAKED
 

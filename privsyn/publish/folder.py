@@ -15,22 +15,22 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import ArtifactRef
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.publication import Format, checked_formats
-from privsyn.errors import RequestError
+from privsyn.engine.execute import Shell
+from privsyn.engine.open_run import OpenRun
+from privsyn.engine.request import Request
+from privsyn.engine.step import Step, published_files
+from privsyn.engine.step_tables import StepRefs
 from privsyn.publish.certificate_of_run import certificate_of
 from privsyn.publish.formats.described import files_in
 from privsyn.publish.formats.writing import write_descriptions, write_note, write_tables
 from privsyn.publish.related_pairs import RelatedPair, related_pairs
 from privsyn.publish.release_note import release_note
 from privsyn.publish.versions import versions_of_files
-from privsyn.run.execute import Shell
-from privsyn.run.open_run import OpenRun
-from privsyn.run.request import Request
-from privsyn.run.step import Step, published_files
-from privsyn.run.step_tables import StepRefs
-from privsyn.settings import Settings
 from privsyn.storage.record_kinds import FormatsRecord
 from privsyn.storage.records import Records, write_json
 from privsyn.storage.released_files import manifest_if_readable, read_certificate, read_manifest, request_of

@@ -11,21 +11,23 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from privsyn.counting.local_engine import LocalEngine
 from privsyn.data_contracts.artifacts import ArtifactRef, Zone
 from privsyn.data_contracts.certificate import said_without_relations
 from privsyn.data_contracts.receipts import Query
-from privsyn.engines.local_engine import LocalEngine
+from privsyn.engine.execute import Shell
+from privsyn.engine.step import step_of
+from privsyn.engine.step_tables import StepRefs
 from privsyn.publish.markdown import plain
 from privsyn.report.overview_chart import MarginalOverview, OneWayOverview
-from privsyn.run.execute import Shell
-from privsyn.run.step import step_of
-from privsyn.run.step_tables import StepRefs
 from privsyn.storage.released_root import ZoneError
 from privsyn.storage.table_files import StoredTable
-from privsyn.tasks import marginals
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.level_codecs import level_attributes
-from privsyn.tasks.compress_domain import (
+from privsyn.tasks.estimation import marginals
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.noisy import all_measured
+from privsyn.tasks.estimation.recode import (
     AttributeRecode,
     Recode,
     coarse_domain,
@@ -34,9 +36,7 @@ from privsyn.tasks.compress_domain import (
     refined,
 )
 from privsyn.tasks.kernels.counting import CodeTable, Countable, count_all
-from privsyn.tasks.marginals import Marginal
 from privsyn.tasks.metrics.error_sources import expected_l1
-from privsyn.tasks.noisy import all_measured
 
 Floats = NDArray[np.float64]
 

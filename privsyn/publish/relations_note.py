@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from privsyn.data_contracts.certificate import Certificate, said_without_relations
 from privsyn.data_contracts.domain import Clique
+from privsyn.engine.plan import Plan
+from privsyn.engine.step import release_steps
 from privsyn.publish.formats.csv_file import csv_name
 from privsyn.publish.markdown import plain
 from privsyn.publish.related_pairs import RelatedPair
 from privsyn.publish.relations_picture import NAME
-from privsyn.run.plan import Plan
-from privsyn.run.step import release_steps
 from privsyn.tasks.codecs.level_codecs import level_attributes
 
 LISTED = 30

@@ -19,6 +19,9 @@ from privsyn.data_contracts.columns import (
     TimeColumn,
 )
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.plan import Plan
+from privsyn.engine.request import Request
+from privsyn.engine.step import Look, ReleaseStep, Step, release_steps
 from privsyn.publish.formats.csv_file import csv_name, formula_like
 from privsyn.publish.formats.described import null_text, ranges_of
 from privsyn.publish.markdown import code, paragraph, plain
@@ -31,10 +34,7 @@ from privsyn.publish.targets_note import targets_note
 from privsyn.publish.together_note import together_note
 from privsyn.publish.totals_note import totals_note
 from privsyn.publish.unmeasured_note import unmeasured_note
-from privsyn.run.plan import Plan
-from privsyn.run.request import Request
-from privsyn.run.step import Look, ReleaseStep, Step, release_steps
-from privsyn.tasks.shards import shards
+from privsyn.tasks.synthesis.shards import shards
 
 SHOWN_VALUES = 12
 """Categories named one by one in the schema table; longer lists are cut and counted."""

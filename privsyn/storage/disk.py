@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from privsyn.errors import PrivsynError
+from privsyn.base.errors import PrivsynError
 
 OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Errors that no other path would cure."""

@@ -11,9 +11,9 @@ import hmac
 import secrets
 from pathlib import Path
 
-from privsyn.errors import PrivsynError
+from privsyn.base.errors import PrivsynError
+from privsyn.base.wording import mention
 from privsyn.storage.disk import remove_parts, replacing
-from privsyn.wording import mention
 
 NAME = ".key"
 CHECK = "key-check"

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ValidationError
 
+from privsyn.base.errors import PrivsynError
 from privsyn.data_contracts.tables import NOISY
-from privsyn.errors import PrivsynError
 from privsyn.storage.disk import in_words, remove_parts, replacing
 from privsyn.storage.safe_names import safe_name
 

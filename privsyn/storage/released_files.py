@@ -10,13 +10,13 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from privsyn.base.errors import RequestError
+from privsyn.base.paths import expanded
+from privsyn.base.settings import Settings
+from privsyn.base.wording import mention
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError
-from privsyn.paths import expanded
-from privsyn.settings import Settings
 from privsyn.storage.safe_names import safe_name
-from privsyn.wording import mention
 
 
 class VersionError(RequestError):

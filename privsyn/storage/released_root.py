@@ -11,7 +11,7 @@ from pathlib import Path
 
 import filelock
 
-from privsyn.errors import RequestError
+from privsyn.base.errors import RequestError
 from privsyn.storage.disk import in_words, sync
 from privsyn.storage.safe_names import safe_name
 

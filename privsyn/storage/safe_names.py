@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from privsyn.errors import RequestError
+from privsyn.base.errors import RequestError
 
 SAFE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,80}")
 

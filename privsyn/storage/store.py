@@ -27,15 +27,15 @@ import filelock
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from privsyn.base.errors import PrivsynError
 from privsyn.data_contracts.artifacts import ArtifactRef, Zone
-from privsyn.errors import PrivsynError
 from privsyn.storage.disk import in_words, remove_parts, replacing, replacing_folder
 from privsyn.storage.private_key import load_key
 from privsyn.storage.released_root import ReleasedRoot, ZoneError, is_released_name
 from privsyn.storage.safe_names import safe_name
 from privsyn.storage.table_files import StoredTable, open_parquet
 from privsyn.storage.zones import make_private_root, roots
-from privsyn.tasks.shards import cut
+from privsyn.tasks.synthesis.shards import cut
 
 PANDAS = b"pandas"
 """The metadata of a schema by which pandas knows what types a table is read as."""

@@ -18,10 +18,10 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from privsyn.base.errors import RequestError
+from privsyn.base.wording import mention
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.unicode import is_unicode
-from privsyn.errors import RequestError
-from privsyn.wording import mention
 
 DELIMITERS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 PARQUET = (".parquet", ".pq")

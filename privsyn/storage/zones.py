@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from privsyn.errors import RequestError
-from privsyn.settings import Settings
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
 from privsyn.storage.disk import in_words
 
 

@@ -114,7 +114,7 @@ class EncodingPlan:
         return ranges
 
     def falling(self, slopes: Mapping[str, NDArray[np.float64]]) -> EncodingPlan:
-        """The same plan, whose columns of numbers fall by these slopes in their cells (privsyn/tasks/tails.py)."""
+        """Return the plan with these slopes inside the cells of numeric columns (tasks/estimation/tails.py)."""
         found = [c.falling(slopes[c.attribute]) if c.attribute in slopes else c for c in self.codecs]
         return replace(self, codecs=tuple(found))
 

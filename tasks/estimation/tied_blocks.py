@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique
-from privsyn.tasks.rules.known_zeros import KnownZeros
+from privsyn.tasks.estimation.known_zeros import KnownZeros
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique
-from privsyn.tasks.compress_domain import Recode, coarse_domain
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.recode import Recode, coarse_domain
 from privsyn.tasks.kernels.counting import CodeTable, count_all
-from privsyn.tasks.marginals import Marginal
 
 Floats = NDArray[np.float64]
 

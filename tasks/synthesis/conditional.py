@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count, fill_keys
 from privsyn.tasks.kernels.gum_update import index_rows
 from privsyn.tasks.kernels.shuffling import shuffle_segments
 from privsyn.tasks.kernels.streams import stream, systematic, uniforms
-from privsyn.tasks.marginals import Marginal
 
 
 def draw_attribute(

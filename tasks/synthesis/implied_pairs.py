@@ -14,8 +14,8 @@ from itertools import combinations
 import numpy as np
 
 from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count_all
-from privsyn.tasks.marginals import Marginal
 
 MOST_ROWS = 120_000
 """Most rows of the larger table: in large tables chance is small beside the noise, but the time would not be."""

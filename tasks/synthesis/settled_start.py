@@ -14,10 +14,10 @@ import numpy as np
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
+from privsyn.tasks.estimation.known_zeros import KnownZeros
+from privsyn.tasks.estimation.marginals import Marginal, one_ways
 from privsyn.tasks.kernels.sweeper import Sweeper
-from privsyn.tasks.marginals import Marginal, one_ways
-from privsyn.tasks.rules.known_zeros import KnownZeros
-from privsyn.tasks.shards import Shard
+from privsyn.tasks.synthesis.shards import Shard
 from privsyn.tasks.synthesis.sweep import cool, residuals_of, weights
 from privsyn.tasks.synthesis.targets import empty_cells, target_of
 from privsyn.tasks.synthesis.tree_start import tree_start

@@ -22,7 +22,7 @@ from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.kernels.streams import shuffle, stream, systematic, uniform
 from privsyn.tasks.kernels.sweeper import Sweeper
 from privsyn.tasks.kernels.updater import Target
-from privsyn.tasks.shards import Leftovers, Shard
+from privsyn.tasks.synthesis.shards import Leftovers, Shard
 from privsyn.tasks.synthesis.targets import empty_cells
 
 BLOCKS = (8, 4, 2)

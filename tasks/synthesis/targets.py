@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique
+from privsyn.tasks.estimation.known_zeros import KnownZeros
+from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.updater import Target
-from privsyn.tasks.marginals import Marginal
-from privsyn.tasks.rules.known_zeros import KnownZeros
 
 FOLLOWS = 0.95
 """One attribute follows from a value of another if at least this share of the value's rows are wanted in one cell."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.estimation.marginals import Marginal, one_ways
 from privsyn.tasks.kernels.streams import stream
-from privsyn.tasks.marginals import Marginal, one_ways
 from privsyn.tasks.synthesis.conditional import draw_attribute
 
 Settle = Callable[[str, Mapping[str, np.ndarray]], None]

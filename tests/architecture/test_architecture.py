@@ -19,13 +19,13 @@ import pytest
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind, Zone
 from privsyn.data_contracts.mechanism_options import AnyMechanism
-from privsyn.mechanisms import registry
-from privsyn.mechanisms.drawing import mermaid
-from privsyn.mechanisms.privsyn import STEPS
-from privsyn.mechanisms.registry import MECHANISMS, steps_of
-from privsyn.run.request import Request
-from privsyn.run.runner import run_steps
-from privsyn.run.step import Look, ReleaseStep, Step, release_steps, step_of
+from privsyn.engine.request import Request
+from privsyn.engine.runner import run_steps
+from privsyn.engine.step import Look, ReleaseStep, Step, release_steps, step_of
+from privsyn.pipelines import registry
+from privsyn.pipelines.drawing import mermaid
+from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.registry import MECHANISMS, steps_of
 from tests.support.places import ROOT
 from tests.support.specs import make_spec, mechanism_fields
 
@@ -81,11 +81,11 @@ DRAWS = frozenset(
 
 FORBIDDEN = {
     "opendp": ("tasks/privacy/",),
-    "prefect": ("flows/",),
-    "great_expectations": ("privsyn/run/contract_checks.py",),
-    "sqlalchemy": ("privsyn/ledgers/", "privsyn/database_url.py", "flows/server/"),
-    "typer": ("flows/",),
-    "rich": ("flows/", "privsyn/progress.py", "privsyn/comparison/result_tables.py"),
+    "prefect": ("flows/", "privsyn/server/"),
+    "great_expectations": ("privsyn/engine/contract_checks.py",),
+    "sqlalchemy": ("privsyn/ledgers/", "privsyn/base/database_url.py", "privsyn/server/"),
+    "typer": ("privsyn/cli/",),
+    "rich": ("privsyn/cli/", "privsyn/api/progress.py", "privsyn/comparison/result_tables.py"),
     "random": (),
     "dp_accounting": (),
 }
@@ -186,7 +186,7 @@ def test_packages_are_imported_only_where_they_belong(package: str) -> None:
 
 def test_steps_do_not_import_each_other() -> None:
     declared = {re.sub(r"_[0-9]+$", "", step.name) for request in REQUESTS.values() for step in steps_of(request)}
-    modules = {step for step in declared if (ROOT / "tasks" / f"{step}.py").exists()}
+    modules = {step for step in declared if (ROOT / "tasks" / "steps" / f"{step}.py").exists()}
     steps = modules | {"reselect_cliques"}  # the module of the step select_again; the others have other steps' modules
     assert declared - modules == {
         "recode_rows",
@@ -199,8 +199,8 @@ def test_steps_do_not_import_each_other() -> None:
     }
     shared = set()
     for step in steps:
-        names = imports((ROOT / "tasks" / f"{step}.py").read_text(encoding="utf-8"))
-        used = {name.split(".")[2] for name in names if name.startswith("privsyn.tasks.")}
+        names = imports((ROOT / "tasks" / "steps" / f"{step}.py").read_text(encoding="utf-8"))
+        used = {name.split(".")[3] for name in names if name.startswith("privsyn.tasks.steps.")}
         shared |= {(step, other) for other in used & steps - {step}}
     assert shared == MAY_SHARE
 
@@ -318,14 +318,16 @@ def test_a_step_whose_producer_did_not_run_is_not_run() -> None:
 
 
 def test_every_runner_calls_the_one_wiring() -> None:
-    users = {relative(p) for p in MODULES if "privsyn.run.runner.run_steps" in imports(p.read_text(encoding="utf-8"))}
+    users = {
+        relative(p) for p in MODULES if "privsyn.engine.runner.run_steps" in imports(p.read_text(encoding="utf-8"))
+    }
     assert users == {
-        "flows/release_flow.py",
-        "privsyn/api.py",
-        "privsyn/run/memory.py",
+        "flows/release.py",
+        "privsyn/api/release.py",
+        "privsyn/engine/memory.py",
         "privsyn/evaluation/quality_release.py",
-        "privsyn/itemset_release/publish_itemsets.py",
-        "privsyn/reproduction.py",
+        "privsyn/itemsets/publish_itemsets.py",
+        "privsyn/api/rerun.py",
     }
 
 
@@ -515,7 +517,7 @@ def test_help_loads_nothing_heavy() -> None:
         "sqlalchemy",
         "networkx",
     )
-    program = f"import sys, privsyn.flows.cli; print([m for m in {heavy!r} if m in sys.modules])"
+    program = f"import sys, privsyn.cli; print([m for m in {heavy!r} if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT)
     assert shown.stdout.strip() == "[]"
 

@@ -12,8 +12,8 @@ import pytest
 
 from privsyn.data_contracts.columns import Column, DropColumn
 from privsyn.data_contracts.mechanism_options import AnyMechanism
-from privsyn.spec.spec_file import checked_spec
-from privsyn.spec.yaml_file import parse_yaml
+from privsyn.specs.spec_file import checked_spec
+from privsyn.specs.yaml_file import parse_yaml
 from tests.support.places import ROOT
 
 PAGES = [

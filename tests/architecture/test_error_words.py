@@ -17,19 +17,19 @@ import pytest
 from pydantic import BaseModel
 from typer.main import get_command
 
+from privsyn import cli
+from privsyn.base.settings import Settings
+from privsyn.base.wording import API, REQUESTS, Vocabulary
+from privsyn.cli.vocabulary import COMMAND_LINE
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.flows import cli
-from privsyn.flows.budget_report_flow import budget_report
-from privsyn.flows.cli.vocabulary import COMMAND_LINE
-from privsyn.flows.compare_flow import compare
-from privsyn.flows.evaluate_flow import evaluate
+from privsyn.flows.budget import budget_report
+from privsyn.flows.compare import compare
+from privsyn.flows.evaluate import evaluate
 from privsyn.flows.form_vocabulary import FORM
-from privsyn.flows.release_flow import release
-from privsyn.flows.scheduled_release_flow import scheduled_release
-from privsyn.settings import Settings
-from privsyn.wording import API, REQUESTS, Vocabulary
+from privsyn.flows.release import release
+from privsyn.flows.schedule import scheduled_release
 from tests.architecture.test_architecture import MODULES
 from tests.support.places import ROOT
 
@@ -57,7 +57,7 @@ def takers(trees: list[ast.Module]) -> dict[str, int]:
     found = {"about": 0}
     for tree in trees:
         imported = {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
-        if not imported & {"privsyn.errors", "privsyn.wording"}:
+        if not imported & {"privsyn.base.errors", "privsyn.base.wording"}:
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef):
@@ -161,8 +161,8 @@ def test_every_surface_has_words_for_all_that_an_error_can_name() -> None:
         wrong += without_words(
             found,
             VOCABULARIES,
-            options=where.startswith("flows/cli/"),
-            own_names=where.startswith("flows/server/"),
+            options=where.startswith("privsyn/cli/"),
+            own_names=where.startswith("privsyn/server/"),
         )
     assert wrong == []
     words = {*API.fields, *API.actions}

@@ -37,7 +37,7 @@ def test_every_public_name_is_a_function_or_a_class() -> None:
 
 def test_no_public_name_is_that_of_a_module() -> None:
     """Importing `privsyn.release` would put a module in the place of the function."""
-    assert find_spec("privsyn.api") is not None
+    assert find_spec("privsyn.api.release") is not None
     assert [name for name in privsyn.__all__ if find_spec(f"privsyn.{name}") is not None] == []
 
 
@@ -109,7 +109,9 @@ def test_the_package_loads_nothing_at_all(tmp_path: Path) -> None:
 
 def test_the_functions_load_nothing_heavy(tmp_path: Path) -> None:
     """Not when they are named, and not by what a release loads when it is called."""
-    called = "import privsyn.mechanisms.release_job, privsyn.publish.folder, privsyn.run.open_run, privsyn.run.runner"
+    called = (
+        "import privsyn.pipelines.release_job, privsyn.publish.folder, privsyn.engine.open_run, privsyn.engine.runner"
+    )
     named = "import privsyn; privsyn.release, privsyn.open_release, privsyn.draft_spec, privsyn.ledger"
     assert loaded_after(f"{named}; {called}", tmp_path, (*HEAVY, *LATER)) == set()
     assert loaded_after("sys.modules['great_expectations'] = sys", tmp_path) == {"great_expectations"}

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.flows.release_flow import release
+from privsyn.flows.release import release
 from privsyn.ledgers.ledger import Ledger
 from tests.support.prefect_ui import Page, Server, server
 from tests.support.releases import few
@@ -93,7 +93,7 @@ def place(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pl
         deployment = {
             "name": "people",
             "flow_id": running.ask("/flows/", {"name": "release"})["id"],
-            "entrypoint": "privsyn.flows.release_flow.release",
+            "entrypoint": "privsyn.flows.release.release",
             "work_pool_name": "privsyn",
             "parameters": {"spec": spec},
             "parameter_openapi_schema": release.parameters.model_dump(),

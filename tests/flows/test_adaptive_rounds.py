@@ -13,27 +13,27 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api import release_in_process
+from privsyn.api.ledger import LedgerView
+from privsyn.api.release import release_in_process
+from privsyn.base.settings import Settings
 from privsyn.comparison import variants
 from privsyn.comparison.method import MethodSettings, Trial
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.mechanism_options import MOST_ROUNDS, Adaptive
 from privsyn.data_contracts.receipts import total_rho
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.request import Request
+from privsyn.engine.step import ReleaseStep, Step, release_steps
 from privsyn.evaluation.coded_tables import coded, open_release
 from privsyn.evaluation.details import ReleasedTables
-from privsyn.ledger_view import LedgerView
 from privsyn.ledgers.ledger import Ledger
-from privsyn.mechanisms import adaptive
-from privsyn.mechanisms.privsyn import STEPS
-from privsyn.mechanisms.registry import steps_of
+from privsyn.pipelines import adaptive
+from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.registry import steps_of
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.run.request import Request
-from privsyn.run.step import ReleaseStep, Step, release_steps
-from privsyn.settings import Settings
-from privsyn.source.open_source import open_source
+from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.noisy import receipts_from_table
+from privsyn.tasks.estimation.noisy import receipts_from_table
 from privsyn.tasks.privacy.accountant import rho_for
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.kept import Kept

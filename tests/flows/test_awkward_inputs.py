@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api import release_in_process
+from privsyn.api.release import release_in_process
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import profile_values
-from privsyn.errors import RequestError
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import is_whole
-from privsyn.settings import Settings
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.privacy.accountant import rho_for
 from privsyn.tasks.privacy.noise import NoNoise, SeededNoise

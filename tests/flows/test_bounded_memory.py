@@ -18,13 +18,13 @@ COLUMNS, SIZE = 20, 16
 RELEASE = """
 import json, sys
 from pathlib import Path
-import privsyn.source.private_table, privsyn.tasks.decode, privsyn.tasks.kernels.blocks
-privsyn.source.private_table.Source.batches.__kwdefaults__ = {"batch_rows": 8_192}
+import privsyn.sources.private_table, privsyn.tasks.steps.decode, privsyn.tasks.kernels.blocks
+privsyn.sources.private_table.Source.batches.__kwdefaults__ = {"batch_rows": 8_192}
 privsyn.tasks.kernels.blocks.BLOCK_BYTES = 1 << 18
-privsyn.tasks.decode.BATCH_ROWS = 8_192
+privsyn.tasks.steps.decode.BATCH_ROWS = 8_192
 from benchmarks.memory import memory_mb
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.api import release_in_process
+from privsyn.api.release import release_in_process
 from privsyn.settings import Settings
 folder, peaks = Path(sys.argv[1]), []
 for name in ("few", "some", "many"):

@@ -19,15 +19,15 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import Result
 
+from privsyn import cli
+from privsyn.base.errors import ContractError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.tables import ENCODED_ROWS, code_schema, profile_codes
-from privsyn.errors import ContractError
-from privsyn.flows import cli
+from privsyn.engine.contract_checks import check_table
 from privsyn.ledgers.ledger import Ledger
-from privsyn.mechanisms.privsyn import STEPS
-from privsyn.run.contract_checks import check_table
-from privsyn.settings import Settings
-from privsyn.spec.spec_file import load_spec
+from privsyn.pipelines.privsyn import STEPS
+from privsyn.specs.spec_file import load_spec
 from privsyn.tasks.privacy.accountant import rho_for
 from tests.support.commands import privsyn, use_no_server
 from tests.support.specs import PEOPLE_YAML, people
@@ -272,7 +272,7 @@ def test_a_failing_step_is_1(direct: None, spec: Path, monkeypatch: pytest.Monke
     def fail(*_: object, **__: object) -> None:
         raise ValueError("CANARY-VALUE")
 
-    monkeypatch.setattr("privsyn.tasks.select_pairs.select", fail)
+    monkeypatch.setattr("privsyn.tasks.steps.select_pairs.select", fail)
     result = privsyn("release", spec)
     *progress, refusal = result.stderr.splitlines()
     assert (result.exit_code, result.stdout) == (1, "")
@@ -382,7 +382,7 @@ def test_help_and_wrong_arguments(places: Path) -> None:
 def run_whole(*arguments: object) -> subprocess.CompletedProcess[str]:
     """The command as people run it, who have configured no Prefect server."""
     return subprocess.run(
-        [sys.executable, "-m", "privsyn.flows.cli", *map(str, arguments)],
+        [sys.executable, "-m", "privsyn.cli", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.flows.server import release_server
-from privsyn.flows.server.environment import prefect_command
+from privsyn.server import release_server
+from privsyn.server.environment import prefect_command
 from tests.support.specs import PEOPLE_YAML, people
 from tests.support.user_folder import (
     COMMON_NAMES,
@@ -46,7 +46,7 @@ def run(folder: Path, *command: str) -> str:
 def test_a_script_gets_both_its_own_modules_and_a_release(folder: Path) -> None:
     shown = run(folder, sys.executable, "script.py", "people.yaml")
     assert (Path(shown.split()[-1]) / "synthetic.parquet").is_file()
-    assert set(imported_modules(folder)) == set(COMMON_NAMES) - {"flows/release_flow.py"}
+    assert set(imported_modules(folder)) == set(COMMON_NAMES) - {"flows/release.py"}
 
 
 @pytest.mark.slow
@@ -58,7 +58,7 @@ def test_dask_s_workers_get_the_program_s_modules(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "command", [(sys.executable, "-m", "privsyn.flows.cli"), (str(Path(sys.executable).with_name("privsyn")),)],
+    "command", [(sys.executable, "-m", "privsyn.cli"), (str(Path(sys.executable).with_name("privsyn")),)],
     ids=["module", "script"],
 )  # fmt: skip
 def test_the_command_imports_none_of_the_user_s_modules(folder: Path, command: tuple[str, ...]) -> None:

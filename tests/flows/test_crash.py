@@ -23,22 +23,22 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api import release_in_process
+from privsyn.api.release import release_in_process
+from privsyn.base.errors import BudgetRefusedError, LedgerError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import BudgetRefusedError, LedgerError
+from privsyn.engine.execute import Shell
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import ReleaseStep, Step
 from privsyn.ledgers.ledger import Ledger
-from privsyn.mechanisms.privsyn import STEPS
+from privsyn.pipelines.privsyn import STEPS
 from privsyn.publish.folder import ReleaseSummary, is_whole
-from privsyn.run.execute import Shell
-from privsyn.run.inputs import Inputs
-from privsyn.run.request import Request
-from privsyn.run.step import ReleaseStep, Step
-from privsyn.settings import Settings
 from privsyn.storage.records import Records
 from privsyn.storage.released_root import ReleasedRoot
 from privsyn.storage.store import Store
-from privsyn.tasks.noisy import answers_from_table, receipts_from_table
+from privsyn.tasks.estimation.noisy import answers_from_table, receipts_from_table
 from privsyn.tasks.privacy.accountant import rho_for
 from privsyn.tasks.privacy.noise import OpenDPNoise
 from tests.support.faults import Site, at_every_write

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from privsyn.base.errors import PrivsynError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import PrivsynError
+from privsyn.engine.step_tables import StepRefs
 from privsyn.ledgers.ledger import Ledger
-from privsyn.run.step_tables import StepRefs
-from privsyn.settings import Settings
 from privsyn.storage.record_kinds import (
     CounterRecord,
     GenerationRecord,

@@ -17,15 +17,15 @@ import pytest
 from pydantic import ValidationError
 
 import privsyn
+from privsyn.base.errors import PrivsynError, RequestError
+from privsyn.base.settings import Settings
+from privsyn.counting.chosen_engine import engine_of
+from privsyn.counting.dask_engine import DaskEngine
+from privsyn.counting.local_engine import LocalEngine
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engines.chosen_engine import engine_of
-from privsyn.engines.dask_engine import DaskEngine
-from privsyn.engines.local_engine import LocalEngine
-from privsyn.errors import PrivsynError, RequestError
 from privsyn.ledgers.ledger import Ledger
-from privsyn.settings import Settings
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.kernels import blocks
 from privsyn.tasks.kernels.counting import CodeTable
@@ -37,7 +37,7 @@ distributed = pytest.importorskip("distributed", reason="no Dask: install privsy
 cloudpickle = pytest.importorskip("cloudpickle")
 
 FORBIDDEN = (
-    *("privsyn.tasks.privacy", "opendp", "privsyn.ledgers", "privsyn.run.execute", "privsyn.run.open_run"),
+    *("privsyn.tasks.privacy", "opendp", "privsyn.ledgers", "privsyn.engine.execute", "privsyn.engine.open_run"),
     *("privsyn.data_contracts.receipts", "privsyn.data_contracts.release_spec", "prefect"),
 )
 """What a worker has no use for: noise, budgets, and whatever knows of either."""
@@ -143,7 +143,7 @@ def test_two_workers_give_the_local_counts_with_one_draw(
         loaded = client.run(modules_of_a_worker)
     assert len(loaded) == 2
     for names in loaded.values():
-        assert "privsyn.engines.partitions" in names, "this worker has counted nothing"
+        assert "privsyn.counting.partitions" in names, "this worker has counted nothing"
         assert [name for name in names if name.startswith(FORBIDDEN)] == []
     with monkeypatch.context() as patch:
         patch.setattr(DaskEngine, "open", lambda self: pytest.fail("the second run needs no cluster"))
@@ -166,7 +166,7 @@ def test_a_column_that_is_not_measured_is_drawn_here(places: Path, folder: str, 
 
 def slow_counting(folder: str) -> None:
     """On a worker: each partition takes half a second more, and leaves a file named for the worker when done."""
-    from privsyn.engines import partitions
+    from privsyn.counting import partitions
 
     count = partitions.count_partition
 
@@ -230,7 +230,7 @@ def test_counts_in_several_passes_over_padded_rows(
 
 def refused(spec: ReleaseSpec) -> RequestError:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("privsyn.engines.dask_engine._CONNECT", "1s")
+        patched.setattr("privsyn.counting.dask_engine._CONNECT", "1s")
         with pytest.raises(RequestError) as caught:
             run(on(spec, kind="dask"))
     assert Ledger(Settings().ledger).entries("people") == []
@@ -311,7 +311,7 @@ def test_a_choice_that_means_nothing_is_refused(content: dict[str, Any]) -> None
 
 
 def test_errors_of_workers_keep_their_words_to_themselves() -> None:
-    from privsyn.engines.dask_engine import _in_words
+    from privsyn.counting.dask_engine import _in_words
 
     with pytest.raises(PrivsynError, match="cannot read the private store") as told, _in_words():
         raise FileNotFoundError("/mnt/elsewhere/secret")

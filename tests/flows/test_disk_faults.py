@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from privsyn.api import release_in_process
+from privsyn.api.release import release_in_process
+from privsyn.base.errors import PrivsynError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import PrivsynError
+from privsyn.engine.step import ReleaseStep
 from privsyn.ledgers.ledger import Ledger
-from privsyn.mechanisms.privsyn import STEPS
+from privsyn.pipelines.privsyn import STEPS
 from privsyn.publish.folder import ReleaseSummary, is_whole
-from privsyn.run.step import ReleaseStep
-from privsyn.settings import Settings
 from tests.support.faults import Site, at_every_write
 from tests.support.specs import COLUMNS, make_spec, people
 

@@ -17,7 +17,9 @@ def run(page: str, names: dict[str, Any]) -> dict[str, Any]:
     return names
 
 
-def test_the_python_page_runs(places: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_python_page_runs(
+    places: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(places)
     names = run("docs/python.md", {})
     assert names["release"].table.column_names == ["age", "smokes"]

@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from privsyn.api import release_in_process
+from privsyn import cli
+from privsyn.api.release import release_in_process
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.evaluation_results import Evaluation, Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
-from privsyn.errors import RequestError
 from privsyn.evaluation.private_evaluation import EvaluationRequest, Report, evaluate
-from privsyn.flows import cli
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.settings import Settings
 from tests.support.specs import make_spec, people
 
 Save = Callable[..., str]

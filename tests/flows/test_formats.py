@@ -13,16 +13,16 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from privsyn.api.ledger import LedgerView
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
+from privsyn.cli import app
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError
-from privsyn.flows.cli import app
-from privsyn.ledger_view import LedgerView
+from privsyn.engine.open_run import check_request
 from privsyn.ledgers.ledger import Ledger
-from privsyn.mechanisms.release_job import release_job
+from privsyn.pipelines.release_job import release_job
 from privsyn.publish.folder import is_whole
 from privsyn.publish.formats.add_formats import add_formats
-from privsyn.run.open_run import check_request
-from privsyn.settings import Settings
 from privsyn.storage.released_files import read_manifest
 from privsyn.storage.store import Store
 from privsyn.tasks.privacy.noise import NoNoise

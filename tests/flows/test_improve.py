@@ -13,20 +13,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api import improve, release_in_process, rerun
+from privsyn.api.improve import improved_spec
+from privsyn.api.ledger import LedgerView
+from privsyn.api.open_release import Release, open_release
+from privsyn.api.prune import prune
+from privsyn.api.release import improve, release_in_process, rerun
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.receipts import Query, total_rho
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError
-from privsyn.improvement import improved_spec
-from privsyn.ledger_view import LedgerView
+from privsyn.engine.execute import StepFailedError
+from privsyn.engine.step import ReleaseStep
 from privsyn.ledgers.ledger import Ledger
-from privsyn.released import Release, open_release
-from privsyn.retention import prune
-from privsyn.run.execute import StepFailedError
-from privsyn.run.step import ReleaseStep
-from privsyn.settings import Settings
-from privsyn.tasks import noisy
-from privsyn.tasks.noisy import receipts_from_table
+from privsyn.tasks.estimation import noisy
+from privsyn.tasks.estimation.noisy import receipts_from_table
 from privsyn.tasks.privacy.accountant import epsilon_for, rho_for
 from tests.support.commands import privsyn, use_no_server
 from tests.support.kept import Kept

@@ -12,22 +12,22 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api import evaluate, release_in_process
+from privsyn.api.ledger import LedgerView
+from privsyn.api.release import evaluate, release_in_process
+from privsyn.api.rerun import rerun
+from privsyn.base.settings import Settings
 from privsyn.comparison.method import MethodSettings, Trial
 from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.open_run import open_run
+from privsyn.engine.runner import run_steps
 from privsyn.evaluation.coded_tables import coded, open_release
 from privsyn.evaluation.details import ReleasedTables
-from privsyn.ledger_view import LedgerView
 from privsyn.ledgers.ledger import Ledger
-from privsyn.mechanisms.release_job import plan_of, release_job
+from privsyn.pipelines.release_job import plan_of, release_job
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.publish.noise_overview import ReleasedInputs, overview
-from privsyn.reproduction import rerun
-from privsyn.run.open_run import open_run
-from privsyn.run.runner import run_steps
-from privsyn.settings import Settings
-from privsyn.source.open_source import open_source
+from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.specs import COLUMNS, make_spec, people

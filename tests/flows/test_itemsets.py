@@ -14,20 +14,20 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
+from privsyn.api.ledger import LedgerView
+from privsyn.base.errors import BudgetRefusedError, RequestError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
-from privsyn.errors import BudgetRefusedError, RequestError
-from privsyn.itemset_release.itemset_spec_file import checked_itemset_spec, load_itemset_spec
-from privsyn.itemset_release.publish_itemsets import ItemsetSummary, publish_itemsets
-from privsyn.itemset_release.steps import itemset_steps
-from privsyn.ledger_view import LedgerView
+from privsyn.engine.execute import Shell
+from privsyn.engine.improved_run import note_of
+from privsyn.engine.step import ReleaseStep
+from privsyn.itemsets.itemset_spec_file import checked_itemset_spec, load_itemset_spec
+from privsyn.itemsets.publish_itemsets import ItemsetSummary, publish_itemsets
+from privsyn.itemsets.steps import itemset_steps
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import is_whole
-from privsyn.run.execute import Shell
-from privsyn.run.improved_run import note_of
-from privsyn.run.step import ReleaseStep
-from privsyn.settings import Settings
 from privsyn.storage.released_files import read_manifest
 from privsyn.tasks.privacy.accountant import rho_for
 from privsyn.tasks.privacy.noise import NoNoise
@@ -188,9 +188,7 @@ def test_a_request_above_the_cap_is_refused_and_nothing_is_read(
 ) -> None:
     ask(listed)
     cost = spent()
-    monkeypatch.setattr(
-        "privsyn.itemset_release.steps.Transactions.from_arrow", lambda *a: pytest.fail("rows were read")
-    )
+    monkeypatch.setattr("privsyn.itemsets.steps.Transactions.from_arrow", lambda *a: pytest.fail("rows were read"))
     with pytest.raises(BudgetRefusedError):
         ask(listed.model_copy(update={"privacy": listed.privacy.model_copy(update={"epsilon": 50.0})}))
     assert spent() == cost
@@ -262,7 +260,7 @@ def test_a_killed_look_is_finished_on_its_draw(listed: ItemsetSpec, monkeypatch:
     def broken(*arguments: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("privsyn.itemset_release.steps.TransactionLook.read_rows", broken)
+    monkeypatch.setattr("privsyn.itemsets.steps.TransactionLook.read_rows", broken)
     with pytest.raises(KeyboardInterrupt):
         ask(listed)
     assert read is ReleaseStep.read_rows

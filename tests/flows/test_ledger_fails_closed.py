@@ -18,12 +18,12 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
-from privsyn.api import release_in_process
-from privsyn.flows import cli
+from privsyn import cli
+from privsyn.api.release import release_in_process
+from privsyn.base.settings import Settings
 from privsyn.ledgers import database as ledger_database
 from privsyn.ledgers.ledger import Ledger
-from privsyn.settings import Settings
-from privsyn.spec.spec_file import load_spec
+from privsyn.specs.spec_file import load_spec
 from tests.support.commands import use_no_server
 from tests.support.opened import watched
 from tests.support.specs import people

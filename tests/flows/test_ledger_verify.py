@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api import release_in_process
+from privsyn.api.release import release_in_process
+from privsyn.base.settings import Settings
 from privsyn.ledgers.audit import GENESIS
 from privsyn.ledgers.ledger import Ledger
-from privsyn.settings import Settings
 from tests.support.commands import privsyn
 from tests.support.places import ROOT
 from tests.support.specs import COLUMNS, make_spec, people
@@ -280,7 +280,7 @@ def test_a_ledger_rolled_back_with_its_folders_is_found_by_what_was_given_away(p
 def test_mutant_a_head_that_is_not_looked_for(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: only counts are compared; the check above, of a ledger that has grown again, fails on it."""
     monkeypatch.setattr(
-        "privsyn.ledger_comparison._head_problems",
+        "privsyn.api.ledger_comparison._head_problems",
         lambda certificate, entries: [] if len(entries) >= certificate.ledger.entries else ["another history"],
     )
     other_seed(places, 1.0)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from privsyn.api import release_in_process
+from privsyn import cli
+from privsyn.api.release import release_in_process
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.flows import cli
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary, is_whole
-from privsyn.settings import Settings
 from tests.support.commands import use_no_server
 from tests.support.releases import few
 from tests.support.specs import people

@@ -11,12 +11,12 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.evaluation_results import Evaluation
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
 from privsyn.publish.folder import repairs_of
 from privsyn.report.explanations import column_cause, verdict
-from privsyn.settings import Settings
 from tests.support.evaluations import SLIGHT
 from tests.support.releases import QUICK, run
 from tests.support.specs import make_spec

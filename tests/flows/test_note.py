@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privsyn.api import release_in_process
+from privsyn.api.release import release_in_process
+from privsyn.base.settings import Settings
 from privsyn.publish.release_note import rounded_up
-from privsyn.settings import Settings
 from privsyn.tasks.privacy.accountant import epsilon_for
 from tests.support.specs import make_spec, people
 

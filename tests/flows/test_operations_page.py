@@ -1,8 +1,8 @@
 """Every command of the pages in docs/operations, run.
 
-How to write a section of such a page: put its commands into ```sh blocks.  Each section (``##``) is run by itself, its blocks
-one after the other in one bash that ends at the first failing command, in the root of a fresh copy of the repository
-with a HOME, ledger and output folder of its own.  There
+How to write a section of such a page: put its commands into ```sh blocks.  Each section (``##``) is run by itself,
+its blocks one after the other in one bash that ends at the first failing command, in the root of a fresh copy
+of the repository with a HOME, ledger and output folder of its own.  There
 
 - ``people.yaml`` and ``people.parquet`` are a small spec and its table;
 - where a block has ``$RUN`` or ``privsyn ledger``, that table has been released, and RUN is the run's name;
@@ -29,9 +29,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api import release_in_process
-from privsyn.settings import Settings
-from privsyn.spec.spec_file import load_spec
+from privsyn.api.release import release_in_process
+from privsyn.base.settings import Settings
+from privsyn.specs.spec_file import load_spec
 from tests.support import postgres
 from tests.support.commands import privsyn
 from tests.support.places import ROOT

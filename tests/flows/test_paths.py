@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from privsyn.errors import LedgerError
-from privsyn.flows.cli import common
+from privsyn.base.errors import LedgerError
+from privsyn.cli import common
 from privsyn.ledgers.ledger import Ledger
 from tests.flows.test_cli import SPEC, Save, refused
 from tests.support.commands import privsyn

@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsyn
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine import open_run, policy_checks
 from privsyn.evaluation import coded_tables
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.publish.formats.add_formats import add_formats
-from privsyn.run import open_run, policy_checks
-from privsyn.settings import Settings
-from privsyn.spec.policy_file import load_policy
+from privsyn.specs.policy_file import load_policy
 from tests.support.commands import privsyn as command
 from tests.support.commands import use_no_server
 from tests.support.places import ROOT

@@ -24,17 +24,17 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, LogFi
 from prefect.settings import get_current_settings
 from prefect.states import State
 
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import ArtifactRef
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.flows.release_flow import release
+from privsyn.engine.step_tables import StepRefs
+from privsyn.flows.release import release
 from privsyn.ledgers.ledger import Ledger
-from privsyn.mechanisms import common_steps
-from privsyn.mechanisms import privsyn as steps
-from privsyn.mechanisms.privsyn import STEPS
+from privsyn.pipelines import common_steps
+from privsyn.pipelines import privsyn as steps
+from privsyn.pipelines.privsyn import STEPS
 from privsyn.publish import relations_picture
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.run.step_tables import StepRefs
-from privsyn.settings import Settings
 from privsyn.tasks.privacy.accountant import rho_for
 from tests.support.kept import Kept
 from tests.support.specs import changed, make_spec, people

@@ -12,14 +12,14 @@ import pytest
 import yaml
 
 import privsyn
-from privsyn.api import release_in_process
+from privsyn.api.check import check
+from privsyn.api.release import release_in_process
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.prior_note import PRIOR_PROMISE
-from privsyn.settings import Settings
-from privsyn.spec.public_priors import with_prior
-from privsyn.spec_check import check
+from privsyn.specs.public_priors import with_prior
 from privsyn.tasks.privacy.noise import NoNoise
 from tests.support.releases import few
 from tests.support.specs import COLUMNS, make_spec, people

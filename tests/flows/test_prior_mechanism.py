@@ -16,22 +16,22 @@ import pytest
 import yaml
 
 import privsyn
-from privsyn.api import evaluate, release_in_process
+from privsyn.api.check import check
+from privsyn.api.ledger import LedgerView
+from privsyn.api.release import evaluate, release_in_process
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
 from privsyn.comparison.method import MethodSettings, Trial
 from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError
+from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import coded
-from privsyn.ledger_view import LedgerView
 from privsyn.ledgers.ledger import Ledger
-from privsyn.mechanisms.release_job import plan_of
+from privsyn.pipelines.release_job import plan_of
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.run.request import Request
-from privsyn.settings import Settings
-from privsyn.source.open_source import open_source
-from privsyn.spec.public_priors import with_prior
-from privsyn.spec_check import check
+from privsyn.sources.open_source import open_source
+from privsyn.specs.public_priors import with_prior
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.evaluations import slight_settings

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from privsyn.base.errors import PrivsynError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import PrivsynError
 from privsyn.ledgers.ledger import Ledger
-from privsyn.settings import Settings
 from privsyn.storage.private_key import CHECK, NAME
 from tests.support.opened import watched
 from tests.support.releases import few, run

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import privsyn
+from privsyn.api.draft import spec_of
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.spec.spec_file import load_spec
-from privsyn.spec_draft import spec_of
+from privsyn.specs.spec_file import load_spec
 from tests.architecture.test_public_api import loaded_after
 from tests.support.evaluations import slight_settings
 from tests.support.places import ROOT
@@ -104,7 +104,7 @@ def test_a_notebook_shows_promise_cost_and_head(made: privsyn.Release) -> None:
 
 
 def test_texts_of_a_table_are_shown_as_text() -> None:
-    from privsyn.notebook import html_table
+    from privsyn.base.notebook import html_table
 
     assert html_table(["<b>"], [["<i>", "TODO <"]], "TODO").count("&lt;") == 3
 

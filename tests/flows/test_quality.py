@@ -19,24 +19,25 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsyn
-from privsyn.api import release_in_process
+from privsyn.api.release import release_in_process
+from privsyn.base.errors import BudgetRefusedError, LedgerError, RequestError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.quality_report import QualityReport
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import BudgetRefusedError, LedgerError, RequestError
+from privsyn.engine.step import ReleaseStep
 from privsyn.evaluation import quality_release as quality
 from privsyn.evaluation.quality_note import meaning
 from privsyn.evaluation.quality_release import QualitySummary, publish_quality
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary, is_whole
-from privsyn.run.step import ReleaseStep
-from privsyn.settings import Settings
-from privsyn.source.private_table import Source
-from privsyn.spec.public_priors import with_prior
+from privsyn.sources.private_table import Source
+from privsyn.specs.public_priors import with_prior
 from privsyn.storage.records import Records
-from privsyn.tasks import noisy, quality_figures
+from privsyn.tasks.estimation import noisy
 from privsyn.tasks.privacy.accountant import rho_for
 from privsyn.tasks.privacy.noise import NoNoise
+from privsyn.tasks.steps import quality_figures
 from tests.support.kept import Kept
 from tests.support.releases import few
 from tests.support.specs import make_spec, people
@@ -186,7 +187,7 @@ def test_whole_encoded_rows_are_used_again_and_lost_ones_made_again(
     assert passes == [str(Path(release.released) / "synthetic.parquet")]
     for path in Settings().private_root.glob("store/people/encode-*-encoded_rows.parquet"):
         path.write_bytes(b"")
-    monkeypatch.setattr("privsyn.source.file_source._WHOLE", set())  # as in a new process
+    monkeypatch.setattr("privsyn.sources.file_source._WHOLE", set())  # as in a new process
     other = ask(release, 0.5)
     assert passes.count(spec.data) == 2  # looked through before anything is reserved, then encoded
     assert other.drawn == ("quality_figures",)
@@ -378,7 +379,7 @@ def all_noised(release: ReleaseSummary, exact: list[int]) -> bool:
 
 def test_a_figure_without_noise_is_found(release: ReleaseSummary, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted mutant: one of the figures is published as it is counted."""
-    from privsyn.run.execute import Shell
+    from privsyn.engine.execute import Shell
 
     draws = Shell._draws
 

@@ -11,17 +11,17 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api import release_in_process
+from privsyn.api.release import release_in_process
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
+from privsyn.base.wording import API
+from privsyn.cli.vocabulary import COMMAND_LINE
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError
 from privsyn.evaluation.quality_release import publish_quality
-from privsyn.flows.cli.vocabulary import COMMAND_LINE
 from privsyn.ledgers.ledger import Ledger
-from privsyn.mechanisms.release_job import plan_of
+from privsyn.pipelines.release_job import plan_of
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.settings import Settings
-from privsyn.spec.spec_file import load_spec
-from privsyn.wording import API
+from privsyn.specs.spec_file import load_spec
 from tests.support.snapshots import bytes_of, copied, settings_of
 from tests.support.specs import changed
 

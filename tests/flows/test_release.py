@@ -15,18 +15,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api import release_in_process
+from privsyn.api.release import release_in_process
+from privsyn.base.errors import BudgetRefusedError, LedgerError, RequestError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.receipts import SMOOTHING, Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import BudgetRefusedError, LedgerError, RequestError
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary, is_whole
-from privsyn.settings import Settings
-from privsyn.source.private_table import Source
-from privsyn.tasks.encode import Repairs
-from privsyn.tasks.noisy import receipts_from_table
+from privsyn.sources.private_table import Source
+from privsyn.tasks.estimation.noisy import receipts_from_table
 from privsyn.tasks.privacy.accountant import rho_for
 from privsyn.tasks.privacy.noise import NoNoise
+from privsyn.tasks.steps.encode import Repairs
 from tests.support.kept import Kept
 from tests.support.specs import changed, make_spec, people
 

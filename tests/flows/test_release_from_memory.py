@@ -13,17 +13,17 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from privsyn.api import release_in_process
+from privsyn.api.release import release_in_process
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError
+from privsyn.engine.open_run import check_request
 from privsyn.evaluation.coded_tables import open_release
 from privsyn.ledgers.ledger import Ledger
-from privsyn.mechanisms.release_job import release_job
+from privsyn.pipelines.release_job import release_job
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.run.open_run import check_request
-from privsyn.settings import Settings
-from privsyn.source.private_table import Source
-from privsyn.tasks.encode import Repairs
+from privsyn.sources.private_table import Source
+from privsyn.tasks.steps.encode import Repairs
 from tests.support.releases import few
 from tests.support.specs import people
 

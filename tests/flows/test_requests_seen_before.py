@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from privsyn.base.errors import BudgetRefusedError
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import BudgetRefusedError
 from tests.support import specs
 from tests.support.opened import watched
 from tests.support.releases import few, released, run

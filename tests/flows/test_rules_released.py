@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import privsyn
+from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError
 from privsyn.tasks.codecs import plan
 from tests.support.evaluations import slight_settings
 from tests.support.ruled import COLUMNS, RULES, people, ruled_spec
@@ -127,8 +127,8 @@ def test_a_lookup_table_is_read_beside_the_spec_and_never_by_a_run(tmp_path: Pat
     table = privsyn.release(private[list(columns)], spec, out=tmp_path).to_pandas()
     wanted = table.marital.map({"never married": 10, "married": 12, "widowed": 9})
     assert (table.educ.astype(float).fillna(-1) == wanted.fillna(-1)).all()
-    from privsyn.api import release_in_process
-    from privsyn.settings import settings_for
+    from privsyn.api.release import release_in_process
+    from privsyn.base.settings import settings_for
 
     unread = ReleaseSpec.model_validate(spec)
     with pytest.raises(RequestError, match="a run takes none"):

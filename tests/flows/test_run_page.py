@@ -16,17 +16,18 @@ from prefect.artifacts import Artifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, LogFilter, LogFilterFlowRunId
 
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import open_release, read_table
 from privsyn.evaluation.private_evaluation import FIGURES, REPORT, report_folder
-from privsyn.flows.release_flow import release
+from privsyn.flows.release import release
 from privsyn.flows.run_page import step_progress as progress
 from privsyn.flows.run_page.budget import budget_page, read_budget
 from privsyn.flows.run_page.certificate_page import certificate_page, files_page
 from privsyn.ledgers.ledger import Ledger
-from privsyn.mechanisms.privsyn import STEPS
-from privsyn.mechanisms.release_job import release_job
+from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.release_job import release_job
 from privsyn.publish import noise_overview as overviews
 from privsyn.publish import relations_picture
 from privsyn.publish.folder import ReleaseSummary
@@ -35,13 +36,12 @@ from privsyn.publish.release_note import looks_of
 from privsyn.report import drawing_process
 from privsyn.report import overview_chart as pictures
 from privsyn.report.drawing_process import picture_apart
-from privsyn.settings import Settings
 from privsyn.storage.released_files import read_certificate, read_manifest
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.compress_domain import AttributeRecode, coarse_domain, recode_from_table
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.recode import AttributeRecode, coarse_domain, recode_from_table
 from privsyn.tasks.kernels import blocks
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.marginals import Marginal
 from privsyn.tasks.metrics.error_sources import recoded
 from tests.support.kept import Kept
 from tests.support.specs import make_spec, people
@@ -322,10 +322,10 @@ def test_nothing_is_drawn_outside_a_flow_run(spec: ReleaseSpec, first: First, mo
 
 def test_a_private_table_is_refused_by_the_overview(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted mutant: the private rows' table in place of the synthetic codes' one."""
-    from privsyn.api import release_in_process
+    from privsyn.api.release import release_in_process
     from privsyn.data_contracts.artifacts import Zone
-    from privsyn.run.open_run import open_run
-    from privsyn.run.runner import run_steps
+    from privsyn.engine.open_run import open_run
+    from privsyn.engine.runner import run_steps
     from privsyn.storage.released_root import ZoneError
 
     release_in_process(spec, Settings())
@@ -341,9 +341,9 @@ def test_a_private_table_is_refused_by_the_overview(spec: ReleaseSpec, monkeypat
 
 def test_the_overview_counts_stored_rows_block_by_block(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     """3,000 synthetic rows in blocks of 1,024: the same figures as from all of them in memory, and never more held."""
-    from privsyn.api import release_in_process
-    from privsyn.run.open_run import open_run
-    from privsyn.run.runner import run_steps
+    from privsyn.api.release import release_in_process
+    from privsyn.engine.open_run import open_run
+    from privsyn.engine.runner import run_steps
 
     larger = spec.with_rows(rows=3_000)
     release_in_process(larger, Settings())

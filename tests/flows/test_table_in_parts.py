@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.evaluation.coded_tables import open_release, read_table
 from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.publish.folder import is_whole
-from privsyn.settings import Settings
 from tests.support.evaluations import SLIGHT
 from tests.support.releases import few, run
 from tests.support.specs import people

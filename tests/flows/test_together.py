@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 import privsyn
+from privsyn.base.settings import Settings
 from privsyn.ledgers.ledger import Ledger
-from privsyn.settings import Settings
 from tests.support.places import ROOT
 from tests.support.releases import run
 from tests.support.specs import make_spec

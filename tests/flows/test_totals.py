@@ -14,15 +14,15 @@ import pytest
 import yaml
 
 import privsyn
+from privsyn.api.check import check
+from privsyn.api.improve import improved_spec
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError
 from privsyn.forecasts.forecast import forecast
-from privsyn.improvement import improved_spec
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.totals_note import TOTALS_PROMISE
-from privsyn.settings import Settings
-from privsyn.spec.total_tables import with_totals
-from privsyn.spec_check import check
+from privsyn.specs.total_tables import with_totals
 from tests.support.releases import few, run
 from tests.support.specs import COLUMNS, make_spec, people
 

@@ -16,13 +16,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api import release_in_process
+from privsyn.api.release import release_in_process
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.step import ReleaseStep
 from privsyn.ledgers.ledger import Ledger
-from privsyn.mechanisms.privsyn import STEPS
+from privsyn.pipelines.privsyn import STEPS
 from privsyn.publish.folder import is_whole
-from privsyn.run.step import ReleaseStep
-from privsyn.settings import Settings
 from privsyn.storage.store import Store
 from tests.support.specs import COLUMNS, make_spec, people
 
@@ -135,7 +135,7 @@ def test_two_commands_at_once_draw_once(spec: ReleaseSpec, places: Path) -> None
     """As people run it, each with a Prefect server of its own."""
     content = json.loads(spec.model_dump_json())
     (places / "spec.yaml").write_text(json.dumps(content), encoding="utf-8")
-    command = [sys.executable, "-m", "privsyn.flows.cli", "release", str(places / "spec.yaml"), "--prefect", "--json"]
+    command = [sys.executable, "-m", "privsyn.cli", "release", str(places / "spec.yaml"), "--prefect", "--json"]
 
     def begin(name: str) -> subprocess.Popen[str]:
         home = {"PREFECT_HOME": str(places / f"prefect-{name}")}

@@ -15,12 +15,12 @@ import pytest
 import yaml
 
 import privsyn
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.prior import Prior
-from privsyn.errors import RequestError
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.unmeasured_note import TELLS_NOTHING
-from privsyn.settings import Settings
-from privsyn.spec.public_priors import with_prior
+from privsyn.specs.public_priors import with_prior
 from tests.support import answered
 from tests.support.places import ROOT
 from tests.support.releases import FEW, QUICK, run

@@ -21,9 +21,9 @@ from audit.mutants import MUTANTS
 from audit.table import claimed_mu
 from audit.worst_case import DELTA, RECORDS, audited_spec, neighbours, worst_pair
 from privsyn.data_contracts.receipts import total_rho
-from privsyn.mechanisms.privsyn import STEPS
-from privsyn.mechanisms.registry import steps_of
-from privsyn.run.step import ReleaseStep, Step
+from privsyn.engine.step import ReleaseStep, Step
+from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.registry import steps_of
 from privsyn.tasks.privacy.accountant import rho_for
 from privsyn.tasks.privacy.noise import OpenDPNoise, SeededNoise
 from tests.support.releases import outputs

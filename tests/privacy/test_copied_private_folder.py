@@ -18,15 +18,15 @@ from typing import Any
 
 import pytest
 
-from privsyn.api import release_in_process
+from privsyn.api.ledger import LedgerView
+from privsyn.api.release import release_in_process
+from privsyn.base.errors import LedgerError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import LedgerError
-from privsyn.ledger_view import LedgerView
+from privsyn.engine.execute import Shell
+from privsyn.engine.step import ReleaseStep
 from privsyn.ledgers.ledger import Ledger
-from privsyn.mechanisms.privsyn import STEPS
-from privsyn.run.execute import Shell
-from privsyn.run.step import ReleaseStep
-from privsyn.settings import Settings
+from privsyn.pipelines.privsyn import STEPS
 from privsyn.storage.records import Records
 from privsyn.storage.store import Store
 from tests.support.releases import few

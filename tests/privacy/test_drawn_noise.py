@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from privsyn import cli
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.flows import cli
-from privsyn.mechanisms.privsyn import STEPS
+from privsyn.pipelines.privsyn import STEPS
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.settings import Settings
 from privsyn.tasks.privacy import noise
 from privsyn.tasks.privacy.noise import NoNoise, OpenDPNoise, SeededNoise
 from tests.support import gaussian_referee as referee

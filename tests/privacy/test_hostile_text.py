@@ -21,16 +21,16 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from privsyn import spec_check
-from privsyn.api import release_in_process
-from privsyn.flows.cli import check_tables, common, release_command
+from privsyn.api import check as spec_check
+from privsyn.api.release import release_in_process
+from privsyn.base.settings import Settings
+from privsyn.cli import check_tables, common, release_command
 from privsyn.flows.run_page.certificate_page import certificate_page
-from privsyn.mechanisms.privsyn import STEPS
+from privsyn.pipelines.privsyn import STEPS
 from privsyn.publish import markdown, release_note
 from privsyn.publish.noise_overview import Column, Overview, overview_note
 from privsyn.publish.release_note import looks_of
 from privsyn.report.overview_chart import MarginalOverview
-from privsyn.settings import Settings
 from privsyn.storage.released_files import read_certificate
 from tests.support.specs import make_spec
 

@@ -12,7 +12,7 @@ import pytest
 
 from privsyn.data_contracts.itemset_spec import PairsLayout
 from privsyn.data_contracts.receipts import Query, total_rho
-from privsyn.source.transaction_source import _pairs
+from privsyn.sources.transaction_source import _pairs
 from privsyn.tasks.itemsets import basis_marginals, item_counts, pair_counts
 from privsyn.tasks.itemsets.transactions import Transactions, gathered
 

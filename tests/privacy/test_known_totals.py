@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.mechanisms import common_steps, registry
-from privsyn.mechanisms.privsyn import privsyn
-from privsyn.mechanisms.registry import steps_of
-from privsyn.run.inputs import Inputs
-from privsyn.run.request import Request
-from privsyn.tasks.known_totals import KnownTotals
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.pipelines import common_steps, registry
+from privsyn.pipelines.privsyn import privsyn
+from privsyn.pipelines.registry import steps_of
+from privsyn.tasks.knowledge.totals import KnownTotals
 from tests.support.releases import few, released, run
 from tests.support.specs import people
 

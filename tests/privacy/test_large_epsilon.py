@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from privsyn.base.settings import Settings
+from privsyn.cli import common
 from privsyn.comparison import variants
 from privsyn.comparison.method import Trial
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.evaluation import private_evaluation as evaluation
 from privsyn.evaluation.private_evaluation import EvaluationRequest, Report, evaluate
-from privsyn.flows.cli import common
-from privsyn.settings import Settings
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics import membership as attacks
 from privsyn.tasks.privacy.noise import SeededNoise

@@ -11,29 +11,30 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from privsyn.base.settings import Settings
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind, Zone
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.step_options import Synthesis
+from privsyn.engine.execute import Shell, StepFailedError
+from privsyn.engine.inputs import Inputs, PrivateAccess
+from privsyn.engine.memory import MemoryRun
+from privsyn.engine.request import Request
+from privsyn.engine.step import Progress, ReleaseStep, Step, step_of
 from privsyn.ledgers.ledger import Ledger
-from privsyn.mechanisms import registry
-from privsyn.mechanisms.privsyn import STEPS
-from privsyn.mechanisms.registry import MECHANISMS, steps_of
+from privsyn.pipelines import registry
+from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.registry import MECHANISMS, steps_of
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.run.execute import Shell, StepFailedError
-from privsyn.run.inputs import Inputs, PrivateAccess
-from privsyn.run.memory import MemoryRun
-from privsyn.run.request import Request
-from privsyn.run.step import Progress, ReleaseStep, Step, step_of
-from privsyn.settings import Settings
-from privsyn.source.file_source import FileSource
-from privsyn.source.private_table import Source
-from privsyn.spec.public_priors import with_prior
-from privsyn.tasks import compress_domain, noisy, synthesize
+from privsyn.sources.file_source import FileSource
+from privsyn.sources.private_table import Source
+from privsyn.specs.public_priors import with_prior
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.compress_domain import noisy_total, recode_from_table
+from privsyn.tasks.estimation import noisy
+from privsyn.tasks.estimation.recode import noisy_total, recode_from_table, refined
 from privsyn.tasks.privacy.noise import NoNoise
+from privsyn.tasks.steps import compress_domain, synthesize
 from tests.support.releases import QUICK, few, outputs, released, run
 from tests.support.specs import make_spec, mechanism_fields, people
 
@@ -203,7 +204,7 @@ def rows_from_released(summary: ReleaseSummary, spec: ReleaseSpec) -> int:
     first = recode_from_table(released(summary, "marginals/recode.parquet"))
     queries = noisy.receipts_from_table(released(summary, "marginals/measured_receipts.parquet"))
     answers = noisy.answers_from_table(released(summary, "marginals/measured.parquet"), queries)
-    recode = compress_domain.refined(first, queries, answers, plan(spec).groups)
+    recode = refined(first, queries, answers, plan(spec).groups)
     return synthesize.output_rows(noisy_total(recode), Synthesis())
 
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from privsyn.base.settings import Settings
 from privsyn.publish import folder
-from privsyn.settings import Settings
-from privsyn.spec.misread import misread_columns
+from privsyn.specs.misread import misread_columns
 from tests.privacy.test_side_outputs import everything_logged
 from tests.support.commands import privsyn, use_no_server
 
@@ -87,7 +87,7 @@ def note_repairs(*arguments: Any, **named: Any) -> str:
 
 
 MUTANTS: dict[str, tuple[str, Callable[..., Any]]] = {
-    "no look whether it is a terminal": ("privsyn.flows.cli.private_lines.on_terminal", lambda: True),
+    "no look whether it is a terminal": ("privsyn.cli.private_lines.on_terminal", lambda: True),
     "a warning in the log": ("privsyn.publish.folder._publish_private", log_repairs),
     "a line in the released note": ("privsyn.publish.folder.release_note", note_repairs),
 }
@@ -106,8 +106,8 @@ def test_12_prefect_learns_nothing_of_it(spec: Path, prefect_server: str) -> Non
     from prefect.logging.handlers import APILogWorker
     from prefect.settings import get_current_settings
 
-    from privsyn.flows.release_flow import release
-    from privsyn.spec.spec_file import load_spec
+    from privsyn.flows.release import release
+    from privsyn.specs.spec_file import load_spec
 
     with everything_logged() as logged:
         release(load_spec(spec))
@@ -124,7 +124,7 @@ def test_12_prefect_learns_nothing_of_it(spec: Path, prefect_server: str) -> Non
 def on_a_terminal(spec: Path, stdout: int) -> tuple[str, int]:
     """What a release writes on a terminal that is its standard error, and its exit code."""
     reading, terminal = pty.openpty()
-    command = [sys.executable, "-m", "privsyn.flows.cli", "release", str(spec), "--json"]
+    command = [sys.executable, "-m", "privsyn.cli", "release", str(spec), "--json"]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=terminal, cwd=spec.parent)
     os.close(terminal)
     told = b""

@@ -14,13 +14,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.errors import BudgetRefusedError, PrivsynError, RequestError
-from privsyn.ledger_view import LedgerView
+from privsyn.api.ledger import LedgerView
+from privsyn.base.errors import BudgetRefusedError, PrivsynError, RequestError
+from privsyn.base.settings import Settings
+from privsyn.engine import open_run
+from privsyn.engine.step import ReleaseStep
 from privsyn.ledgers import known_tables
 from privsyn.ledgers.ledger import Ledger
-from privsyn.run import open_run
-from privsyn.run.step import ReleaseStep
-from privsyn.settings import Settings
 from tests.support.commands import privsyn, use_no_server
 from tests.support.releases import few, run
 from tests.support.specs import PEOPLE_YAML, people
@@ -123,7 +123,7 @@ def failed(spec: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError("the disk is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr("privsyn.tasks.encode.encode", stopped)
+        patch.setattr("privsyn.tasks.steps.encode.encode", stopped)
         with pytest.raises(PrivsynError):
             run(spec)
     name = spec.dataset
@@ -147,9 +147,9 @@ def test_23_a_name_whose_noise_may_be_drawn_is_one(places: Path, save: Any, monk
     """A charge that was not given back counts, though its release never came."""
     right = few(save(people(200)))
     wrong = few(right.data, dataset="poeple")
-    monkeypatch.setattr("privsyn.run.execute.Shell.give_back", lambda shell: None)
+    monkeypatch.setattr("privsyn.engine.execute.Shell.give_back", lambda shell: None)
     with monkeypatch.context() as patch:
-        patch.setattr("privsyn.tasks.encode.encode", lambda *a: pytest.fail("stopped"))
+        patch.setattr("privsyn.tasks.steps.encode.encode", lambda *a: pytest.fail("stopped"))
         with pytest.raises(pytest.fail.Exception):
             run(wrong)
     with pytest.raises(RequestError, match="was released as 'poeple'"):

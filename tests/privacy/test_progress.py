@@ -12,7 +12,7 @@ import pytest
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.flows.run_page import step_progress as progress
 from privsyn.flows.run_page.step_progress import StepProgress
-from privsyn.mechanisms.privsyn import STEPS
+from privsyn.pipelines.privsyn import STEPS
 
 
 class Bars:

@@ -15,15 +15,15 @@ import pytest
 from pydantic import ValidationError
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.mechanisms import common_steps, registry
-from privsyn.mechanisms.privsyn import STEPS
-from privsyn.mechanisms.registry import MECHANISMS, steps_of
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import Progress, Step
+from privsyn.pipelines import common_steps, registry
+from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.registry import MECHANISMS, steps_of
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.run.inputs import Inputs
-from privsyn.run.request import Request
-from privsyn.run.step import Progress, Step
-from privsyn.tasks import encode
 from privsyn.tasks.codecs import plan
+from privsyn.tasks.steps import encode
 from tests.support.releases import QUICK, few, outputs, released, run
 from tests.support.specs import COLUMNS, STATED_PRIOR, make_spec, mechanism_fields, people
 

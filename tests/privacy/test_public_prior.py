@@ -12,15 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.mechanisms.registry import steps_of
-from privsyn.run.inputs import Inputs
-from privsyn.run.request import Request
-from privsyn.run.step import ReleaseStep, Step, check_shares
-from privsyn.spec.public_priors import with_prior
-from privsyn.tasks import indif_scores
-from privsyn.tasks.compress_domain import AttributeRecode, recode_to_table
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import ReleaseStep, Step, check_shares
+from privsyn.pipelines.registry import steps_of
+from privsyn.specs.public_priors import with_prior
+from privsyn.tasks.estimation.recode import AttributeRecode, recode_to_table
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.prior_pairs import PriorPairs
+from privsyn.tasks.knowledge.prior_pairs import PriorPairs
+from privsyn.tasks.steps import indif_scores
 from tests.support.releases import few
 from tests.support.specs import STATED_PRIOR, make_spec, mechanism_fields, people
 

@@ -18,12 +18,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from privsyn.source import csv_lines
-from privsyn.source.csv_lines import LineReader
-from privsyn.source.file_source import FileSource
-from privsyn.source.private_table import LEFT_OUT, Note, forget, valid_text
+from privsyn.sources import csv_lines
+from privsyn.sources.csv_lines import LineReader
+from privsyn.sources.file_source import FileSource
+from privsyn.sources.private_table import LEFT_OUT, Note, forget, valid_text
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.encode import Repairs, encode_batch
+from privsyn.tasks.steps.encode import Repairs, encode_batch
 from tests.support.specs import make_spec
 
 NAMES = ("a", "b", "c")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from privsyn.engine.execute import Shell
 from privsyn.publish import folder as publish
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.run.execute import Shell
 from tests.support.places import ROOT
 from tests.support.releases import few, run
 from tests.support.specs import people

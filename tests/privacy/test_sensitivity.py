@@ -16,13 +16,14 @@ import pytest
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
-from privsyn.mechanisms.registry import steps_of
-from privsyn.run.inputs import Inputs
-from privsyn.run.request import Request
-from privsyn.run.step import ReleaseStep, Wide, release_steps
-from privsyn.tasks import indif_scores, measure_marginals, noisy, one_way_marginals, residual_scores
-from privsyn.tasks.indif_scores import Reference
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import ReleaseStep, Wide, release_steps
+from privsyn.pipelines.registry import steps_of
+from privsyn.tasks.estimation import noisy
+from privsyn.tasks.estimation.reference import Reference
 from privsyn.tasks.kernels.counting import CodeTable, count
+from privsyn.tasks.steps import indif_scores, measure_marginals, one_way_marginals, residual_scores
 from tests.support.specs import make_spec, mechanism_fields
 
 DOMAIN = Domain(("a", "b"), (2, 3))

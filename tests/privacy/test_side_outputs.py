@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from privsyn.base.settings import Settings
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Zone
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.run import execute as shell
-from privsyn.settings import Settings
+from privsyn.engine import execute as shell
 from privsyn.storage.released_root import ZoneError
 from privsyn.storage.store import Store
-from privsyn.tasks import encode
+from privsyn.tasks.steps import encode
 from tests.support.commands import privsyn
 from tests.support.evaluations import slight_settings
 from tests.support.releases import QUICK, few, run
@@ -99,8 +99,8 @@ def everything_logged() -> Iterator[list[str]]:
 # without Prefect: quick enough for mutants
 
 PLACES = (
-    "privsyn.tasks.encode.encode",
-    "privsyn.run.step.ReleaseStep.read_rows",
+    "privsyn.tasks.steps.encode.encode",
+    "privsyn.engine.step.ReleaseStep.read_rows",
     "privsyn.storage.store.Store.write_table",
 )
 
@@ -129,14 +129,14 @@ def test_12_a_release_shows_no_private_value(places: Path, monkeypatch: pytest.M
 
 def logging_encode(rows: Any, *rest: Any) -> Any:
     first = next(iter(rows())).slice(0, 9).to_pylist()
-    logging.getLogger("privsyn.tasks.encode").debug("rows start with %s", first)
+    logging.getLogger("privsyn.tasks.steps.encode").debug("rows start with %s", first)
     return ENCODE(rows, *rest)
 
 
 ENCODE, PLACE = encode.encode, shell.error_place
 MUTANTS: dict[str, tuple[str, Callable[..., Any]]] = {
-    "rows in a log": ("privsyn.tasks.encode.encode", logging_encode),
-    "the text of an error": ("privsyn.run.execute.error_place", lambda error: f"{PLACE(error)}: {error}"),
+    "rows in a log": ("privsyn.tasks.steps.encode.encode", logging_encode),
+    "the text of an error": ("privsyn.engine.execute.error_place", lambda error: f"{PLACE(error)}: {error}"),
 }
 
 
@@ -174,7 +174,7 @@ def test_12_mutant_a_private_table_in_the_released_root(places: Path, save: Save
 
 # every command, under Prefect, with everything logged
 
-LATER = ("privsyn.tasks.synthesize.synthesize",)
+LATER = ("privsyn.tasks.steps.synthesize.synthesize",)
 
 
 def commands(places: Path, run_name: str) -> dict[str, tuple[tuple[object, ...], tuple[str, ...]]]:
@@ -184,7 +184,7 @@ def commands(places: Path, run_name: str) -> dict[str, tuple[tuple[object, ...],
     return {
         "release": (
             ("release", yaml, "--epsilon", 0.3),
-            ("privsyn.run.step.ReleaseStep.read_rows", *LATER),
+            ("privsyn.engine.step.ReleaseStep.read_rows", *LATER),
         ),
         "evaluate": (
             ("evaluate", run_name, "--settings", slight),
@@ -192,12 +192,12 @@ def commands(places: Path, run_name: str) -> dict[str, tuple[tuple[object, ...],
         ),
         "figures": (
             ("evaluate", run_name, "--epsilon-report", 0.5),
-            ("privsyn.tasks.quality_figures.exact",),
+            ("privsyn.tasks.steps.quality_figures.exact",),
         ),
         "compare": (comparing, ("privsyn.comparison.compare_methods.encode",)),
         "check": (
             ("spec", "check", yaml, "--data", places / "source" / "people.csv"),
-            ("privsyn.source.private_table.Source.batches",),
+            ("privsyn.sources.private_table.Source.batches",),
         ),
         "show": (("ledger", "show", "people"), ()),
         "verify": (("ledger", "verify"), ("privsyn.ledgers.ledger.Ledger.entries",)),
@@ -212,7 +212,7 @@ def test_12_canaries_reach_nothing_released_or_shown_by_any_command(
     from prefect.logging.handlers import APILogWorker
     from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, get_current_settings, temporary_settings
 
-    from privsyn.flows.release_flow import release
+    from privsyn.flows.release import release
 
     (places / "source").mkdir()
     spec = make_spec(
@@ -224,7 +224,7 @@ def test_12_canaries_reach_nothing_released_or_shown_by_any_command(
     with everything_logged() as logged, temporary_settings({PREFECT_LOCAL_STORAGE_PATH: places / "results"}):
         summary = release(spec)
         for number, place in enumerate(
-            ("privsyn.tasks.encode.encode", "privsyn.run.step.ReleaseStep.read_rows", *LATER), start=2
+            ("privsyn.tasks.steps.encode.encode", "privsyn.engine.step.ReleaseStep.read_rows", *LATER), start=2
         ):
             other = make_spec(**{**spec.model_dump(mode="json", exclude_none=True), "null_values": ["", str(number)]})
             with monkeypatch.context() as patched:

@@ -15,24 +15,25 @@ import pytest
 from dp_accounting import GaussianDpEvent, dp_event
 from dp_accounting.rdp import RdpAccountant
 
+from privsyn.base.errors import LedgerError, PrivsynError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.receipts import Query, sigma_for
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import LedgerError, PrivsynError
+from privsyn.engine import job
+from privsyn.engine.execute import Shell
+from privsyn.engine.request import Request
+from privsyn.engine.step import ReleaseStep, Step
 from privsyn.ledgers.ledger import Ledger
-from privsyn.mechanisms import registry
-from privsyn.mechanisms.privsyn import STEPS
-from privsyn.mechanisms.registry import MECHANISMS
+from privsyn.pipelines import registry
+from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.registry import MECHANISMS
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.run import job
-from privsyn.run.execute import Shell
-from privsyn.run.request import Request
-from privsyn.run.step import ReleaseStep, Step
-from privsyn.settings import Settings
 from privsyn.storage.records import Records
 from privsyn.storage.store import Store
-from privsyn.tasks import indif_scores, measure_marginals, noisy, one_way_marginals
+from privsyn.tasks.estimation import noisy
 from privsyn.tasks.privacy.accountant import epsilon_for
 from privsyn.tasks.privacy.noise import NoNoise
+from privsyn.tasks.steps import indif_scores, measure_marginals, one_way_marginals
 from tests.support.releases import few, released, run
 from tests.support.specs import people
 
@@ -153,8 +154,8 @@ def test_08_mutant_one_ways_that_are_not_paid_for(places: Path, save: Save, monk
     with pytest.raises(PrivsynError, match="breaks its budget"):
         run(spec)
     assert list(Settings().released_root.iterdir()) == []
-    monkeypatch.setattr("privsyn.run.execute.check_stage", lambda *arguments: None)
-    monkeypatch.setattr("privsyn.run.execute.total_rho", lambda queries: 0)
+    monkeypatch.setattr("privsyn.engine.execute.check_stage", lambda *arguments: None)
+    monkeypatch.setattr("privsyn.engine.execute.total_rho", lambda queries: 0)
     declared, kept = promised_and_kept(run(spec))
     assert kept > 1.1 * declared
 

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.source import file_source
-from privsyn.tasks import encode
+from privsyn.sources import file_source
 from privsyn.tasks.codecs.random_columns import Unmeasured
 from privsyn.tasks.privacy.noise import SeededNoise
+from privsyn.tasks.steps import encode
 from tests.support.releases import run
 from tests.support.specs import COLUMNS, make_spec, people
 

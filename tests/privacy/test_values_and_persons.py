@@ -15,12 +15,12 @@ from pydantic import ValidationError
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.mechanisms.common_steps import ENCODE
-from privsyn.tasks import encode
+from privsyn.pipelines.common_steps import ENCODE
 from privsyn.tasks.codecs import ordered, parsing, plan
-from privsyn.tasks.decode import decoded_schema
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.privacy.noise import NoNoise
+from privsyn.tasks.steps import encode
+from privsyn.tasks.steps.decode import decoded_schema
 from tests.support.releases import QUICK, few, outputs, released, run
 from tests.support.specs import COLUMNS, make_spec, people
 

@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError
-from privsyn.source.open_source import open_source
-from privsyn.spec.dictionaries import read_dictionary
-from privsyn.spec.draft import draft
-from privsyn.spec.spec_file import load_spec, parse_spec
-from privsyn.spec.yaml_file import parse_yaml
-from privsyn.spec.yaml_text import scalar
+from privsyn.sources.open_source import open_source
+from privsyn.specs.dictionaries import read_dictionary
+from privsyn.specs.draft import draft
+from privsyn.specs.spec_file import load_spec, parse_spec
+from privsyn.specs.yaml_file import parse_yaml
+from privsyn.specs.yaml_text import scalar
 
 QUICK = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 VALID: dict[str, Any] = {

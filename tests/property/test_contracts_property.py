@@ -10,15 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from privsyn.base.errors import ContractError
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.step_options import Compression
-from privsyn.errors import ContractError
-from privsyn.run.contract_checks import check_stage, check_table
-from privsyn.tasks import compress_domain, noisy, one_way_marginals
+from privsyn.engine.contract_checks import check_stage, check_table
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.encode import Repairs, encode_batch
+from privsyn.tasks.estimation import noisy
+from privsyn.tasks.estimation.recode import coarse_domain, recode_to_table
+from privsyn.tasks.steps import compress_domain, one_way_marginals
+from privsyn.tasks.steps.encode import Repairs, encode_batch
 from tests.support.specs import anything, specs
 
 SLOW = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -46,8 +48,8 @@ def test_what_the_first_steps_make_passes(spec: ReleaseSpec, data: st.DataObject
     check_table(tables.NOISY, noisy.answers_to_table(answers))
     check_table(tables.RECEIPTS, noisy.receipts_to_table(queries))
     recode = compress_domain.compress_domain(answers, queries, encoding.groups, Compression())
-    check_table(tables.RECODE, compress_domain.recode_to_table(recode, encoding.labels()))
-    coarse = compress_domain.coarse_domain(recode)
+    check_table(tables.RECODE, recode_to_table(recode, encoding.labels()))
+    coarse = coarse_domain(recode)
     rows = list(compress_domain.recode_rows([codes], recode))
     check_table(tables.RECODED_ROWS, tables.profile_codes(rows, coarse, padded=True))
 

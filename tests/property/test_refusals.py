@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from privsyn.flows import cli
-from privsyn.flows.server import temporary_server
+from privsyn import cli
+from privsyn.base.settings import Settings
+from privsyn.engine import runner
 from privsyn.ledgers.ledger import Ledger
-from privsyn.run import runner
-from privsyn.settings import Settings
+from privsyn.server import temporary_server
 from tests.support.bad_requests import COLUMNS, SPEC, Bad, all_bad, changed, csv, write
 
 BAD = all_bad()
@@ -121,7 +121,7 @@ def test_a_checker_of_refusals_that_finds_faults() -> None:
 def test_a_refusal_comes_before_prefect_is_even_loaded(places: Path) -> None:
     write(places, table=csv([], ["age"]))
     program = (
-        "import sys; from privsyn.flows.cli import app\n"
+        "import sys; from privsyn.cli import app\n"
         "try: app(['release', sys.argv[1]])\n"
         "except SystemExit as end: print(end.code, 'prefect' in sys.modules)"
     )
@@ -154,7 +154,7 @@ def memory_of(program: str, *arguments: str) -> tuple[int, str]:
 LOAD = """
 import sys
 from pathlib import Path
-from privsyn.errors import RequestError
+from privsyn.base.errors import RequestError
 from privsyn.spec.spec_file import load_spec
 try: load_spec(Path(sys.argv[1]))
 except RequestError as error: print(error)

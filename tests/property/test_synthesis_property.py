@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
-from privsyn.tasks.append_attributes import append_attributes, core_marginals
-from privsyn.tasks.marginals import Marginal
-from privsyn.tasks.synthesize import synthesize
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.steps.append_attributes import append_attributes, core_marginals
+from privsyn.tasks.steps.synthesize import synthesize
 
 SLOW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsyn.mechanisms.registry import steps_of
-from privsyn.run.inputs import PrivateAccess
-from privsyn.run.memory import MemoryRun
-from privsyn.run.request import Request
-from privsyn.source.open_source import open_source
+from privsyn.engine.inputs import PrivateAccess
+from privsyn.engine.memory import MemoryRun
+from privsyn.engine.request import Request
+from privsyn.pipelines.registry import steps_of
+from privsyn.sources.open_source import open_source
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.specs import COLUMNS, make_spec, people
 

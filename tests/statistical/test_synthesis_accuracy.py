@@ -9,10 +9,10 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
+from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.make_consistent import make_consistent
-from privsyn.tasks.marginals import Marginal
-from privsyn.tasks.synthesize import synthesize
+from privsyn.tasks.steps.make_consistent import make_consistent
+from privsyn.tasks.steps.synthesize import synthesize
 
 DOMAIN = Domain.of({"a": 4, "b": 5, "c": 6, "d": 8, "e": 3, "f": 12})
 ROWS = 30_000

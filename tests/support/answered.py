@@ -7,12 +7,12 @@ import pyarrow as pa
 
 from privsyn.answers.memory_counts import MemoryCounts
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.mechanisms.registry import steps_of
-from privsyn.run.inputs import PrivateAccess
-from privsyn.run.memory import MemoryRun
-from privsyn.run.request import Request
-from privsyn.run.step import published_files
-from privsyn.tasks import noisy
+from privsyn.engine.inputs import PrivateAccess
+from privsyn.engine.memory import MemoryRun
+from privsyn.engine.request import Request
+from privsyn.engine.step import published_files
+from privsyn.pipelines.registry import steps_of
+from privsyn.tasks.estimation import noisy
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.specs import make_spec
 

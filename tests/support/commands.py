@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from privsyn.flows import cli
+from privsyn import cli
 
 
 def privsyn(*arguments: object) -> Result:
@@ -20,4 +20,4 @@ def privsyn(*arguments: object) -> Result:
 
 def use_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ``privsyn release`` run in this process, whatever the user's own settings say of a Prefect server."""
-    monkeypatch.setattr("privsyn.flows.server.configured.server_is_configured", lambda: False)
+    monkeypatch.setattr("privsyn.server.configured.server_is_configured", lambda: False)

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.mechanisms.registry import steps_of
-from privsyn.run.inputs import PrivateAccess
-from privsyn.run.memory import MemoryRun
-from privsyn.run.request import Request
+from privsyn.engine.inputs import PrivateAccess
+from privsyn.engine.memory import MemoryRun
+from privsyn.engine.request import Request
+from privsyn.pipelines.registry import steps_of
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.specs import make_spec
 

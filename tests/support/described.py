@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.mechanisms.release_job import plan_of
+from privsyn.pipelines.release_job import plan_of
 from privsyn.publish.formats.described import Described, files_in, ranges_of
 from privsyn.publish.formats.writing import synthetic_files, write_descriptions, write_tables
 from privsyn.storage.released_files import read_certificate
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.decode import decoded_schema
+from privsyn.tasks.steps.decode import decoded_schema
 from tests.support.places import FIXTURES
 from tests.support.specs import make_spec
 

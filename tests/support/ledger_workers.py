@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
+from privsyn.base.errors import BudgetRefusedError
 from privsyn.data_contracts.promise import Guarantee
-from privsyn.errors import BudgetRefusedError
 from privsyn.ledgers.ledger import Ledger, Line
 from privsyn.tasks.privacy.accountant import rho_for
 

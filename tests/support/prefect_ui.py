@@ -103,7 +103,7 @@ def server(folder: Path, working: Path = ROOT, **settings: str) -> Iterator[Serv
         **settings,
     }
     with (folder / "server.log").open("wb") as log:
-        command = [sys.executable, "-m", "privsyn.flows.cli", "server"]
+        command = [sys.executable, "-m", "privsyn.cli", "server"]
         process = subprocess.Popen(
             command,
             cwd=working,

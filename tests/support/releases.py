@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from privsyn.api import release_in_process
+from privsyn.api.release import release_in_process
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.inputs import Inputs, PrivateAccess
+from privsyn.engine.request import Request
+from privsyn.engine.step import Step
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.run.inputs import Inputs, PrivateAccess
-from privsyn.run.request import Request
-from privsyn.run.step import Step
-from privsyn.settings import Settings
 from tests.support.specs import COLUMNS, make_spec
 
 QUICK: dict[str, Any] = {"synthesis": {"sweeps": 2}}

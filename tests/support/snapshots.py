@@ -27,19 +27,19 @@ import pyarrow.parquet as pq
 import typer
 from typer.testing import CliRunner
 
-import privsyn.flows.cli as command_line
-from privsyn.api import release_in_process
+import privsyn.cli as command_line
+from privsyn.api.ledger import LedgerView
+from privsyn.api.release import release_in_process
+from privsyn.api.rerun import rerun
+from privsyn.base.errors import PrivsynError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import PrivsynError
+from privsyn.engine.generations import request_name
+from privsyn.engine.keys import lineage_keys
+from privsyn.engine.request import Request
 from privsyn.evaluation.quality_release import publish_quality
-from privsyn.ledger_view import LedgerView
-from privsyn.mechanisms.release_job import release_job
-from privsyn.reproduction import rerun
-from privsyn.run.generations import request_name
-from privsyn.run.keys import lineage_keys
-from privsyn.run.request import Request
-from privsyn.settings import Settings
-from privsyn.spec.spec_file import load_spec
+from privsyn.pipelines.release_job import release_job
+from privsyn.specs.spec_file import load_spec
 from privsyn.tasks.privacy.noise import OpenDPNoise, SeededNoise
 from tests.support.places import FIXTURES, ROOT
 
@@ -238,7 +238,7 @@ def _environment(home: Path) -> Iterator[None]:
         os.environ.update(
             PRIVSYN_OUT=str(home / "out"), PRIVSYN_LEDGER=str(home / "ledger.sqlite"), DO_NOT_TRACK="1", NO_COLOR="1"
         )
-        with mock.patch("privsyn.flows.server.configured.server_is_configured", lambda: False):
+        with mock.patch("privsyn.server.configured.server_is_configured", lambda: False):
             yield
     finally:
         os.environ.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-COMMON_NAMES = ("tasks.py", "data_contracts.py", "flows/__init__.py", "flows/release.py", "flows/release_flow.py")
+COMMON_NAMES = ("tasks.py", "data_contracts.py", "flows/__init__.py", "flows/release.py", "flows/release.py")
 
 _MODULE = """\
 from pathlib import Path
@@ -18,7 +18,7 @@ import data_contracts
 import flows.release
 import tasks
 
-from privsyn.api import release_in_process
+from privsyn.api.release import release_in_process
 from privsyn.settings import Settings
 from privsyn.spec.spec_file import load_spec
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from privsyn.api import release_in_process
-from privsyn.settings import Settings
+from privsyn.api.release import release_in_process
+from privsyn.base.settings import Settings
 from tests.support.specs import make_spec, people
 
 

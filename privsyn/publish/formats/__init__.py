@@ -2,6 +2,6 @@
 
 Belongs here: one module a form, each a function of the public spec, the certificate and the synthetic table; and
 adding a form to a release that is there. Does not belong here: the synthetic table itself
-(privsyn/mechanisms/privsyn.py), the folder as a whole (privsyn/publish/folder.py). Nothing here draws noise, costs
+(privsyn/pipelines/privsyn.py), the folder as a whole (privsyn/publish/folder.py). Nothing here draws noise, costs
 budget or looks at the private table.
 """

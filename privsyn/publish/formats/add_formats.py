@@ -9,23 +9,23 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
+from privsyn.base.wording import mention
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.publication import Format, checked_formats
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError
-from privsyn.mechanisms.release_job import plan_of
+from privsyn.engine.policy_checks import check_formats
+from privsyn.pipelines.release_job import plan_of
 from privsyn.publish.folder import added_formats, is_whole
 from privsyn.publish.formats.described import files_in
 from privsyn.publish.formats.writing import write_descriptions, write_note, write_tables
 from privsyn.publish.related_pairs import related_pairs
 from privsyn.publish.release_note import release_note
-from privsyn.run.policy_checks import check_formats
-from privsyn.settings import Settings
 from privsyn.storage.records import Records
 from privsyn.storage.released_files import public_spec, read_certificate, read_manifest, release_folder
 from privsyn.storage.safe_names import SAFE_NAME
 from privsyn.storage.store import Store
-from privsyn.wording import mention
 
 FIELD = "add_formats.release"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from privsyn.data_contracts.certificate import StageCost
+from privsyn.engine.step import Look
 from privsyn.publish.formats.described import Described
-from privsyn.run.step import Look
 
 NAMED_COLUMNS = 100
 """Columns that are named one by one; longer lists are cut and counted."""

@@ -14,8 +14,8 @@ from privsyn.data_contracts.certificate import Certificate, ManifestFile, StageC
 from privsyn.data_contracts.publication import About
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import ValueRange
-from privsyn.run.plan import Plan
-from privsyn.run.step import Look, release_steps, step_of
+from privsyn.engine.plan import Plan
+from privsyn.engine.step import Look, release_steps, step_of
 from privsyn.tasks.codecs import plan
 
 _TABLES = {

@@ -10,12 +10,12 @@ from typing import Any
 
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.plan import Plan
 from privsyn.publish import relations_picture
 from privsyn.publish.formats import croissant, data_package, deployments_registry
 from privsyn.publish.formats.csv_file import csv_name, write_csv
 from privsyn.publish.formats.described import Described, files_in, ranges_of
 from privsyn.publish.related_pairs import RelatedPair
-from privsyn.run.plan import Plan
 
 
 def write_tables(folder: Path, spec: ReleaseSpec, column_order: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
-"""docs/operations/caching.md, "What a changed field re-runs": every row's field is changed, and what runs again is compared.
+"""docs/operations/caching.md, "What a changed field re-runs": every row's field is changed, what runs again compared.
 
-The keys of all steps are known before anything runs (privsyn/run/execute.py); a step whose key is known is Cached, a
+The keys of all steps are known before anything runs (privsyn/engine/execute.py); a step whose key is known is Cached, a
 release step whose key is new draws and pays. A few rows are run for good, under Prefect.
 """
 
@@ -19,18 +19,18 @@ import pytest
 from pydantic import BaseModel
 from ruamel.yaml import YAML
 
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.columns import Column
 from privsyn.data_contracts.earlier_spellings import RENAMED, ROUNDS, SECTIONS
 from privsyn.data_contracts.mechanism_options import Adaptive, AnyMechanism, Mechanism
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError
+from privsyn.engine.keys import lineage_keys
+from privsyn.engine.request import Request
+from privsyn.engine.step import ReleaseStep, Step
 from privsyn.ledgers.ledger import Ledger
-from privsyn.mechanisms.release_job import release_job
-from privsyn.run.keys import lineage_keys
-from privsyn.run.request import Request
-from privsyn.run.step import ReleaseStep, Step
-from privsyn.settings import Settings
+from privsyn.pipelines.release_job import release_job
 from privsyn.tasks.privacy.noise import OpenDPNoise
 from tests.support.places import ROOT
 from tests.support.specs import COLUMNS, STATED_PRIOR, people
@@ -497,7 +497,7 @@ def states(flow_run: UUID, count: int) -> dict[str, str]:
 @pytest.mark.usefixtures("prefect_server")
 @pytest.mark.slow
 def test_rows_that_are_run_for_good(places: Path) -> None:
-    from privsyn.flows.release_flow import release
+    from privsyn.flows.release import release
 
     pq.write_table(people(300), places / "people.parquet")
     base = {

@@ -13,7 +13,7 @@ from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.states import Running
 
-from privsyn.flows.server.lost_runs import RUN, WORKER, end_lost_runs, worker_name
+from privsyn.server.lost_runs import RUN, WORKER, end_lost_runs, worker_name
 
 
 @flow(name="any")

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.flows.budget_report_flow import budget_report
-from privsyn.flows.release_flow import release
+from privsyn.flows.budget import budget_report
+from privsyn.flows.release import release
 from privsyn.ledgers.ledger import Ledger
-from privsyn.settings import Settings
 from tests.support.releases import few
 from tests.support.specs import people
 

@@ -9,10 +9,10 @@ import pytest
 from prefect.automations import Automation, DoNothing
 from prefect.client.orchestration import get_client
 
-from privsyn.errors import RequestError
-from privsyn.flows.server.notices import HEARTBEAT, NOTICES
-from privsyn.flows.server.notifications import BLOCK, VARIABLE, set_up
+from privsyn.base.errors import RequestError
 from privsyn.flows.states import BUDGET_LOW
+from privsyn.server.notices import HEARTBEAT, NOTICES
+from privsyn.server.notifications import BLOCK, VARIABLE, set_up
 
 HOOK = {VARIABLE: "https://chat.example/hooks/token"}
 NAMES = [notice.name for notice in NOTICES]

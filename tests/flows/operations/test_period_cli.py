@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from privsyn.base.settings import Settings
 from privsyn.ledgers.ledger import Ledger
-from privsyn.settings import Settings
 from tests.support.commands import privsyn
 from tests.support.specs import people
 

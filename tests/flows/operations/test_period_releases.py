@@ -11,15 +11,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api import release_in_process
+from privsyn.api.release import release_in_process
+from privsyn.base.errors import BudgetRefusedError, PeriodReleasedError, RequestError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import BudgetRefusedError, PeriodReleasedError, RequestError
+from privsyn.engine.open_run import open_run
+from privsyn.engine.step import ReleaseStep
 from privsyn.ledgers.ledger import Ledger, Line
-from privsyn.mechanisms.privsyn import STEPS
+from privsyn.pipelines.privsyn import STEPS
 from privsyn.publish.folder import ReleaseSummary, is_whole
-from privsyn.run.open_run import open_run
-from privsyn.run.step import ReleaseStep
-from privsyn.settings import Settings
 from privsyn.storage.records import Records
 from privsyn.storage.released_root import ReleasedRoot
 from privsyn.storage.store import Store
@@ -198,7 +198,7 @@ def test_lost_rows_of_a_begun_period_are_not_replaced_by_others(places: Path, sp
     """Its noise is drawn, its encoded rows are gone, and the table has changed: it cannot be finished any more."""
     shell = None
     with pytest.raises(KeyboardInterrupt):
-        from privsyn.mechanisms.release_job import release_job
+        from privsyn.pipelines.release_job import release_job
 
         job = release_job(spec, "2026-10")
         with open_run(spec, Settings(), fresh=False, report=lambda *_: None, job=job) as opened:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from privsyn import retention
-from privsyn.errors import LedgerMissingError
-from privsyn.ledger_view import LedgerView
+from privsyn.api import prune as retention
+from privsyn.api.ledger import LedgerView
+from privsyn.api.prune import prune
+from privsyn.base.errors import LedgerMissingError
+from privsyn.base.settings import Settings
 from privsyn.ledgers.ledger import Ledger
-from privsyn.retention import prune
-from privsyn.settings import Settings
 from privsyn.storage.store import Store
 from tests.support.commands import privsyn
 from tests.support.kept import Kept
@@ -105,7 +105,7 @@ def test_private_rows_go_and_come_back_at_no_cost(released: Any) -> None:
 @pytest.mark.parametrize("owner", ["keep_noise", "settle"])
 def test_an_unfinished_run_keeps_its_rows(released: Any, monkeypatch: pytest.MonkeyPatch, owner: str) -> None:
     """Its noise may be drawn, and would meet these very rows."""
-    from privsyn.run.execute import Shell
+    from privsyn.engine.execute import Shell
     from privsyn.storage.records import Records
 
     def stop(*arguments: Any, **named: Any) -> None:

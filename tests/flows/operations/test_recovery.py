@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from privsyn.api import release_in_process
+from privsyn.api.ledger import LedgerView
+from privsyn.api.release import release_in_process
+from privsyn.base.errors import BudgetRefusedError, LedgerError, PrivsynError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import BudgetRefusedError, LedgerError, PrivsynError
-from privsyn.ledger_view import LedgerView
 from privsyn.ledgers.backup import back_up
 from privsyn.ledgers.ledger import Ledger, Line
-from privsyn.settings import Settings
 from privsyn.storage.records import Records
 from privsyn.tasks.privacy.noise import OpenDPNoise
 from tests.support import postgres

@@ -19,17 +19,17 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from privsyn.api import release_in_process
-from privsyn.errors import RequestError
-from privsyn.flows import cli
-from privsyn.mechanisms.privsyn import STEPS
-from privsyn.reproduction import rerun
-from privsyn.run.step import published_files
-from privsyn.settings import Settings
+from privsyn import cli
+from privsyn.api.release import release_in_process
+from privsyn.api.rerun import rerun
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
+from privsyn.engine.step import published_files
+from privsyn.pipelines.privsyn import STEPS
 from tests.support.places import ROOT
 from tests.support.specs import COLUMNS, make_spec, people
 
-COMMAND = [sys.executable, "-m", "privsyn.flows.cli", "rerun"]
+COMMAND = [sys.executable, "-m", "privsyn.cli", "rerun"]
 
 
 @pytest.fixture(scope="module")

@@ -16,12 +16,12 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.flow_engine import run_flow
 from prefect.logging import get_logger
 
+from privsyn.base.errors import PrivsynError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import PrivsynError
-from privsyn.flows.release_flow import release
+from privsyn.flows.release import release
 from privsyn.flows.waiting import say_who_is_waited_for
-from privsyn.mechanisms.privsyn import STEPS
-from privsyn.settings import Settings
+from privsyn.pipelines.privsyn import STEPS
 from privsyn.storage.store import Store
 from tests.support.releases import few
 from tests.support.specs import people

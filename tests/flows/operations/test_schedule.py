@@ -20,10 +20,10 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.states import Scheduled
 
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.flows.scheduled_release_flow import scheduled_release
+from privsyn.flows.schedule import scheduled_release
 from privsyn.ledgers.ledger import Ledger
-from privsyn.settings import Settings
 from privsyn.tasks.privacy.accountant import rho_for
 from tests.support import prefect_ui
 from tests.support.releases import FEW
@@ -49,7 +49,7 @@ class Server:
             schedules=[schedule],
             parameters={"spec": spec.model_dump(mode="json"), "every": "day"},
             work_pool_name="privsyn",
-            entrypoint="privsyn.flows.scheduled_release_flow.scheduled_release",
+            entrypoint="privsyn.flows.schedule.scheduled_release",
             pull_steps=[{"prefect.deployments.steps.set_working_directory": {"directory": str(self.folder)}}],
             parameter_openapi_schema=scheduled_release.parameters.model_dump(),
         )

@@ -15,13 +15,13 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.settings import get_current_settings
 from prefect.states import State
 
+from privsyn.base.errors import BudgetRefusedError, ContractError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import BudgetRefusedError, ContractError
 from privsyn.flows.form_vocabulary import FORM
-from privsyn.flows.release_flow import release
+from privsyn.flows.release import release
 from privsyn.ledgers.ledger import Ledger, Line
-from privsyn.mechanisms import privsyn as steps
-from privsyn.settings import Settings
+from privsyn.pipelines import privsyn as steps
 from tests.support.releases import few
 from tests.support.specs import people
 

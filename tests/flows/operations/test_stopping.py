@@ -27,7 +27,7 @@ def begun(folder: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]
     kept = {n: v for n, v in os.environ.items() if not n.startswith(("PRIVSYN_", "PREFECT_"))}
     environment = {**kept, "HOME": str(folder), "PRIVSYN_OUT": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)}
     run = subprocess.Popen(
-        [sys.executable, "-m", "privsyn.flows.cli", "release", "people.yaml", "--prefect"],
+        [sys.executable, "-m", "privsyn.cli", "release", "people.yaml", "--prefect"],
         cwd=folder, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     server = None

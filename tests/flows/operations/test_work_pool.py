@@ -10,8 +10,8 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker
 
-from privsyn.flows.server.environment import POOL
-from privsyn.flows.server.work_pool import LIMIT, TEMPLATE, close_pool
+from privsyn.server.environment import POOL
+from privsyn.server.work_pool import LIMIT, TEMPLATE, close_pool
 
 CALLERS = {
     "command": "x",

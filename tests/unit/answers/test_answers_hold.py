@@ -20,7 +20,7 @@ from privsyn.answers.question import Question
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.simulated import any_function, regression
 from privsyn.answers.synthetic_rows import row_sums, rows_where
-from privsyn.errors import RequestError
+from privsyn.base.errors import RequestError
 from tests.support.answered import released, spec, table
 
 ROWS = table(3_000)

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.coverage import MemoryCounts
 from privsyn.answers.questions import Questions
-from privsyn.errors import RequestError
+from privsyn.base.errors import RequestError
 from tests.support.answered import COLUMNS, released, table
 from tests.support.specs import make_spec
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from privsyn.answers.conditions import Language, condition
-from privsyn.errors import RequestError
+from privsyn.base.errors import RequestError
 from privsyn.tasks.rules.book import RuleBook
 
 VALUES = {

@@ -10,7 +10,7 @@ import pytest
 
 from privsyn.answers.memory_counts import MemoryCounts
 from privsyn.answers.questions import Questions
-from privsyn.errors import RequestError
+from privsyn.base.errors import RequestError
 from tests.support.answered import released, spec, table
 from tests.support.specs import make_spec
 

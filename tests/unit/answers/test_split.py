@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from privsyn.errors import RequestError
+from privsyn.base.errors import RequestError
 from tests.support.answered import released
 from tests.support.specs import make_spec
 from tests.unit.answers.test_computed import Asked, held

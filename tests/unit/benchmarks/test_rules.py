@@ -14,7 +14,7 @@ from benchmarks.compare_store import Run, Store
 from benchmarks.rules import FILES, RULES, WITH, WITHOUT, broken_share, markdown, ruled_specs, rules_of
 from benchmarks.tables import FOLDER
 from privsyn.data_contracts.rules import Rule
-from privsyn.spec.spec_file import load_spec
+from privsyn.specs.spec_file import load_spec
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.rules.witness import find_row
 

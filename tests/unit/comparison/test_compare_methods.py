@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api import release_in_process
+from privsyn.api.release import release_in_process
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
 from privsyn.comparison.compare_methods import CompareRequest, compare, run_all, run_method
 from privsyn.comparison.method import LaplaceQuery, Method, MethodResult, MethodSettings, Trial
 from privsyn.comparison.methods import METHODS
@@ -24,11 +26,9 @@ from privsyn.data_contracts.comparison_results import NOTICE, ComparedMethod, Co
 from privsyn.data_contracts.evaluation_results import Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError
 from privsyn.evaluation.coded_tables import coded
 from privsyn.evaluation.settings_file import load_evaluation_spec
-from privsyn.settings import Settings
-from privsyn.source.open_source import open_source
+from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.commands import privsyn

@@ -26,8 +26,8 @@ from privsyn.comparison.dependency_metrics import (
     relative_errors,
     symmetrical_uncertainty,
 )
-from privsyn.tasks.indif_scores import SENSITIVITY, indif
 from privsyn.tasks.privacy.noise import SeededNoise
+from privsyn.tasks.steps.indif_scores import SENSITIVITY, indif
 
 Metric = Callable[[np.ndarray], float]
 

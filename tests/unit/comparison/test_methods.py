@@ -51,7 +51,7 @@ NAMES += [
 ]
 NAMES += ["mcf", "priview", "random-views"]
 OPTIONAL = ["mst-pgm", "non-private-selection-pgm"]
-"""What needs a package of an extra: tests/unit/tasks/test_graphical_rows.py."""
+"""What needs a package of an extra: tests/unit/tasks/synthesis/test_graphical_rows.py."""
 WITHOUT_STEPS = ["privbayes-exponential", "mwem", "dual-query", "laplace-table", "sampling"]
 """Methods that are no steps of a release: test_references.py has what holds for each."""
 

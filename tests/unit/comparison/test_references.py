@@ -22,8 +22,8 @@ from privsyn.comparison.min_cost_flow import change_rows, fewest_changes, follow
 from privsyn.comparison.public_views import covering_views
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import total_rho
+from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.marginals import Marginal
 from privsyn.tasks.privacy.noise import NoNoise, SeededNoise
 from tests.unit.comparison.test_methods import DELTA, rows, trial
 

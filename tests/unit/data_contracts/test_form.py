@@ -18,8 +18,8 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.form import explain, leave_to_preset, limits_in_words
 from privsyn.data_contracts.mechanism_options import Adaptive, Aim, Independent, Mst, PriorLevels, PrivBayes, PrivSyn
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.flows.release_flow import release
-from privsyn.flows.scheduled_release_flow import scheduled_release
+from privsyn.flows.release import release
+from privsyn.flows.schedule import scheduled_release
 from tests.support.specs import STATED_PRIOR, make_spec
 
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from privsyn.publish.prior_note import PRIOR_PROMISE, prior_note
-from privsyn.spec.places import place_of
+from privsyn.specs.places import place_of
 from tests.support.specs import make_spec
 
 STATEMENT = "Rows of the census of 2010, which anybody may download."

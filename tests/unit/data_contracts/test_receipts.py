@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privsyn.data_contracts.receipts import SMOOTHING, Query, sigma_for, total_rho
-from privsyn.tasks.noisy import receipts_from_table, receipts_to_table
+from privsyn.tasks.estimation.noisy import receipts_from_table, receipts_to_table
 
 
 @pytest.mark.parametrize(("pricing", "rho"), [("zcdp", Fraction(4, 2 * 25)), ("gaussian", Fraction(4, 2 * 22))])

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from privsyn.mechanisms.registry import steps_of
-from privsyn.run.request import Request
-from privsyn.spec.places import place_of
+from privsyn.engine.request import Request
+from privsyn.pipelines.registry import steps_of
+from privsyn.specs.places import place_of
 from tests.support.specs import make_spec
 
 HOURS = {"kind": "number", "min": 0, "max": 24, "bins": 8}

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from privsyn.publish.totals_note import TOTALS_PROMISE, totals_note, totals_stated
-from privsyn.spec.places import place_of
+from privsyn.specs.places import place_of
 from tests.support.specs import COLUMNS, make_spec
 
 STATEMENT = "Residents by region, published by the office on 2026-01-01."

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from privsyn.data_contracts.columns import Column, DropColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.mechanisms.registry import steps_of
-from privsyn.run.request import Request
-from privsyn.spec.places import place_of
+from privsyn.engine.request import Request
+from privsyn.pipelines.registry import steps_of
+from privsyn.specs.places import place_of
 from tests.support.specs import STATED_PRIOR, make_spec
 
 REGION: dict[str, Any] = {"kind": "categorical", "values": ["north", "south"], "unlisted": "north"}

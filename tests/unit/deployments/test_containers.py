@@ -15,9 +15,9 @@ from pydantic import AliasChoices, BaseModel
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
-from privsyn.flows.cli import app
-from privsyn.flows.server.notifications import VARIABLE
-from privsyn.settings import PREFIX, Settings
+from privsyn.base.settings import PREFIX, Settings
+from privsyn.cli import app
+from privsyn.server.notifications import VARIABLE
 from tests.support.places import ROOT
 
 CONTAINERFILE = ROOT / "deployments" / "Containerfile"

@@ -10,21 +10,21 @@ from prefect.flows import load_flow_from_entrypoint
 from prefect.utilities.importtools import import_object
 from ruamel.yaml import YAML
 
+from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError
 from privsyn.flows.deploy import read_spec
-from privsyn.spec.spec_file import load_spec
+from privsyn.specs.spec_file import load_spec
 from tests.support.places import ROOT
 from tests.support.user_folder import write_modules_of_common_names
 
 DEPLOYMENTS = YAML(typ="safe").load((ROOT / "deployments" / "prefect.yaml").read_text(encoding="utf-8"))["deployments"]
 
 FLOWS = {
-    "privsyn.flows.release_flow.release": "release",
-    "privsyn.flows.evaluate_flow.evaluate": "evaluate",
-    "privsyn.flows.compare_flow.compare": "compare",
-    "privsyn.flows.budget_report_flow.budget_report": "budget-report",
-    "privsyn.flows.scheduled_release_flow.scheduled_release": "scheduled-release",
+    "privsyn.flows.release.release": "release",
+    "privsyn.flows.evaluate.evaluate": "evaluate",
+    "privsyn.flows.compare.compare": "compare",
+    "privsyn.flows.budget.budget_report": "budget-report",
+    "privsyn.flows.schedule.scheduled_release": "scheduled-release",
 }
 
 each = pytest.mark.parametrize(

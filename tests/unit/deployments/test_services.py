@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from privsyn.flows.cli import app
-from privsyn.flows.server.programs import GRACE
+from privsyn.cli import app
+from privsyn.server.programs import GRACE
 from tests.support.places import ROOT
 
 UNITS = {"privsyn-server.service": "server", "privsyn-worker.service": "worker"}

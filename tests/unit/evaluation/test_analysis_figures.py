@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
+from privsyn.base.errors import RequestError
 from privsyn.data_contracts.analyses import Analysis
 from privsyn.data_contracts.evaluation_results import AnalysisResult
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.errors import RequestError
 from privsyn.evaluation.analysis_figures import analyses_of, check_analyses
 from privsyn.tasks.codecs import plan_of_columns
 from tests.support.specs import make_spec

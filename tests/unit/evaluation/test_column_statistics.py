@@ -14,7 +14,7 @@ from privsyn.evaluation import column_statistics as module
 from privsyn.evaluation.column_statistics import QUANTILES, column_statistics
 from privsyn.report.statistics_words import beyond, shown
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.compress_domain import AttributeRecode
+from privsyn.tasks.estimation.recode import AttributeRecode
 from tests.support.specs import make_spec
 
 COLUMNS: dict[str, Any] = {

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from privsyn.base.errors import RequestError
+from privsyn.cli import app
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
-from privsyn.errors import RequestError
 from privsyn.evaluation.settings_file import load_evaluation_spec
-from privsyn.flows.cli import app
 
 
 @pytest.mark.parametrize(

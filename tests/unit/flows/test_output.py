@@ -9,7 +9,7 @@ from typing import TextIO
 
 import pytest
 
-from privsyn.flows.cli.common import Tables, print_answer
+from privsyn.cli.common import Tables, print_answer
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsyn
-from privsyn.errors import RequestError
+from privsyn.base.errors import RequestError
+from privsyn.engine.request import Request
 from privsyn.forecasts.simulated_release import strengths, threshold
-from privsyn.run.request import Request
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import all_cliques
 from tests.support.specs import make_spec

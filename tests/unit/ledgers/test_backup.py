@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from privsyn.base.errors import LedgerError, LedgerMissingError, PrivsynError, RequestError
 from privsyn.data_contracts.promise import Guarantee
-from privsyn.errors import LedgerError, LedgerMissingError, PrivsynError, RequestError
 from privsyn.ledgers.backup import back_up, restore
 from privsyn.ledgers.ledger import Ledger, Line
 from tests.support import postgres

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from privsyn.errors import RequestError
+from privsyn.base.errors import RequestError
 from privsyn.ledgers.calendar_periods import Every, checked_period, period_of
 
 UTC = dt.UTC

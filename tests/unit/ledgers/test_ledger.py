@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from privsyn.api.ledger import LedgerView
+from privsyn.base.errors import BudgetRefusedError, LedgerError, LedgerMissingError, RequestError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.promise import Guarantee
-from privsyn.errors import BudgetRefusedError, LedgerError, LedgerMissingError, RequestError
-from privsyn.ledger_view import LedgerView
 from privsyn.ledgers.audit import GENESIS, Dataset, Entry, audit, entry_hash
 from privsyn.ledgers.ledger import Ledger, Line
-from privsyn.settings import Settings
 from privsyn.tasks.privacy.accountant import epsilon_for, rho_for
 from tests.support.ledger_workers import reserve_many
 from tests.support.tampering import raw, tamper

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from privsyn.api.ledger import LedgerView
+from privsyn.base.errors import BudgetRefusedError, RequestError
+from privsyn.base.settings import Settings
+from privsyn.cli.ledger_tables import print_ledger
 from privsyn.data_contracts.certificate import Total
 from privsyn.data_contracts.promise import Guarantee
-from privsyn.errors import BudgetRefusedError, RequestError
-from privsyn.flows.cli.ledger_tables import print_ledger
-from privsyn.ledger_view import LedgerView
 from privsyn.ledgers.audit import Dataset, Entry, audit, entry_hash
 from privsyn.ledgers.ledger import Ledger, Line
-from privsyn.settings import Settings
 from privsyn.tasks.privacy.accountant import cap_accountant, epsilon_for, pricing_of, rho_for
 
 CAP = Guarantee(epsilon=2.0, delta=1e-9)

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from privsyn.api.ledger import LedgerView
+from privsyn.base.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, RequestError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.promise import Guarantee
-from privsyn.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, RequestError
-from privsyn.ledger_view import LedgerView
 from privsyn.ledgers.export import export_json
 from privsyn.ledgers.ledger import Ledger, Line
-from privsyn.settings import Settings
 from tests.support.places import FIXTURES
 from tests.support.tampering import raw, tamper
 

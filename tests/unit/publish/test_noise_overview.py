@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privsyn.publish.noise_overview import bins_in_order
-from privsyn.tasks.compress_domain import AttributeRecode
+from privsyn.tasks.estimation.recode import AttributeRecode
 
 
 def recode(coarse: list[int], kept: list[bool] | None = None) -> AttributeRecode:

@@ -20,11 +20,11 @@ import pytest
 
 import privsyn
 from privsyn.data_contracts.certificate import NO_RELATION_MEASURED
+from privsyn.engine.step import Look
 from privsyn.flows.run_page.certificate_page import certificate_page
-from privsyn.mechanisms.privsyn import ALONE, JOINT
+from privsyn.pipelines.privsyn import ALONE, JOINT
 from privsyn.publish.related_pairs import RelatedPair, related_pairs
 from privsyn.publish.relations_picture import MOST_LINES, picture
-from privsyn.run.step import Look
 from privsyn.storage.released_files import read_certificate
 from tests.support.answered import spec, table
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from privsyn.base.errors import BudgetRefusedError, LedgerError, RequestError
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.promise import Guarantee
-from privsyn.errors import BudgetRefusedError, LedgerError, RequestError
 from privsyn.evaluation.coded_tables import open_release
 from privsyn.ledgers.ledger import Ledger, Line
-from privsyn.settings import Settings
 from privsyn.storage.released_files import VersionError, manifest_if_readable, read_certificate, read_manifest
 from privsyn.tasks.privacy.accountant import rho_for
 from tests.support.places import FIXTURES

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Zone
-from privsyn.errors import PrivsynError, RequestError
 from privsyn.storage import disk
 from privsyn.storage.released_root import ZoneError
 from privsyn.storage.store import Store

@@ -11,16 +11,16 @@ from xml.etree import ElementTree
 
 import pytest
 
+from privsyn.base.errors import ContractError
 from privsyn.data_contracts.certificate import Manifest, ManifestFile
 from privsyn.data_contracts.promise import Guarantee
-from privsyn.errors import ContractError
+from privsyn.engine.request import Request
 from privsyn.flows.run_page import show
 from privsyn.flows.run_page.budget import LEFT, OTHERS, THIS, Budget, bar_uri, budget_page, percent, read_budget
 from privsyn.flows.run_page.certificate_page import certificate_page, files_page
 from privsyn.ledgers.ledger import Ledger, Line
-from privsyn.mechanisms.registry import steps_of
+from privsyn.pipelines.registry import steps_of
 from privsyn.publish.release_note import looks_of
-from privsyn.run.request import Request
 from tests.support.described import CERTIFICATE
 from tests.support.specs import make_spec
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from privsyn.errors import RequestError
-from privsyn.mechanisms.privsyn import STEPS
-from privsyn.run.request import Request
-from privsyn.spec.spec_file import load_spec
+from privsyn.base.errors import RequestError
+from privsyn.engine.request import Request
+from privsyn.pipelines.privsyn import STEPS
+from privsyn.specs.spec_file import load_spec
 from tests.support.described import ABOUT
 from tests.support.specs import COLUMNS, make_spec
 

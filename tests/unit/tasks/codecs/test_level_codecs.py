@@ -14,12 +14,12 @@ from pydantic import ValidationError
 
 import privsyn
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.mechanisms.common_steps import ENCODE
-from privsyn.run.request import Request
-from privsyn.spec.yaml_file import parse_yaml
+from privsyn.engine.request import Request
+from privsyn.pipelines.common_steps import ENCODE
+from privsyn.specs.yaml_file import parse_yaml
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.compress_domain import compress_attribute, recode_from_table
-from privsyn.tasks.encode import Repairs, encode_batch
+from privsyn.tasks.estimation.recode import compress_attribute, recode_from_table
+from privsyn.tasks.steps.encode import Repairs, encode_batch
 from tests.support.specs import make_spec
 
 PAGE = (Path(__file__).parents[4] / "docs" / "columns.md").read_text(encoding="utf-8")

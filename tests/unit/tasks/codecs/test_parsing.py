@@ -11,7 +11,7 @@ import pytest
 
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.parsing import to_booleans, to_keys, to_numbers, to_seconds
-from privsyn.tasks.encode import Repairs, encode
+from privsyn.tasks.steps.encode import Repairs, encode
 from tests.support.specs import make_spec
 
 EPOCH = dt.datetime(1970, 1, 1)

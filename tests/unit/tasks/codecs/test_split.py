@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 import privsyn
-from privsyn.mechanisms.common_steps import ENCODE
-from privsyn.run.request import Request
+from privsyn.engine.request import Request
+from privsyn.pipelines.common_steps import ENCODE
 from privsyn.tasks.codecs import EncodingPlan, plan
 from privsyn.tasks.codecs.split import SplitCodec, possible_pairs
-from privsyn.tasks.encode import Repairs, encode_batch
-from privsyn.tasks.rules.known_zeros import known_zeros
+from privsyn.tasks.estimation.known_zeros import known_zeros
+from privsyn.tasks.steps.encode import Repairs, encode_batch
 from tests.support.evaluations import slight_settings
 from tests.support.specs import make_spec
 
@@ -99,7 +99,7 @@ def test_codes_that_no_row_has_go_with_a_bin_all_the_same() -> None:
 
 
 def test_known_zeros_are_computed_once_for_the_same_codes() -> None:
-    from privsyn.tasks.compress_domain import AttributeRecode
+    from privsyn.tasks.estimation.recode import AttributeRecode
 
     encoding, _ = split_of(PARTS, DERIVED)
 

@@ -7,7 +7,7 @@ import pytest
 
 from privsyn.tasks.estimation.expected_error import Departures
 from privsyn.tasks.estimation.target_weights import NO_TARGETS, Targets
-from privsyn.tasks.select_pairs import select_by_expected_error
+from privsyn.tasks.steps.select_pairs import select_by_expected_error
 
 PAIRS = [("a", "b"), ("a", "c"), ("b", "c"), ("c", "d")]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from privsyn.tasks.estimation.known_zeros import KnownZeros
+from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.tied_blocks import blocks
-from privsyn.tasks.make_consistent import make_consistent
-from privsyn.tasks.marginals import Marginal
-from privsyn.tasks.rules.known_zeros import KnownZeros
+from privsyn.tasks.steps.make_consistent import make_consistent
 
 
 def test_blocks_are_the_connected_parts() -> None:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.tasks.compress_domain import AttributeRecode
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.marginals import Marginal
 from privsyn.tasks.metrics.error_sources import bin_noise, clique_errors, dependency, expected_l1, pair_errors, recoded
 
 FINE = Domain.of({"a": 3, "b": 2})

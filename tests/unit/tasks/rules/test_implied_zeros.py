@@ -7,8 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
+from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.rules.implied_zeros import implied_zeros
-from privsyn.tasks.rules.known_zeros import KnownZeros
 
 
 def test_two_nulls_of_one_age_go_together() -> None:

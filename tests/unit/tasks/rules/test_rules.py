@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.rules import conditions
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.compress_domain import compress_attribute
-from privsyn.tasks.rules.known_zeros import known_zeros
+from privsyn.tasks.estimation.known_zeros import known_zeros
+from privsyn.tasks.estimation.recode import compress_attribute
 from privsyn.tasks.rules.mend import mend
 from privsyn.tasks.rules.witness import check_possible, find_row
 from tests.support.ruled import COLUMNS, CONDITIONS, RULES, people, ruled_spec
@@ -212,7 +212,7 @@ def test_dummies_are_one_attribute_that_gives_each_column_its_type() -> None:
 
 
 def test_what_private_rows_break_is_counted_and_they_are_counted_as_they_are() -> None:
-    from privsyn.tasks.encode import Repairs, encode_batch
+    from privsyn.tasks.steps.encode import Repairs, encode_batch
 
     made, repairs = plan(ruled_spec()), Repairs()
     batch = pa.RecordBatch.from_pandas(ROWS[list(COLUMNS)], preserve_index=False)

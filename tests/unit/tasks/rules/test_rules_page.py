@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import privsyn
-from privsyn.spec.yaml_file import parse_yaml
+from privsyn.specs.yaml_file import parse_yaml
 from privsyn.tasks.codecs import plan, plan_of_columns
 from tests.support.specs import make_spec
 

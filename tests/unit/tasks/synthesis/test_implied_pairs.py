@@ -9,11 +9,11 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
+from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.marginals import Marginal
-from privsyn.tasks.shards import shards
+from privsyn.tasks.steps.synthesize import synthesize
 from privsyn.tasks.synthesis.implied_pairs import MOST_CELLS, MOST_ROWS, implied, missing_pairs, times_the_rows
-from privsyn.tasks.synthesize import synthesize
+from privsyn.tasks.synthesis.shards import shards
 
 DOMAIN = Domain.of(dict.fromkeys("abcde", 6))
 

@@ -9,13 +9,13 @@ import pytest
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.step_options import Synthesis
+from privsyn.tasks.estimation.known_zeros import KnownZeros
+from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.marginals import Marginal
-from privsyn.tasks.rules.known_zeros import KnownZeros
+from privsyn.tasks.steps.synthesize import synthesize
 from privsyn.tasks.synthesis import sweep
 from privsyn.tasks.synthesis.settled_start import settled_start
 from privsyn.tasks.synthesis.tree_start import tree_start
-from privsyn.tasks.synthesize import synthesize
 
 DOMAIN = Domain.of({"place": 20, "region": 4, "hour": 12, "shift": 3, "code": 30})
 PAIRS: list[Clique] = list(combinations(DOMAIN.attributes, 2))

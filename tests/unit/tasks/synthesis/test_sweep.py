@@ -9,13 +9,13 @@ import pytest
 
 from privsyn.data_contracts.domain import Clique, Domain, code_dtype
 from privsyn.data_contracts.step_options import Synthesis
-from privsyn.tasks.append_attributes import append_attributes, core_marginals
+from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.sweeper import SMALLEST_BLOCK
 from privsyn.tasks.kernels.updater import Target
-from privsyn.tasks.marginals import Marginal
+from privsyn.tasks.steps.append_attributes import append_attributes, core_marginals
+from privsyn.tasks.steps.synthesize import components, synthesize
 from privsyn.tasks.synthesis.sweep import weights
-from privsyn.tasks.synthesize import components, synthesize
 
 SWEEP = Synthesis(method="sweep")
 DOMAIN = Domain.of({"a": 3, "b": 4, "one": 1, "c": 2, "wide": 300, "d": 6})

@@ -7,12 +7,12 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
+from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.updater import Target
-from privsyn.tasks.marginals import Marginal
+from privsyn.tasks.steps.synthesize import synthesize
 from privsyn.tasks.synthesis import targets
 from privsyn.tasks.synthesis.targets import empty_cells
-from privsyn.tasks.synthesize import synthesize
 
 
 def pair(wanted: list[list[float]], sigma: float) -> Target:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.marginals import Marginal
 from privsyn.tasks.synthesis.tree_start import drawing_order, mutual_information, tree_start
 
 

@@ -1,0 +1,115 @@
+"""The budget report: what each data set has spent and has left, from the ledger, on a run's page.
+
+The ledger holds no private value, so all of it may be shown to those who may see the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from prefect import flow
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.context import FlowRunContext
+from pydantic import BaseModel, ConfigDict, Field
+
+from privsyn.api.ledger import LedgerView
+from privsyn.base.errors import LedgerError, LedgerMissingError, PrivsynError
+from privsyn.base.settings import Settings
+from privsyn.flows.metrics import note_verification
+from privsyn.flows.private_errors import words_only
+from privsyn.flows.run_page.show import or_left_out
+from privsyn.flows.states import failed
+from privsyn.ledgers.dataset_summary import DatasetSummary
+
+BAR = 20
+"""Characters of a data set's bar."""
+
+
+class BudgetReport(BaseModel):
+    """What the report shows: a row a data set, and whether the ledger adds up."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ledger: str = Field(description="Its address, without a password.")
+    rows: list[dict[str, str]] = Field(description="One row a data set.")
+    problems: list[str] = Field(description="What the audit found; empty when all adds up.")
+
+
+@flow(
+    name="budget-report",
+    description="What each data set has spent of its lifetime budget, and what is left. Reads the ledger only.",
+    persist_result=False,
+)
+def budget_report(dataset: str | None = None) -> BudgetReport:
+    """Show what has been spent of each data set's lifetime budget, with the audit's verdict.
+
+    Args:
+        dataset: One data set; without it, all.
+
+    Fails with a LedgerError when the ledger does not add up, after showing it.  A ledger that does not exist yet is no
+    error, and is not made.
+    """
+    try:
+        with words_only("budget report"):
+            report = read_budgets(Settings().ledger, dataset)
+            if FlowRunContext.get() is not None:
+                create_markdown_artifact(
+                    markdown=in_words(report), key="budget-report", description="Budgets and the audit"
+                )
+                if report.rows:
+                    create_table_artifact(table=report.rows, key="budgets", description="Epsilons at each cap's delta")
+                with or_left_out("gauge"):
+                    note_verification(report.problems, Settings())
+            if report.problems:
+                raise LedgerError(
+                    f"the ledger {report.ledger} does not add up: {report.problems[0]}", "See docs/operations/ledger.md"
+                )
+            return report
+    except PrivsynError as error:
+        return cast(BudgetReport, failed(error))
+
+
+def read_budgets(address: str, dataset: str | None = None) -> BudgetReport:
+    """The report of the ledger at ``address``.  Raises RequestError for a data set that it does not know."""
+    try:
+        ledger = LedgerView(Settings(ledger=address)).opened(dataset)
+    except LedgerMissingError as missing:
+        return BudgetReport(ledger=missing.ledger, rows=[], problems=[])
+    rows = [_row(summary) for summary in ledger.summary(dataset)]
+    return BudgetReport(ledger=ledger.name, rows=rows, problems=ledger.verify())
+
+
+def _row(s: DatasetSummary) -> dict[str, str]:
+    return {
+        "data set": s.dataset,
+        "spent": f"{s.epsilon:.4g}",
+        "cap": f"{s.cap.epsilon:g}",
+        "left": f"{s.remaining_epsilon:.4g}",
+        "delta": f"{s.cap.delta:g}",
+        "rho spent": f"{float(s.rho):.6g} of {float(s.cap_rho):.6g}",
+        "used": _bar(float(s.rho / s.cap_rho)),
+        "entries": str(s.entries),
+        "since": s.created[:10],
+    }
+
+
+def _bar(share: float) -> str:
+    """A share of rho, which adds up over releases (epsilon does not), as a bar; full only when nothing is left."""
+    filled = min(int(share * BAR), BAR)
+    return f"{'█' * filled}{'░' * (BAR - filled)} {100 * share:.3g} %"
+
+
+def in_words(report: BudgetReport) -> str:
+    """The report as markdown."""
+    if not report.rows:
+        return f"The ledger {report.ledger} has no data set yet: the first release makes its entry."
+    verdict = "\n".join(f"- **PROBLEM:** {problem}" for problem in report.problems)
+    verdict = verdict or "The chain of entries and every sum were recomputed: no problem found."
+    return f"# Privacy budgets\n\n{_markdown_table(report.rows)}\n\n{verdict}\n\nLedger: `{report.ledger}`\n"
+
+
+def _markdown_table(rows: Sequence[dict[str, Any]]) -> str:
+    head = list(rows[0])
+    lines = [" | ".join(head), "|".join("---" for _ in head), *(" | ".join(row.values()) for row in rows)]
+    return "\n".join(f"| {line} |" for line in lines)

@@ -1,0 +1,116 @@
+"""The comparison flow: several methods on one table, as a Prefect flow that leaves a private folder.
+
+Its figures are exact functions of the real rows: none reaches Prefect's database or pages, only how many runs are
+done and where the results lie.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, cast
+from uuid import UUID
+
+from prefect import flow
+from prefect.artifacts import create_link_artifact, create_progress_artifact, update_progress_artifact
+from prefect.context import FlowRunContext
+from pydantic import BaseModel, ConfigDict, Field
+
+from privsyn.base.errors import PrivsynError
+from privsyn.base.settings import Settings
+from privsyn.comparison.compare_methods import (
+    DEFAULT_EPSILONS,
+    DEFAULT_METHODS,
+    MOST_SEEDS,
+    Compared,
+    CompareRequest,
+    Report,
+)
+from privsyn.comparison.compare_methods import compare as compare_methods
+from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.flows.private_errors import words_only
+from privsyn.flows.run_page.show import artifact_key
+from privsyn.flows.states import failed
+
+Epsilon = Annotated[float, Field(gt=0, le=1e6)]
+
+
+class CompareSummary(BaseModel):
+    """Where a comparison's results lie; holds no figure of them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    folder: str = Field(description="The private folder: table.md, plot.svg, results.json.")
+    runs: int = Field(description="Runs: methods x epsilons x seeds.")
+    done: int = Field(description="Of those, whole.")
+
+
+@flow(
+    name="compare",
+    flow_run_name="{spec.dataset}",
+    description="Compare methods on a table that is public or stays with you: a private folder. Charges nothing.",
+    persist_result=False,
+)
+def compare(
+    spec: ReleaseSpec,
+    methods: list[str] = list(DEFAULT_METHODS),  # noqa: B006 - read only, and the run form shows it
+    epsilons: list[Epsilon] = list(DEFAULT_EPSILONS),  # noqa: B006
+    seeds: Annotated[int, Field(ge=1, le=MOST_SEEDS)] = 3,
+    holdout: str | None = None,
+    settings: EvaluationSpec = EvaluationSpec(labels="auto"),  # noqa: B008 - frozen, and the run form shows its fields
+) -> CompareSummary:
+    """Run and score every method at every epsilon with every seed. NOT private: the noise is seeded, the figures exact.
+
+    Args:
+        spec: The release spec; it names the table, the columns, delta and the settings of the method `default`.
+        methods: Names of methods; a wrong one is answered with all names.
+        epsilons: Delta is the spec's.
+        seeds: Repetitions, with the seeds 0, 1, ...
+        holdout: Real rows that no method sees: for models and attacks.
+        settings: Labels, queries, groups, hierarchies; all have defaults.
+
+    The results land in private/compare/ and are private.  Nothing is charged, since nothing is released.
+    """
+    try:
+        with words_only("comparison"):
+            request = CompareRequest(spec, methods, epsilons, seeds, holdout, settings)
+            request.check()
+            compared = compare_methods(request, Settings(), _progress(spec.dataset))
+            _link(compared)
+            runs = compared.results.runs
+            done = sum(run.outcome == "done" for run in runs)
+            if not done:
+                raise PrivsynError("no run of the comparison was whole", f"{compared.folder}/table.md says why")
+            return CompareSummary(folder=str(compared.folder), runs=len(runs), done=done)
+    except PrivsynError as error:
+        return cast(CompareSummary, failed(error))
+
+
+def _progress(dataset: str) -> Report:
+    """Show how many runs are done on the run page, where there is one."""
+    if FlowRunContext.get() is None:
+        return lambda what, done, total: None
+    artifact: UUID = create_progress_artifact(
+        0.0, key=artifact_key("compare-progress", dataset), description="Runs that are done"
+    )  # type: ignore[assignment]
+
+    def report(what: str, done: int, total: int) -> None:
+        update_progress_artifact(artifact, 100.0 * done / total, description=f"{done} of {total} runs done: {what}")
+
+    return report
+
+
+def _link(compared: Compared) -> None:
+    if FlowRunContext.get() is None:
+        return
+    table = compared.folder / "table.md"
+    words = (
+        f"Computed from the real rows of {compared.results.dataset} without noise, never to be released. Open "
+        f"`{table}` on the machine of the private folder; browsers do not follow links from a web page to a file. "
+        "No figure of it is stored here."
+    )
+    create_link_artifact(
+        link=table.as_uri(),
+        link_text="Private comparison",
+        key=artifact_key("private-comparison", compared.results.dataset),
+        description=words,
+    )

@@ -1,0 +1,100 @@
+"""The evaluation flow: a release against the private table, as a Prefect flow that leaves a private report.
+
+Prefect's database and pages are not the private zone: no figure, result or error text of the evaluation reaches them,
+only where the report lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from prefect import Task, flow
+from prefect.artifacts import create_link_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.context import FlowRunContext
+from pydantic import BaseModel, ConfigDict, Field
+
+from privsyn.base.errors import PrivsynError
+from privsyn.base.settings import Settings
+from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.evaluation.private_evaluation import EvaluationRequest, Report
+from privsyn.evaluation.private_evaluation import evaluate as evaluate_release
+from privsyn.evaluation.quality_release import QualitySummary, publish_quality
+from privsyn.flows.private_errors import words_only
+from privsyn.flows.run_page.show import artifact_key
+from privsyn.flows.states import failed
+
+
+class EvaluationSummary(BaseModel):
+    """Where an evaluation's report lies; holds no figure."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    report: str | None = Field(default=None, description="The private page.")
+    figures: str | None = Field(default=None, description="Its figures, as private.")
+    quality: QualitySummary | None = Field(default=None, description="The figures that were released instead.")
+
+
+@flow(
+    name="evaluate",
+    flow_run_name="{release}",
+    description="Compare a release with the private table: a private report.",
+    persist_result=False,
+)
+def evaluate(
+    release: str,
+    data: str | None = None,
+    holdout: str | None = None,
+    against: list[str] | None = None,
+    settings: EvaluationSpec = EvaluationSpec(),  # noqa: B008 - frozen, and the run form shows its fields
+    epsilon_report: float | None = None,
+) -> EvaluationSummary:
+    """Compare a release with the private table and write a private report.
+
+    Args:
+        release: The run's name, or its folder under released/.
+        data: The private table, CSV or Parquet; without it, the one that the run remembers.
+        holdout: Real rows that the release has not seen, for models and attacks.
+        against: Other synthetic tables of the same columns.
+        settings: Labels, queries, groups, hierarchies; all have defaults.
+        epsilon_report: Instead of the private report, release a few noisy headline figures at this epsilon, charged to
+            the data set's budget.
+
+    The report lands in private/reports/ and is private: it is computed from the private rows without noise.
+    """
+    try:
+        with words_only("evaluation"):
+            if epsilon_report is not None:
+                return EvaluationSummary(quality=publish_quality(release, epsilon_report, Settings(), data=data))
+            request = EvaluationRequest(release, data, holdout, tuple(against or ()), settings)
+            report = evaluate_release(request, Settings(), _stage)
+            _link(report.evaluation.run, report)
+            return EvaluationSummary(report=str(report.html), figures=str(report.figures))
+    except PrivsynError as error:
+        return cast(EvaluationSummary, failed(error))
+
+
+def _stage(name: str, run: Callable[[], Any]) -> Any:
+    """One stage as a Prefect task; its result stays in memory."""
+
+    def body() -> Any:
+        with words_only("evaluation"):
+            return run()
+
+    return Task(fn=body, name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False, log_prints=False)()
+
+
+def _link(run: str, report: Report) -> None:
+    if FlowRunContext.get() is None:
+        return
+    words = (
+        f"Computed from the private rows of {run}, never to be released. Open `{report.html}` on the machine of the "
+        "private folder; browsers do not follow links from a web page to a file. No figure of it is stored here."
+    )
+    create_link_artifact(
+        link=report.html.as_uri(),
+        link_text=f"Private report of {run}",
+        key=artifact_key("private-report", report.evaluation.dataset),
+        description=words,
+    )

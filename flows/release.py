@@ -1,0 +1,183 @@
+"""The release flow: private table in, differentially private synthetic table out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+from prefect import Task, flow
+from prefect.cache_policies import CacheKeyFnPolicy
+from prefect.locking.filesystem import FileSystemLockManager
+from prefect.transactions import IsolationLevel
+from pydantic import Field
+
+from privsyn.base.errors import BudgetRefusedError, ContractError, PeriodReleasedError, PrivsynError
+from privsyn.base.settings import Settings
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.execute import ReportProgress, Shell
+from privsyn.engine.open_run import OpenRun, open_run
+from privsyn.engine.runner import run_steps
+from privsyn.engine.step import Step, step_of
+from privsyn.engine.step_tables import StepRefs
+from privsyn.flows.private_errors import words_only
+from privsyn.flows.run_page.show import name_run, show_broken_contract, show_refusal, show_release
+from privsyn.flows.run_page.step_progress import StepProgress
+from privsyn.flows.states import already_released, failed, released
+from privsyn.flows.waiting import say_who_is_waited_for
+from privsyn.pipelines.release_job import release_job
+from privsyn.publish.folder import ReleaseSummary, publish, summarize
+
+NewDataset = Annotated[str, Field(description="Why a table that is known under another name gets a second budget.")]
+
+_current: ContextVar[Shell] = ContextVar("privsyn_shell")
+_reporter: ContextVar[ReportProgress | None] = ContextVar("privsyn_reporter", default=None)
+_progress: ContextVar[ReportProgress | None] = ContextVar("privsyn_progress", default=None)
+
+
+@flow(
+    name="release",
+    flow_run_name="{spec.dataset}",
+    description="Private table in, differentially private synthetic table out. What it would be worth, before anything "
+    "is spent: `privsyn spec check SPEC --rows-about N`.",
+    persist_result=False,
+)
+def release(spec: ReleaseSpec, fresh: bool = False, new_dataset: NewDataset | None = None) -> ReleaseSummary:
+    """Run PrivSyn on the private table that ``spec`` names.
+
+    Args:
+        spec: The release spec; the same model as the YAML file.
+        fresh: Draw new noise although a cached release exists; costs budget.
+        new_dataset: Why a table that was released under another name gets a second budget; kept in the ledger.
+
+    Returns what was released and what it cost.  Privacy: the released files are (epsilon, delta)-differentially
+    private for adding or removing one person (``spec.unit``), by the sum of the three release steps' prices; the
+    ledger reserves that sum before anything is counted.
+
+    A release that the ledger's cap refuses ends in a FAILED state named Refused, a broken data contract in one named
+    ContractFailed (flows/states.py); who called the flow gets BudgetRefusedError or ContractError.
+    """
+    return run_release(spec, fresh=fresh, new_dataset=new_dataset)
+
+
+def run_release(
+    spec: ReleaseSpec, *, fresh: bool = False, period: str | None = None, new_dataset: str | None = None
+) -> ReleaseSummary:
+    """The body of this flow and of the scheduled one (flows/schedule.py), with the same results.
+
+    ``period``: the period of the data set to release; one that is released already ends the flow run in a COMPLETED
+    state named AlreadyReleased and gives the earlier release's summary.
+    """
+    try:
+        with words_only("release"):
+            job = release_job(spec, period, new_dataset)
+            say_who_is_waited_for(spec.dataset, Settings())
+            with open_run(spec, Settings(), fresh=fresh, report=_report, job=job) as run:
+                name_run(run.shell.run)
+                refs = run_steps(run.shell.steps, partial(_step, run))
+                published = publish(run, refs)
+                summary = summarize(run, published)
+            show_release(run, refs, published)
+            return cast(ReleaseSummary, released(summary))
+    except PeriodReleasedError as done:
+        return cast(ReleaseSummary, already_released(done, Settings()))  # Prefect takes a state in a result's place
+    except PrivsynError as error:
+        if isinstance(error, BudgetRefusedError):
+            show_refusal(spec.dataset, error)
+        return cast(ReleaseSummary, failed(error))
+
+
+def _step(run: OpenRun, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
+    """Run one step as a Prefect task of the step's name; a step with whole cached outputs shows as Cached.
+
+    The kind stands in the run's name and not in a tag: for a run with tags Prefect first asks its server for a slot of
+    each, and a server on SQLite that is busy answers late (a release of 662,000 rows waited 12 of 72 seconds).
+    """
+    run.shell.report(step.name, 0, 1)
+    prefect_task = Task(
+        fn=_execute,
+        name=step.title,
+        task_run_name=step.label,
+        cache_policy=_policy(run.private / "prefect", run.shell.dataset),
+        persist_result=True,
+        result_serializer="json",
+        result_storage=_results(run),
+        refresh_cache=not _reusable(run, step),
+        log_prints=False,
+    )
+    token = _current.set(run.shell)
+    try:
+        refs = prefect_task(step=step.name, key=run.shell.keys[step.name], inputs=list(inputs.values()))
+    except ContractError as error:
+        show_broken_contract(run.shell.dataset, error)
+        raise
+    finally:
+        _current.reset(token)
+    run.shell.report(step.name, 1, 1)
+    return refs
+
+
+def _reusable(run: OpenRun, step: Step) -> bool:
+    """Whether a cached reference may be used: its files are whole, and Prefect still has its own result file."""
+    record = run.private / "prefect" / "records" / _record_name(step.name, run.shell.keys[step.name])
+    try:
+        result = Path(json.loads(record.read_text(encoding="utf-8"))["storage_key"])
+        refs = StepRefs.model_validate(json.loads(result.read_text(encoding="utf-8"))["data"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    found = result.is_relative_to(_results(run).resolve()) and refs.key == run.shell.keys[step.name]
+    return found and run.shell.is_whole(step)
+
+
+def _results(run: OpenRun) -> Path:
+    """Prefect's own results, references only: in the private zone, so that every runner finds those of the others."""
+    return run.private / "prefect" / "results"
+
+
+def _execute(step: str, key: str, inputs: list[StepRefs]) -> StepRefs:
+    """The body of every Prefect task, which calls the shell.  Its parameters hold references only."""
+    shell = _current.get()
+    declared = step_of(shell.steps, step)
+    with words_only("release"), StepProgress(declared) as progress:
+        token = _progress.set(progress.report)
+        try:
+            return shell.execute(declared, {refs.step: refs for refs in inputs})
+        finally:
+            _progress.reset(token)
+
+
+def _policy(folder: Path, dataset: str) -> Any:
+    """Prefect's own caching: keyed by lineage, records beside the artifacts, one executor at a time."""
+    return CacheKeyFnPolicy(cache_key_fn=_cache_key).configure(
+        key_storage=folder / "records",
+        lock_manager=FileSystemLockManager(folder / "locks" / dataset),
+        isolation_level=IsolationLevel.SERIALIZABLE,
+    )
+
+
+def _cache_key(context: Any, parameters: dict[str, Any]) -> str:
+    return _record_name(parameters["step"], parameters["key"])
+
+
+def _record_name(step: str, key: str) -> str:
+    return f"{step}-{key}"
+
+
+def _report(step: str, done: int, total: int) -> None:
+    for reporter in (_reporter.get(), _progress.get()):
+        if reporter is not None:
+            reporter(step, done, total)
+
+
+@contextmanager
+def reporting(reporter: ReportProgress) -> Iterator[None]:
+    """Send progress of releases run inside to ``reporter`` (step, done, total)."""
+    token = _reporter.set(reporter)
+    try:
+        yield
+    finally:
+        _reporter.reset(token)

@@ -1,0 +1,89 @@
+"""The scheduled release: one release a period of a table that grows, until the ledger's cap refuses."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.context import FlowRunContext
+from prefect.runtime import flow_run as this_run
+from pydantic import Field
+
+from privsyn.base.errors import PrivsynError, RequestError
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.flows.private_errors import words_only
+from privsyn.flows.release import NewDataset, run_release
+from privsyn.ledgers.calendar_periods import Every, checked_period, period_of
+from privsyn.publish.folder import ReleaseSummary
+
+Zone = Annotated[str, Field(description="IANA time zone, such as Europe/Berlin.")]
+Label = Annotated[str, Field(description="A period, such as 2026-11.")]
+
+
+def _name() -> str:
+    """``people 2026-11``; only the data set where the request names no period of the calendar, which the run says."""
+    given = this_run.parameters  # without defaults
+    dataset = str(given["spec"].dataset)
+    try:
+        return f"{dataset} {_period(given.get('every', 'month'), given.get('time_zone'), given.get('period'))}"
+    except PrivsynError:
+        return dataset
+
+
+@flow(
+    name="scheduled-release",
+    flow_run_name=_name,
+    description="One release a period of a table that grows, until the data set's lifetime cap refuses.",
+    persist_result=False,
+)
+def scheduled_release(
+    spec: ReleaseSpec,
+    every: Every = "month",
+    time_zone: Zone | None = None,
+    period: Label | None = None,
+    new_dataset: NewDataset | None = None,
+) -> ReleaseSummary:
+    """Release the data set's table once for the period in which this run was scheduled.
+
+    Args:
+        spec: The release spec; ``data`` is usually a folder to which files are added.
+        every: How long a period is.
+        time_zone: The calendar that says in which period a moment lies; without it, the schedule's, else UTC.
+        period: The period to release, to make up for one that was missed; without it, that of the scheduled start.
+        new_dataset: Why a table that was released under another name gets a second budget; kept in the ledger.
+
+    A late run keeps the period that it was scheduled in.  A period that is released already ends the run in a COMPLETED
+    state named AlreadyReleased; a refusal by the cap in a FAILED one named Refused, before the table is opened.
+    Privacy: every period draws and pays anew, whether or not the table changed; else like ``release``.
+    """
+    with words_only("release"):
+        label = _period(every, time_zone, period)
+    return run_release(spec, period=label, new_dataset=new_dataset)
+
+
+def _period(every: Every, zone: str | None, period: str | None) -> str:
+    """The label of the period.  Raises RequestError for a wrong one, or a zone that is unknown or cannot be told."""
+    if period is not None:
+        return checked_period(period)
+    return period_of(this_run.scheduled_start_time, every, zone or _schedules_zone())
+
+
+def _schedules_zone() -> str:
+    """The time zone of the schedule that made this run, or of all of its deployment's; UTC where there is none."""
+    context = FlowRunContext.get()
+    run = context.flow_run if context is not None else None
+    if run is None or run.deployment_id is None:
+        return "UTC"
+    with get_client(sync_client=True) as client:
+        schedules = client.read_deployment_schedules(run.deployment_id)
+    made_by = run.created_by.id if run.created_by is not None else None
+    own = [s for s in schedules if s.id == made_by] or schedules
+    zones = {getattr(s.schedule, "timezone", None) or "UTC" for s in own}
+    if len(zones) > 1:
+        raise RequestError(
+            f"the deployment's schedules have several time zones: {', '.join(sorted(zones))}",
+            "Say which one the periods follow",
+            "release.time_zone",
+        )
+    return zones.pop() if zones else "UTC"

@@ -1,0 +1,5 @@
+"""The public functions and the objects that they return: one module a function or a few that belong together.
+
+Belongs here: what ``import privsyn`` names, with its checks of arguments.  Does not belong here: Prefect, the command
+line, anything that another package needs (those below are imported from here, never the other way round).
+"""

@@ -1,0 +1,189 @@
+"""The public functions that help to decide on a release: check_spec, forecast, epsilon and compare.
+
+What a function needs is imported when it is called, as in ``privsyn.api.release``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from privsyn.api.draft import AnySpec, spec_of
+from privsyn.base.notebook import in_notebook
+from privsyn.base.settings import settings_for
+from privsyn.sources.private_table import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from privsyn.api.check import CheckReport
+    from privsyn.comparison.compare_methods import Compared
+    from privsyn.forecasts.forecast import Forecast
+
+
+def check_spec(spec: AnySpec, data: Table | None = None) -> CheckReport:
+    """What a spec would do: warnings, predicted noise and sizes; with a table also how well it fits.
+
+    Args:
+        spec: The spec.
+        data: The private table; None: nothing but the spec is looked at.
+
+    Returns:
+        ``warnings``, ``noise`` and ``columns``, all public; ``fit``, PRIVATE, which prints no figure.
+
+    Raises:
+        RequestError: The spec is wrong or still open, or the table does not have its columns.
+
+    Privacy: draws nothing, spends nothing and writes nothing; ``fit`` is an exact function of the private rows.
+    """
+    from privsyn.api.check import check
+    from privsyn.sources.open_source import open_source
+
+    asked = spec_of(spec)
+    return check(asked, None if data is None else open_source(data, asked))
+
+
+def forecast(
+    spec: AnySpec,
+    rows: int,
+    *,
+    epsilons: Sequence[float] | None = None,
+    earlier: str | Path | None = None,
+    public: str | Path | None = None,
+    strength: float | None = None,
+    seeds: int = 2,
+    progress: bool | None = None,
+) -> Forecast:
+    """What a release would be worth, before anything is spent: releases in memory of a table from public things.
+
+    Args:
+        spec: The spec; the table that it names is not opened.
+        rows: About how many rows the table has, from public knowledge: 1 to 1,000,000.
+        epsilons: At most 11, each > 0; None: 0.2, 0.5, 1, 2 and 5.  The spec's own is added.
+        earlier: A released folder (or a run's name) of the same columns, whose rows stand in for the private ones.
+        public: The path of a public table of the same columns that does so.
+        strength: Without both, rows are like those of the spec's prior, which cannot fit better.  Without a prior,
+            columns of a usual shape are made up; pairs of them are correlated by 0 to ``strength``, which is 0 to 1,
+            most of them weakly; None: 0.9.
+        seeds: Simulated releases at each epsilon, 1 to 20.
+        progress: Show a bar; None: in a notebook only.
+
+    Returns:
+        For each epsilon: how sure each column will be, the error of each mean, how many pairs of columns will be
+        measured and how strongly they must be related, and as how large a random sample the rows will be as good.
+        ``words`` says what was assumed and where that enters; ``plot(path)`` draws it.
+
+    Raises:
+        RequestError: An argument or the spec is wrong, or a table does not fit it.
+
+    Privacy: no argument may be private.  Nothing is drawn for a release, spent or written; the noise has a seed.
+    """
+    from privsyn.api.progress import one_bar
+    from privsyn.forecasts.forecast import forecast as simulated
+
+    shown = in_notebook() if progress is None else progress
+    with one_bar("simulating") if shown else nullcontext(_unseen) as report:
+        return simulated(
+            spec_of(spec),
+            rows,
+            epsilons=epsilons,
+            earlier=earlier,
+            public=public,
+            strength=strength,
+            seeds=seeds,
+            progress=report,
+        )
+
+
+def epsilon(
+    spec: AnySpec | None = None, *, epsilons: Sequence[float] | None = None, delta: float | None = None
+) -> pd.DataFrame:
+    """What an attacker can learn at each epsilon, to choose one: what ``privsyn epsilon`` shows.
+
+    Args:
+        spec: Its epsilon is added, and its delta taken; the table that it names is not opened.
+        epsilons: Each > 0; None: 0.1, 0.2, 0.5, 1, 2, 5 and 10.
+        delta: Between 0 and 1; None: the spec's, else 1e-9.
+
+    Returns:
+        A row an epsilon, ascending: ``epsilon``; ``delta``; ``guess`` and ``any_promise``, the probability (0.5 to 1)
+        that the best guess at even chances whether a person is in the table is right, of this noise and of any
+        mechanism of the same promise; ``typical_10`` and ``most_10``, what an attacker who believed 10 % of a person
+        who is in the table believes then (0 to 1), in half of all releases at most and at most; ``found``, the share of
+        those in the table that a test recognises which is wrong for 1 % of the others.  ``attrs["published"]``: what
+        others published with, as mappings, from ``attrs["source"]``.  ``forecast`` says what a release is worth.
+
+    Raises:
+        RequestError: The spec is wrong, or the epsilons and delta cannot be accounted.
+
+    Privacy: reads no private table, spends nothing.
+    """
+    import pandas as pd
+
+    from privsyn.forecasts.attacker import USUAL_DELTA, USUAL_EPSILONS, risks
+    from privsyn.forecasts.published_epsilons import PUBLISHED, SOURCE
+
+    asked = None if spec is None else spec_of(spec)
+    promised = delta if delta is not None else USUAL_DELTA if asked is None else asked.privacy.delta
+    wanted = [*(USUAL_EPSILONS if epsilons is None else epsilons), *([] if asked is None else [asked.privacy.epsilon])]
+    rows = []
+    for risk in risks(wanted, promised):
+        even, tenth, _ = risk.guesses
+        told = {"guess": even.after, "any_promise": even.any_promise, "typical_10": tenth.typical}
+        rows.append({"epsilon": risk.epsilon, "delta": risk.delta, **told, "most_10": tenth.most, "found": risk.found})
+    table = pd.DataFrame(rows)
+    table.attrs |= {"published": [entry._asdict() for entry in PUBLISHED], "source": SOURCE}
+    return table
+
+
+def compare(
+    spec: AnySpec,
+    *,
+    methods: Sequence[str] | Literal["all"] | None = None,
+    epsilons: Sequence[float] | None = None,
+    seeds: int = 3,
+    holdout: str | Path | None = None,
+    labels: Sequence[str] = (),
+    out: str | Path | None = None,
+) -> Compared:
+    """Run methods at several epsilons and seeds on one table and score each.  PRIVATE, and not a release.
+
+    Args:
+        spec: The table's file, its columns, delta, and the settings of the method ``default``; its ``rules``,
+            ``levels`` and ``totals`` take no part.
+        methods: Names of methods, or ``all``; None: ``default``, ``privsyn-paper`` and ``independent``.
+        epsilons: Each > 0; None: 0.2, 1 and 2.
+        seeds: Repetitions, with the seeds 0 to ``seeds`` - 1; at least 1.
+        holdout: The path of real rows that no method sees.
+        labels: Columns that models predict; default: chosen by their kinds.
+        out: As for ``release``; results lie in its private folder.
+
+    Returns:
+        ``folder``, with a table and plots, and ``results``, which print no figure.
+
+    Raises:
+        RequestError: An argument is wrong, or the table does not fit the spec.
+
+    Privacy: the noise has a seed and the figures are exact functions of the real rows, so this is for data that is
+    public or stays where it is.  Nothing is released and nothing is charged.
+    """
+    from privsyn.comparison.compare_methods import DEFAULT_EPSILONS, DEFAULT_METHODS, CompareRequest
+    from privsyn.comparison.compare_methods import compare as run_comparison
+    from privsyn.comparison.methods import METHODS
+    from privsyn.evaluation.settings_file import load_evaluation_spec
+
+    request = CompareRequest(
+        spec=spec_of(spec),
+        methods=DEFAULT_METHODS if methods is None else tuple(METHODS) if methods == "all" else methods,
+        epsilons=DEFAULT_EPSILONS if epsilons is None else epsilons,
+        seeds=seeds,
+        holdout=None if holdout is None else str(holdout),
+        evaluation=load_evaluation_spec(None, labels or "auto"),
+    )
+    return run_comparison(request, settings_for(out))
+
+
+def _unseen(done: int, total: int) -> None:
+    """No progress."""

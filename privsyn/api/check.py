@@ -1,0 +1,203 @@
+"""``spec check``: what a spec would do, before anything is spent.
+
+Nothing is drawn, spent or written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from privsyn.base.notebook import html_table
+from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
+from privsyn.data_contracts.csv_options import USUAL_NULLS
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.plan import Plan, accounted
+from privsyn.engine.request_checks import checked_rules
+from privsyn.pipelines.release_job import plan_of
+from privsyn.sources.private_table import Source
+from privsyn.specs.table_fit import Fit, fit_of
+from privsyn.tasks.codecs import Codec
+from privsyn.tasks.codecs.level_codecs import LevelCodec
+from privsyn.tasks.codecs.split import SplitCodec
+from privsyn.tasks.privacy.accountant import cap_accountant
+
+MANY_CODES = 10_000
+LARGE_EPSILON = 10.0
+LARGE_DELTA = 1e-5
+ASSUMED = (10, 50, 200)
+"""Numbers of chosen marginals for which noise is predicted."""
+
+
+@dataclass(frozen=True)
+class NoiseLine:
+    """Predicted noise: ``low`` and ``high`` are the least and the largest standard deviation of a count, in records.
+
+    ``queries``: how many tables of counts share the budget.
+    """
+
+    what: str
+    queries: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ColumnPlan:
+    """A released column: its kind, its fine codes, and the bins that joint marginals use."""
+
+    column: str
+    kind: str
+    codes: int
+    bins: int
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What a spec would do: public findings and, where a table was given, its fit.
+
+    Privacy: ``warnings``, ``noise`` and ``columns`` follow from the spec alone; ``fit`` is PRIVATE and is not printed.
+    """
+
+    warnings: tuple[str, ...]
+    noise: tuple[NoiseLine, ...]
+    columns: tuple[ColumnPlan, ...]
+    fit: Fit | None = None
+
+    def _repr_html_(self) -> str:
+        """What is public of it, for notebooks."""
+        return (
+            html_table(("column", "kind", "codes", "bins"), self.columns_rows())
+            + html_table(("predicted noise of", "how many", "standard deviation"), self.noise_rows())
+            + html_table(("worth a thought",), [[warning] for warning in self.warnings])
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The same, JSON-ready.  ``fit``, None without a table, is PRIVATE."""
+        fit = None
+        if self.fit is not None:
+            columns = [{**vars(column), "repairs": dict(column.repairs)} for column in self.fit.columns]
+            misread = [{"column": m.column, "shares": dict(m.repairs)} for m in self.fit.misread]
+            fit = {"private": True, **vars(self.fit), "columns": columns, "misread": misread}
+        noise, sizes = [asdict(line) for line in self.noise], [asdict(column) for column in self.columns]
+        return {"warnings": list(self.warnings), "noise": noise, "columns": sizes, "fit": fit}
+
+    def columns_rows(self) -> list[list[str]]:
+        """A row of text a column."""
+        return [[c.column, c.kind, f"{c.codes:,}", f"{c.bins:,}"] for c in self.columns]
+
+    def noise_rows(self) -> list[list[str]]:
+        """A row of text a look at the data."""
+        return [[n.what, f"{n.queries:,}", _span(n.low, n.high)] for n in self.noise]
+
+
+def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
+    """Warnings, predicted noise and column sizes; with ``source`` also its fit, which is PRIVATE.
+
+    Raises RequestError if no row can keep the rules, the table breaks off while it is read or the privacy cannot be
+    accounted.
+    """
+    public = plan_of(spec)
+    checked_rules(public.request)
+    encoding = public.request.encoding
+    columns = tuple(ColumnPlan(c.attribute, _kind(spec, c), c.size, int(c.groups.max()) + 1) for c in encoding.codecs)
+    columns += tuple(ColumnPlan(c.attribute, f"{_kind(spec, c)}, computed", 0, 0) for c in encoding.computed)
+    columns += tuple(
+        ColumnPlan(name, f"{column.kind}, not measured", 0, 0) for name, column in spec.unmeasured_columns.items()
+    )
+    fit = None if source is None else fit_of(spec, source, encoding.codecs)
+    warnings = [*_warnings(public, columns), *([] if source is None else _unread(spec, source))]
+    return CheckReport(tuple(warnings), _noise(public), columns, fit)
+
+
+def _unread(spec: ReleaseSpec, source: Source) -> Iterator[str]:
+    """What the spec says of texts, where the table stores values of other types."""
+    if spec.null_values != USUAL_NULLS and None not in source.types.values():
+        yield "null_values: are texts of CSV files, and the table is not CSV: only what is null there is null."
+
+
+def _warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
+    spec = plan.request.spec
+    privacy, budget, unit = spec.privacy, spec.budget, spec.unit
+    found = []
+    known = plan.request.prior
+    if known is not None:
+        found.append(
+            f"prior: {known.rows:,} rows that the spec states to be public: their statistics show in the release, and "
+            "its promise does not protect them."
+        )
+    if plan.request.totals is not None:
+        found.append(
+            f"totals: counts of {plan.request.totals.rows:,} rows that the spec states to be public: its promise does "
+            "not cover what they tell, and they must never be made from the private table."
+        )
+    if privacy.epsilon > LARGE_EPSILON:
+        found.append(f"privacy.epsilon is {privacy.epsilon:g}: above {LARGE_EPSILON:g} a release protects little.")
+    if privacy.delta >= LARGE_DELTA:
+        found.append(f"privacy.delta is {privacy.delta:g}: it should be far below one over the number of people.")
+    if plan.rho > accounted(budget, "budget", cap_accountant(spec.accountant)):
+        found.append("privacy is larger than budget: the ledger will refuse this release.")
+    if unit.records > 1:
+        found.append(f"unit: every count gets {unit.records} times the noise of one record a person.")
+    if unit.records_per_person == 1:
+        found.append("unit.records_per_person is 1: the promise holds only if nobody has two rows.")
+    if spec.csv.line_breaks:
+        found.append("csv.line_breaks is true: the promise holds only if every quotation mark of a CSV file is closed.")
+    if isinstance(spec.mechanism.synthesis.rows, int):
+        found.append("synthesis.rows is a number: it must not be the table's row count, which is private.")
+    found.extend(
+        f"columns.{name} is not measured: it costs no budget, its values are drawn at random, and they tell nothing of "
+        "the private table."
+        for name in spec.unmeasured_columns
+    )
+    found.extend(_without_exact_zero(spec))
+    found.extend(
+        f"columns.{c.column} has {c.codes:,} codes: noise will outweigh rare ones; merge values or use fewer bins."
+        for c in columns
+        if c.codes > MANY_CODES
+    )
+    return found
+
+
+def _kind(spec: ReleaseSpec, codec: Codec) -> str:
+    """The kind of the codec's column; what values are rounded to, and each level, is a column of its own here."""
+    if codec.attribute in spec.columns:
+        split = f", split by {codec.column}" if isinstance(codec, SplitCodec) else ""
+        return f"{spec.columns[codec.attribute].kind}{split}"
+    if isinstance(codec, LevelCodec):
+        return f"level of {codec.column}"
+    return "heaps" if len(codec.sources) == 1 else "one of"
+
+
+def _without_exact_zero(spec: ReleaseSpec) -> Iterator[str]:
+    """Columns of amounts that begin at 0 and spread it over their first bin."""
+    for name, column in spec.measured_columns.items():
+        if not isinstance(column, NumberColumn) and (not isinstance(column, IntegerColumn) or column.edges is None):
+            continue
+        edges, one = column.edge_values(), column.grid()
+        alone = one is not None and edges[1] - edges[0] <= one.step
+        if edges[0] == 0 and not alone and 0 not in column.exact:
+            yield (
+                f"columns.{name} begins at 0 without `exact: [0]`: zeros come out as any value of its first bin, "
+                f"{edges[0]:g} to {edges[1]:g}."
+            )
+
+
+def _noise(plan: Plan) -> tuple[NoiseLine, ...]:
+    """The noise of every look: as planned, or where its queries follow from noisy counts for some numbers of them."""
+    lines = []
+    for stage in plan.stages:
+        what = stage.step.look.words
+        if stage.queries is not None:
+            sigmas = [q.sigma for q in stage.queries]
+            lines.append(NoiseLine(what, len(sigmas), min(sigmas), max(sigmas)))
+            continue
+        for number in ASSUMED:
+            sigma = stage.sigma_if(plan.request, number)
+            lines.append(NoiseLine(f"{what}, if as many and equal", number, sigma, sigma))
+    return tuple(lines)
+
+
+def _span(low: float, high: float) -> str:
+    return " to ".join(dict.fromkeys((f"{low:,.1f}", f"{high:,.1f}")))

@@ -1,0 +1,156 @@
+"""A draft of a release spec: a mapping as the YAML file has it, with ``TODO`` for what is not known."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ruamel.yaml import YAML
+
+from privsyn.base.errors import RequestError
+from privsyn.base.notebook import html_table, paragraph
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.sources.private_table import SupportsArrowStream
+from privsyn.specs.draft import draft
+from privsyn.specs.lookup_tables import with_lookup_tables
+from privsyn.specs.places import dotted
+from privsyn.specs.public_priors import with_prior
+from privsyn.specs.spec_file import checked_spec, load_spec, todos
+from privsyn.specs.total_tables import with_totals
+from privsyn.specs.yaml_file import parse_yaml
+from privsyn.specs.yaml_text import TODO
+
+AnySpec: TypeAlias = ReleaseSpec | Mapping[str, Any] | str | Path
+"""A release spec: the model, a mapping as the YAML file has it (a draft is one), or the path of such a file."""
+
+
+class SpecDraft(dict[str, Any]):
+    """A release spec with some values open: a mapping as the YAML file has it, with ``TODO`` where a value is missing.
+
+    Assign to it as to any mapping: ``draft["columns"]["age"]["min"] = 18``, ``draft["unit"] =
+    {"records_per_person": 1}``.  Then hand it to ``privsyn.release``, which refuses it until no ``TODO`` is left.
+
+    Privacy: a draft has the names and types of the columns and what a public dictionary says, nothing from rows.  Fill
+    it from public sources only: a bound or a category read off the private table is a leak.
+    """
+
+    @property
+    def todos(self) -> tuple[str, ...]:
+        """The fields that still say ``TODO``, dotted (``columns.age.min``), in order."""
+        return tuple(dotted(place) for place in todos(self))
+
+    def to_yaml(self) -> str:
+        """The draft as the text of a spec's file; reading it back gives the same spec."""
+        text = io.StringIO()
+        yaml = YAML(typ="safe", pure=True)
+        yaml.version, yaml.width, yaml.allow_unicode = (1, 2), 110, True
+        yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # columns keep their order
+        yaml.dump(_plain(self), text)
+        return text.getvalue().removeprefix("%YAML 1.2\n---\n")
+
+    def save(self, path: str | Path) -> Path:
+        """Write ``to_yaml`` to the new file ``path`` and return it; FileExistsError where it is there already."""
+        with Path(path).open("x", encoding="utf-8") as file:
+            file.write(self.to_yaml())
+        return Path(path)
+
+    def __repr__(self) -> str:
+        return f"{self.to_yaml()}# {self._left()}"
+
+    def _repr_html_(self) -> str:
+        """What is known and what is open, for notebooks: a table of the columns, every TODO marked."""
+        settings = [[name, _flow(value)] for name, value in self.items() if name != "columns"]
+        columns = self.get("columns")
+        described = columns.items() if isinstance(columns, Mapping) else ()
+        rows = [[name, str(c.get("kind", "")), _flow(_without_kind(c))] for name, c in described]
+        return (
+            "<h4>Draft of a release spec</h4>"
+            + paragraph(self._left())
+            + html_table(("field", "value"), settings, TODO)
+            + html_table(("column", "kind", "what is known of it"), rows, TODO)
+        )
+
+    def _left(self) -> str:
+        left = self.todos
+        if not left:
+            return "No TODO is left."
+        return f"{len(left)} TODO{'s' if len(left) > 1 else ''} left: {', '.join(left)}"
+
+
+def draft_spec(
+    data: str | Path | SupportsArrowStream,
+    *,
+    dictionary: str | Path | None = None,
+    dataset: str | None = None,
+    csv: Mapping[str, Any] | None = None,
+) -> SpecDraft:
+    """Draft a spec for a private table from its column names and types, and from a public dictionary.
+
+    Args:
+        data: The path of a table (CSV or Parquet, a file or a folder), or a table in memory.
+        dictionary: A file of public facts on the columns: JSON (Frictionless, Croissant, SDV, or a data set's own), a
+            DDI codebook, a Stata, SPSS or SAS file, an SQL schema, or a table of columns (CSV, Excel).
+        dataset: The ledger's name for the data set; default: made from the file's name.
+        csv: How a CSV file is written, as the spec's ``csv`` says it: ``{"delimiter": ";", "encoding": "cp1252"}``.
+
+    Returns:
+        The draft.  What neither the names and types nor the dictionary say is ``TODO``.
+
+    Raises:
+        RequestError: The table or the dictionary cannot be read, or ``dataset`` or ``csv`` is not valid.
+
+    Privacy: column names and types are read, no value is; bounds and categories must come from a public source.
+    """
+    text = draft(data, None if dictionary is None else Path(dictionary), dataset, csv=csv)
+    return SpecDraft(parse_yaml(text, "the draft").content)
+
+
+def spec_of(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None = None) -> ReleaseSpec:
+    """The valid spec that a caller means: a model, a mapping as the YAML file has it, or the path of such a file.
+
+    ``changes``: section -> fields that take the place of the spec's (None: they do not).  Raises RequestError that
+    names what is wrong or still open.
+    """
+    given = {name: {k: v for k, v in fields.items() if v is not None} for name, fields in (changes or {}).items()}
+    if isinstance(spec, str | Path):
+        spec = load_spec(Path(spec))
+    if isinstance(spec, ReleaseSpec):
+        if not any(given.values()):
+            return spec
+        content = spec.model_dump(exclude_unset=True)  # what the spec leaves to its preset stays open
+    elif isinstance(spec, Mapping):
+        content = deepcopy(_plain(spec))
+    else:
+        raise RequestError(
+            f"is of the type {type(spec).__name__}, not a spec",
+            "Hand over a draft or another mapping, a ReleaseSpec, or the path of a spec's YAML file",
+            "release.spec",
+        )
+    for name, fields in given.items():
+        section = content.get(name)
+        if fields:
+            content[name] = {**(section if isinstance(section, Mapping) else {}), **fields}
+    return with_prior(with_totals(with_lookup_tables(checked_spec(content), Path()), Path()), Path())
+
+
+def _plain(value: Any) -> Any:
+    """Mappings and sequences as YAML knows them."""
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value
+
+
+def _without_kind(column: Any) -> Any:
+    return {k: v for k, v in column.items() if k != "kind"} if isinstance(column, Mapping) else column
+
+
+def _flow(value: Any) -> str:
+    """A value on one line, as people read it."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_flow(inner)}" for name, inner in value.items())
+    return ", ".join(map(_flow, value)) if isinstance(value, list | tuple) else str(value)

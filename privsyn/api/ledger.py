@@ -1,0 +1,213 @@
+"""The ledger as people look at it: what each data set has spent and has left, every charge, and the audit's verdict.
+
+Looking never makes a ledger: one that does not exist yet is said to be missing, and holds no charge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from privsyn.api.ledger_comparison import compare_with_certificates
+from privsyn.base.errors import LedgerMissingError, RequestError
+from privsyn.base.notebook import html_table
+from privsyn.base.paths import expanded
+from privsyn.base.settings import Settings
+from privsyn.base.wording import API, Text, Vocabulary, mention
+from privsyn.engine.names_of_tables import same_tables
+from privsyn.ledgers.database import shown_address
+from privsyn.ledgers.dataset_summary import DatasetSummary
+from privsyn.ledgers.known_tables import reason_for
+from privsyn.ledgers.ledger import Ledger
+
+HEADINGS = ("data set", "epsilon used", "of cap", "room for epsilon", "at delta", "rho used", "entries")
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What a verification looked at and found: ``problems``, and ``notes``, which are none."""
+
+    ledger: str
+    datasets: int
+    entries: int
+    certificates: int
+    charges_without_certificate: int
+    problems: tuple[str, ...]
+    notes: tuple[Text, ...]
+
+    @property
+    def verified(self) -> bool:
+        """Whether no problem was found."""
+        return not self.problems
+
+    @property
+    def counted(self) -> str:
+        """What was looked at, in words."""
+        counts = f"{self.datasets} data sets, {self.entries} entries, {self.certificates} certificates"
+        lacking = self.charges_without_certificate
+        return counts + (f"; {lacking} spent charges without a certificate" if lacking else "")
+
+    def as_json(self, vocabulary: Vocabulary = API) -> dict[str, Any]:
+        """The same, JSON-ready, in the words of ``vocabulary``."""
+        counts = {
+            "datasets": self.datasets,
+            "entries": self.entries,
+            "certificates": self.certificates,
+            "charges_without_certificate": self.charges_without_certificate,
+        }
+        lists = {"problems": list(self.problems), "notes": [vocabulary.text(n) for n in self.notes]}
+        return {"verified": self.verified, "ledger": self.ledger, **counts, **lists}
+
+    def __repr__(self) -> str:
+        verdict = "verified" if self.verified else "NOT verified"
+        lines = (*(f"PROBLEM: {p}" for p in self.problems), *(f"Note: {API.text(n)}" for n in self.notes))
+        return "\n".join((f"{verdict}: {self.ledger}, {self.counted}", *lines))
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """The budgets of some data sets, one row each, as ``HEADINGS`` says; shows itself as a table."""
+
+    summaries: tuple[DatasetSummary, ...]
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The cells, as text."""
+        return [
+            (
+                s.dataset,
+                f"{s.epsilon:.4g}",
+                f"{s.cap.epsilon:g}",
+                f"{s.remaining_epsilon:.4g}",
+                f"{s.cap.delta:g}",
+                f"{float(s.rho):.6g} of {float(s.cap_rho):.6g}",
+                str(s.entries),
+            )
+            for s in self.summaries
+        ]
+
+    def __str__(self) -> str:
+        cells = [HEADINGS, *self.rows]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(HEADINGS))]
+        return "\n".join("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in cells)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html_table(HEADINGS, self.rows)
+
+
+@dataclass(frozen=True)
+class LedgerView:
+    """The privacy ledger, to look at; ``privsyn.ledger`` opens it.
+
+    Privacy: a ledger holds names, moments and prices, no private value.  Nothing here reads a private table or
+    spends.
+    """
+
+    settings: Settings
+
+    def show(self, dataset: str | None = None) -> Budgets:
+        """What each data set, or the one named ``dataset``, has spent of its lifetime cap and has left.
+
+        Raises RequestError for a data set that the ledger does not know, LedgerError for a ledger that cannot be read.
+        A ledger that does not exist yet has no data sets.
+        """
+        return Budgets(tuple(self.summaries(dataset)))
+
+    def entries(self, dataset: str) -> list[dict[str, Any]]:
+        """Every charge of ``dataset``, in order, JSON-ready.
+
+        Raises LedgerMissingError where there is no ledger, else as ``show``.
+        """
+        return self.opened(dataset).export(dataset)
+
+    def verify(self, dataset: str | None = None, against: Sequence[str | Path] = ()) -> Verified:
+        """Recompute the ledger's chain, states and sums, and compare it with certificates.
+
+        These are the ones under the released root, and those in ``against``: released folders, or folders of them,
+        wherever they were given to.  A ledger that has gone back behind any of them is found, also where ledger and
+        private folder were restored together.
+
+        Raises LedgerMissingError where there is no ledger, RequestError as ``show`` and for a folder of
+        ``against`` without a certificate.
+        """
+        ledger = self.opened(dataset)
+        places = [expanded(place, "ledger.against").absolute() for place in against]
+        compared = compare_with_certificates(ledger, self.settings, dataset, places)
+        problems = (*ledger.verify(), *compared.problems)
+        counts = (len(ledger.summary(dataset)), len(ledger.entries(dataset)), compared.certificates)
+        notes = (*compared.notes, *_second_names(ledger, self.settings), *_unfinished(ledger, dataset))
+        return Verified(ledger.name, *counts, compared.charges_without_certificate, problems, notes)
+
+    def summaries(self, dataset: str | None = None) -> Sequence[DatasetSummary]:
+        """The exact figures of each data set, or of the named one; errors as ``show``."""
+        try:
+            return self.opened(dataset).summary(dataset)
+        except LedgerMissingError:
+            if dataset is not None:
+                raise _unknown(dataset, "none yet") from None
+            return ()
+
+    def as_json(self, dataset: str | None = None) -> dict[str, Any]:
+        """The audit's verdict, and one object a data set with its exact sums and every entry."""
+        summaries = self.summaries(dataset)
+        if not summaries:
+            return {"verified": True, "problems": [], "datasets": []}
+        ledger = self.opened(dataset)
+        problems = ledger.verify()
+        datasets = [
+            {
+                "dataset": s.dataset,
+                "created": s.created,
+                "cap": {"epsilon": s.cap.epsilon, "delta": s.cap.delta, "rho": str(s.cap_rho)},
+                "accountant": s.accountant,
+                "spent": {"epsilon": s.epsilon, "rho": str(s.rho)},
+                "left": {"epsilon": s.remaining_epsilon, "rho": str(s.remaining_rho)},
+                "entries": ledger.export(s.dataset),
+                "periods": [asdict(row) for row in ledger.periods(s.dataset)],
+            }
+            for s in summaries
+        ]
+        return {"verified": not problems, "problems": problems, "datasets": datasets}
+
+    def __repr__(self) -> str:
+        return f"<Ledger {shown_address(self.settings.ledger)}: show(), entries(dataset), verify()>"
+
+    def opened(self, dataset: str | None = None) -> Ledger:
+        """The ledger itself, which must exist (LedgerMissingError) and know the named data set (RequestError)."""
+        ledger = Ledger(self.settings.ledger, create=False)
+        if dataset is not None and not ledger.summary(dataset):
+            raise _unknown(dataset, ", ".join(s.dataset for s in ledger.summary()) or "none yet")
+        return ledger
+
+
+def _unknown(dataset: str, known: str) -> RequestError:
+    return RequestError(f"the ledger does not know {dataset!r}", f"Known data sets: {known}", "ledger.dataset")
+
+
+def _second_names(ledger: Ledger, settings: Settings) -> list[Text]:
+    """Data sets that hold one table, each with a budget of its own: what is promised of it is both caps' sum."""
+    marks, stated = ledger.marks(), [m for m in ledger.marks() if m.kind == "reason"]
+    pairs = {tuple(sorted((m.dataset, m.subject))) for m in stated} | set(
+        same_tables(settings.private_root, ledger.entries())
+    )
+    return [
+        f"{one!r} and {other!r} have released the same table, or a file of it, each under a cap of its own: "
+        + (f"{reason!r}" if (reason := reason_for(marks, one, other)) else "nobody stated a reason")
+        for one, other in sorted(pairs)
+    ]
+
+
+def _unfinished(ledger: Ledger, dataset: str | None) -> list[Text]:
+    """Periods that a run has begun and not released; it holds them until it is finished."""
+    stand = {(row.dataset, row.period): row for row in ledger.periods(dataset)}.values()
+    return [
+        f"the period {row.period} of {row.dataset!r} was begun by {row.run} and is not released: release it with "
+        + mention("release.period")
+        + f" {row.period}"
+        for row in stand
+        if not row.released
+    ]

@@ -1,0 +1,275 @@
+"""The ledger against the certificates on disk: each must account for the other.
+
+A certificate names no lineage key, since nothing of the data may be in it; the private note of its run does
+(``private/runs/RUN/run.json``).  Where that is not at hand, charges are found by the run's name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
+from privsyn.base.wording import Text, mention
+from privsyn.data_contracts.certificate import Certificate, StageCost
+from privsyn.data_contracts.receipts import rho_text, total_rho
+from privsyn.engine.step import ReleaseStep, release_steps
+from privsyn.itemsets.itemset_spec_file import released_itemset_spec
+from privsyn.itemsets.steps import itemset_steps
+from privsyn.ledgers.audit import Entry, charge_states
+from privsyn.ledgers.dataset_summary import DatasetSummary
+from privsyn.ledgers.ledger import Ledger
+from privsyn.pipelines.release_job import plan_of
+from privsyn.publish.certificate_of_run import was_certified
+from privsyn.publish.folder import is_whole
+from privsyn.storage.released_files import (
+    holds_itemsets,
+    manifest_if_readable,
+    public_spec,
+    read_certificate,
+    synthetic_names,
+)
+from privsyn.tasks.estimation.noisy import receipts_from_table
+
+CERTIFICATE = "certificate.json"
+
+
+@dataclass(frozen=True)
+class PublishedCertificate:
+    """One published folder: its certificate, and its steps' lineage keys where the private zone has them."""
+
+    folder: Path
+    certificate: Certificate
+    keys: Mapping[str, str] | None
+
+
+@dataclass
+class Comparison:
+    """``problems``: what cannot both be true, or was not compared; ``notes``: what is only worth knowing.
+
+    ``certificates``: how many were found; ``charges_without_certificate``: how many spent charges none rests on.
+    """
+
+    certificates: int = 0
+    charges_without_certificate: int = 0
+    problems: list[str] = field(default_factory=list)
+    notes: list[Text] = field(default_factory=list)
+
+
+def compare_with_certificates(
+    ledger: Ledger, settings: Settings, dataset: str | None = None, against: Sequence[Path] = ()
+) -> Comparison:
+    """Compare the ledger's history with every certificate under the released root and in the folders ``against``.
+
+    ``dataset``: the certificates and charges of this data set only; ``against``: released folders, or folders of
+    them, wherever they were given to.  Raises RequestError for a folder of ``against`` that holds no certificate.
+    """
+    result, covered = Comparison(), set[str]()
+    everything, known = ledger.entries(), {s.dataset: s for s in ledger.summary()}
+    entries = [e for e in everything if dataset in (None, e.dataset)]
+    weaker, published_of = 0, dict[str, list[PublishedCertificate]]()
+    for folder in [*_folders(settings.released_root), *given_folders(against, settings.released_root)]:
+        try:
+            certificate = read_certificate(folder)
+        except RequestError as error:
+            result.problems.append(str(error).rstrip("."))
+            continue
+        if dataset is None or certificate.dataset == dataset:
+            result.certificates += 1
+            weaker += certificate.ledger is None
+            published = PublishedCertificate(folder, certificate, _keys(settings.private_root, certificate.run))
+            published_of.setdefault(certificate.run, []).append(published)
+            of_dataset = [e for e in entries if e.dataset == certificate.dataset]
+            try:
+                problems = _certificate_problems(published, renamed=folder.parent != settings.released_root)
+                problems += _ledger_problems(published, of_dataset, known.get(certificate.dataset))
+                problems += _head_problems(certificate, everything)
+            except (ValueError, ZeroDivisionError):
+                problems = ["its certificate holds a text that is not a number"]
+            result.problems += [f"{certificate.run}: {p}" for p in problems]
+            covered |= {charge.key for charge in _charges(published, of_dataset).values()}
+    result.problems += [f"{run}: {p}" for run, copies in published_of.items() for p in _second_draws(copies)]
+    if weaker:
+        result.notes.append(
+            f"{weaker} of {result.certificates} certificates name no entry of the ledger, as those of earlier "
+            "versions: they are compared with their charges only"
+        )
+    _add_uncovered(result, entries, covered, settings)
+    return result
+
+
+def given_folders(against: Sequence[Path], released_root: Path) -> list[Path]:
+    """The released folders in these: each one itself, or those directly in it; without those of the released root."""
+    found: dict[Path, None] = {}
+    for place in against:
+        inside = (
+            [place] if (place / CERTIFICATE).is_file() else [f.parent for f in sorted(place.glob(f"*/{CERTIFICATE}"))]
+        )
+        if not inside:
+            raise RequestError(
+                f"{place} is not a released folder and holds none",
+                "Name a folder with a certificate.json, or a folder of such folders",
+                "ledger.against",
+            )
+        found |= dict.fromkeys(folder.resolve() for folder in inside if not folder.name.startswith("."))
+    return [folder for folder in found if folder.parent != released_root.resolve()]
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    if root.is_dir():
+        yield from (p for p in sorted(root.iterdir()) if p.is_dir() and not p.name.startswith("."))
+
+
+def _head_problems(certificate: Certificate, entries: Sequence[Entry]) -> list[str]:
+    """Whether the ledger has gone back behind the certificate; ``entries``: of all data sets."""
+    head = certificate.ledger
+    if head is None or (0 < head.entries <= len(entries) and entries[head.entries - 1].hash == head.hash):
+        return []
+    return [
+        f"the ledger had entry {head.entries} when it was published, which is not there as it was: the ledger is an "
+        "older copy, or another history"
+    ]
+
+
+def _second_draws(copies: Sequence[PublishedCertificate]) -> list[str]:
+    """Whether folders of one run hold different noisy tables: then one charge had two draws."""
+    draws = {_noisy_tables(published.folder) for published in copies} - {()}
+    if len(draws) < 2:
+        return []
+    return [f"{len(copies)} released folders of this run hold different noisy tables: a charge has covered two draws"]
+
+
+def _noisy_tables(folder: Path) -> tuple[tuple[str, str], ...]:
+    """File -> SHA-256 of each noisy table that the manifest lists; none where it is not a release."""
+    manifest = manifest_if_readable(folder)
+    names = [step.published["noisy"].name for step in _published_steps(folder)]
+    return tuple((n, manifest.files[n].sha256) for n in names if manifest is not None and n in manifest.files)
+
+
+def _keys(private_root: Path, run: str) -> Mapping[str, str] | None:
+    try:
+        note = private_root / "runs" / run / "run.json"
+        return {str(k): str(v) for k, v in json.loads(note.read_text(encoding="utf-8"))["keys"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _certificate_problems(published: PublishedCertificate, *, renamed: bool) -> list[str]:
+    """What is wrong within the folder: changed files, and sums that are not those of their parts.
+
+    ``renamed``: whether the folder may have another name than the run, as where it was given to.
+
+    Raises ValueError or ZeroDivisionError for a text that is not a number.
+    """
+    certificate, problems = published.certificate, []
+    receipts = _receipts(published.folder)
+    if published.folder.name != certificate.run and not renamed:
+        problems.append(f"its certificate lies in the folder {published.folder.name}")
+    if not is_whole(published.folder):
+        problems.append("its files are not those of its manifest")
+    stages = certificate.stages
+    if sum((Fraction(s.rho_budget) for s in stages), Fraction(0)) != Fraction(certificate.rho_budget):
+        problems.append("the stages' budgets do not sum to the certificate's rho_budget")
+    for stage in stages:
+        prices = sum((g.queries * Fraction(g.rho_each) for g in stage.groups), Fraction(0))
+        if rho_text(prices) != stage.rho_spent or prices > Fraction(stage.rho_budget):
+            problems.append(f"the prices of {stage.step} do not sum to its rho_spent, or pass its budget")
+        problems += _receipt_problems(published.folder, stage, receipts)
+    return problems
+
+
+def _published_steps(folder: Path) -> list[ReleaseStep]:
+    """The release steps whose tables the folder has, by its own request; none where it holds figures of a release."""
+    manifest = manifest_if_readable(folder)
+    if manifest is None:
+        return []
+    if holds_itemsets(manifest):
+        return list(release_steps(itemset_steps(released_itemset_spec(manifest))))
+    return list(release_steps(plan_of(public_spec(manifest)).steps)) if synthetic_names(manifest) else []
+
+
+def _receipts(folder: Path) -> dict[str, str]:
+    """Release step -> its released receipts."""
+    return {step.name: step.published["receipts"].name for step in _published_steps(folder)}
+
+
+def _receipt_problems(folder: Path, stage: StageCost, receipts: Mapping[str, str]) -> list[str]:
+    """Whether the released receipts of a stage cost what the certificate says; a stage without any has none."""
+    file = folder / receipts.get(stage.step, "-")
+    if not file.is_file():
+        return []
+    try:
+        queries = receipts_from_table(pq.read_table(file))
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+        return [f"the receipts of {stage.step} cannot be read, or state a price that is not that of their noise"]
+    same = len(queries) == sum(g.queries for g in stage.groups) and rho_text(total_rho(queries)) == stage.rho_spent
+    return [] if same else [f"the receipts of {stage.step} do not cost what the certificate says"]
+
+
+def _charges(published: PublishedCertificate, entries: Sequence[Entry]) -> dict[str, Entry]:
+    """Release step -> the latest reservation that the certificate's stage rests on; by key, else by the run's name."""
+    steps = {s.step for s in published.certificate.stages}
+    runs = {published.certificate.run, *(published.certificate.improves or ())}
+    charges = {}
+    for entry in entries:
+        by_key = published.keys is not None and published.keys.get(entry.step) == entry.key
+        by_name = published.keys is None and entry.run in runs
+        if entry.event == "reserve" and entry.step in steps and (by_key or by_name):
+            charges[entry.step] = entry
+    return charges
+
+
+def _ledger_problems(
+    published: PublishedCertificate, entries: Sequence[Entry], summary: DatasetSummary | None
+) -> list[str]:
+    """Where the certificate says something else than the ledger of its data set; errors as above."""
+    certificate = published.certificate
+    if summary is None:
+        return [f"its certificate is of {certificate.dataset!r}, which the ledger does not know"]
+    problems, states, charges = [], charge_states(entries), _charges(published, entries)
+    for stage in certificate.stages:
+        charge = charges.get(stage.step)
+        if charge is None:
+            if stage.groups:
+                how = "" if published.keys else " under this run's name (its private note is not at hand)"
+                problems.append(f"the ledger has no charge for its {stage.step}{how}")
+        elif charge.rho != Fraction(stage.rho_budget):
+            problems.append(f"the ledger charged another rho for its {stage.step} than its certificate says")
+        elif stage.groups and states[charge.key].event != "spent":
+            problems.append(f"the charge of its {stage.step} is {states[charge.key].name} in the ledger, not spent")
+    total = certificate.dataset_total
+    if Fraction(total.rho_cap) != summary.cap_rho:
+        problems.append("its certificate names another lifetime cap than the ledger")
+    if Fraction(total.rho) > summary.rho:
+        problems.append("its certificate knows of more spending than the ledger: entries are missing")
+    return problems
+
+
+def _add_uncovered(result: Comparison, entries: Sequence[Entry], covered: Collection[str], settings: Settings) -> None:
+    """Enter the spent charges that no certificate here rests on, by runs.
+
+    A run that this private folder knows and has not published is only not finished.  Any other was published, or is
+    another folder's: its charges were compared with nothing.
+    """
+    runs: dict[tuple[str, str], int] = {}
+    for entry in entries:
+        if entry.event == "spent" and entry.key not in covered:
+            runs[entry.dataset, entry.run] = runs.get((entry.dataset, entry.run), 0) + 1
+    result.charges_without_certificate = sum(runs.values())
+    missing = False
+    for (dataset, run), count in runs.items():
+        words = f"{run}: {count} spent charges of {dataset!r} have no certificate here"
+        if _keys(settings.private_root, run) is not None and not was_certified(settings.private_root, dataset, run):
+            result.notes.append(f"{words}: the run was not finished")
+        else:
+            missing = True
+            result.problems.append(f"{words}, so nothing was compared with them")
+    if missing:
+        result.notes.append("Released folders that lie elsewhere are compared by " + mention("ledger.against"))

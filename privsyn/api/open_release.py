@@ -1,0 +1,158 @@
+"""A release as its receiver holds it: the folder, and what lies in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from privsyn.answers.questions import Questions
+from privsyn.api.progress import one_bar
+from privsyn.base.notebook import html_table, paragraph
+from privsyn.base.settings import settings_for
+from privsyn.data_contracts.certificate import Certificate, Manifest
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.storage.released_files import public_spec, read_certificate, read_manifest, release_folder, synthetic_names
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FIELD = "query.release"
+
+HEAD_ROWS = 5
+"""Rows of the table that a notebook shows."""
+
+
+@dataclass(frozen=True)
+class Release(Questions):
+    """A differentially private release: a folder, all of which may be given away.
+
+    ``privsyn.release`` makes one, ``privsyn.open_release`` opens one.  It answers questions about the private table
+    with error bars (``count``, ``share``, ``mean``, ``quantile``, ``correlation``, ``regress``, ``estimate``,
+    ``compare``; docs/receivers.md).  Privacy: all that it shows is in the released
+    folder; it knows neither the private table nor the private folder.
+
+    Attributes:
+        folder: The released folder, an absolute path.
+        drawn: The steps for which the call that made it drew noise and paid, in order; empty where the release was
+            there already, or was opened.
+    """
+
+    folder: Path
+    drawn: tuple[str, ...] = field(default=(), compare=False)
+
+    def _simulating(self) -> AbstractContextManager[Callable[[int, int], None]]:
+        return one_bar("simulating")
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The public request, versions, seeds, and the SHA-256 of every file; RequestError where it is not readable."""
+        return read_manifest(self.folder)
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """The promise, and every number from which it follows; RequestError where it is not readable."""
+        return read_certificate(self.folder)
+
+    @property
+    def run(self) -> str:
+        """The release's name, such as ``people-3f9a2c1b``."""
+        return self.manifest.run
+
+    @property
+    def spec(self) -> ReleaseSpec:
+        """The public request: the spec without the place of the private table."""
+        return public_spec(self.manifest, _FIELD)
+
+    @property
+    def note(self) -> str:
+        """The data-release note, Markdown."""
+        return (self.folder / "README.md").read_text(encoding="utf-8")
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """The synthetic table: the source's columns, order and types; its rows are in random order."""
+        return pa.concat_tables(pq.read_table(file) for file in self._files)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The synthetic table as a new pandas DataFrame."""
+        frame: pd.DataFrame = self.table.to_pandas()
+        return frame
+
+    @cached_property
+    def marginals(self) -> dict[str, pa.Table]:
+        """The noisy counts that the table was made from, by the names of their files.
+
+        For a single statistic, use these rather than the rows: they have error bars.  ``consistent`` has one row a
+        marginal: its ``attributes``, its ``counts`` (floats; the last attribute changes fastest, in the codes of
+        ``recode``) and ``sigma``, the standard deviation of a count's noise as it was measured.  ``one_way``,
+        ``scores`` and ``measured`` have the counts as they were measured, and their ``_receipts`` what each cost.
+        """
+        files = sorted((self.folder / "marginals").glob("*.parquet"))
+        return {file.stem: pq.read_table(file) for file in files}
+
+    @property
+    def cost(self) -> str:
+        """What the release costs, in one sentence."""
+        c, total = self.certificate, self.certificate.dataset_total
+        return (
+            f"epsilon {c.epsilon:g} with delta {c.delta:g}; with it, epsilon {total.epsilon:.4g} of the data set's "
+            f"lifetime cap of {total.epsilon_cap:g} was used."
+        )
+
+    @property
+    def _files(self) -> list[Path]:
+        return [self.folder / name for name in synthetic_names(self.manifest)]
+
+    def _head(self) -> pa.Table:
+        """The first rows, read alone: the table may be larger than memory."""
+        with pq.ParquetFile(self._files[0]) as file:
+            first = islice(file.iter_batches(batch_size=HEAD_ROWS), 1)
+            return pa.Table.from_batches(list(first), file.schema_arrow)
+
+    def __repr__(self) -> str:
+        c = self.certificate
+        return f"<Release {self.run}: {self.manifest.rows:,} rows, ({c.epsilon:g}, {c.delta:g})-DP, {self.folder}>"
+
+    def _repr_html_(self) -> str:
+        """Promise, cost and the table's head, for notebooks."""
+        c, head = self.certificate, self._head()
+        promise = (
+            f"{self.manifest.rows:,} synthetic rows with ({c.epsilon:g}, {c.delta:g})-differential privacy for adding "
+            f"or removing {c.unit_of_protection}."
+        )
+        cells = [["" if value is None else str(value) for value in row.values()] for row in head.to_pylist()]
+        return (
+            f"<h4>Release {escape(self.run)}</h4>"
+            + paragraph(promise, f"Cost: {self.cost}", f"Folder, to give away: {self.folder}")
+            + html_table(head.column_names, cells)
+        )
+
+
+def open_release(release: str | Path, *, out: str | Path | None = None) -> Release:
+    """Open a release that is there: no table, ledger or private folder is needed.
+
+    Args:
+        release: A run's name in the released root, or the path of a released folder, wherever it lies.
+        out: The folder with ``released/``; default: ``PRIVSYN_OUT``, else ``privsyn-out`` in the working folder.
+
+    Returns:
+        The release; its table and marginals are read when they are asked for.
+
+    Raises:
+        RequestError: It is not a release, is one of another version, or was made with test noise.
+
+    Privacy: reads nothing but the released folder, draws nothing and spends nothing.
+    """
+    opened = Release(release_folder(str(release), settings_for(out), _FIELD))
+    public_spec(opened.manifest, _FIELD)
+    read_certificate(opened.folder)
+    return opened

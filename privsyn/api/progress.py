@@ -1,0 +1,87 @@
+"""Progress of a release, in a terminal or a notebook.  It tells nothing of private rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from html import escape
+from typing import TYPE_CHECKING
+
+from privsyn.base.notebook import in_notebook
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from privsyn.engine.execute import ReportProgress
+    from privsyn.engine.step import Step
+
+
+def shown_progress(steps: Sequence[Step]) -> AbstractContextManager[ReportProgress]:
+    """A bar a step, where people look: in the notebook's cell, or on standard error."""
+    return notebook_bars(steps) if in_notebook() else progress_bars(steps)
+
+
+@contextmanager
+def progress_bars(steps: Sequence[Step], console: Console | None = None) -> Iterator[ReportProgress]:
+    """A bar a step on the console (default: standard error); one line a step where that is not a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+    people = console or Console(stderr=True, highlight=False, force_jupyter=False)
+    known = {step.name: step for step in steps}
+    columns = (
+        TextColumn("{task.description:<18}"),
+        TextColumn("[dim]{task.fields[kind]:<11}"),
+        BarColumn(bar_width=28),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=people, disable=not people.is_terminal) as progress:
+        bars: dict[str, TaskID] = {}
+
+        def report(name: str, done: int, total: int) -> None:
+            if name not in bars:
+                step = known[name]
+                bars[name] = progress.add_task(step.title, total=total, kind=str(step.kind))
+                if not people.is_terminal:
+                    people.print(step.label, style="dim")
+            if done == 1 and total == 1:
+                total = done = int(progress.tasks[bars[name]].total or 1)
+            progress.update(bars[name], completed=done, total=total)
+
+        yield report
+
+
+@contextmanager
+def one_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """One bar on standard error, gone at its end, for the function's (done, total); none where that is no terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    people = Console(stderr=True, highlight=False, force_jupyter=False)
+    with Progress(console=people, transient=True, disable=not people.is_terminal) as progress:
+        bar = progress.add_task(label, total=None)
+        yield lambda done, total: progress.update(bar, completed=done, total=total)
+
+
+@contextmanager
+def notebook_bars(steps: Sequence[Step]) -> Iterator[ReportProgress]:
+    """One bar for the whole release in the notebook's cell, with the name of the step that runs."""
+    from IPython.display import HTML, display
+
+    names = [step.name for step in steps]
+    labels = {step.name: step.label for step in steps}
+    handle = display(HTML(_bar("", 0, len(steps))), display_id=True)
+    began: list[str] = []
+
+    def report(name: str, done: int, total: int) -> None:
+        if name not in began:
+            began.append(name)
+            handle.update(HTML(_bar(labels[name], names.index(name), len(steps))))
+
+    yield report
+    handle.update(HTML(_bar("done", len(steps), len(steps))))
+
+
+def _bar(label: str, done: int, total: int) -> str:
+    return f'<progress value="{done}" max="{total}"></progress> {done} of {total} {escape(label)}'

@@ -1,0 +1,271 @@
+"""The public functions that make releases and look at them: release, improve, evaluate, rerun and ledger.
+
+The command line and the Prefect flows do the same by the same parts.  What a function needs is imported when it is
+called, so that ``import privsyn`` is quick.  Errors are those of ``privsyn.base.errors``: each says in one paragraph
+what is wrong with which argument or field, and how to mend it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from privsyn.api.draft import AnySpec, spec_of
+from privsyn.api.open_release import Release
+from privsyn.api.progress import shown_progress
+from privsyn.base.errors import PeriodReleasedError, RequestError
+from privsyn.base.loading import no_collection
+from privsyn.base.notebook import in_notebook
+from privsyn.base.paths import expanded
+from privsyn.base.settings import Settings, settings_for
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.sources.private_table import SupportsArrowStream, Table
+
+if TYPE_CHECKING:
+    from privsyn.api.ledger import LedgerView
+    from privsyn.api.rerun import Rerun
+    from privsyn.engine.execute import ReportProgress
+    from privsyn.evaluation.private_evaluation import Report
+    from privsyn.publish.folder import ReleaseSummary
+    from privsyn.tasks.privacy.noise import NoiseSource
+
+
+def release(
+    data: Table | None,
+    spec: AnySpec,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    out: str | Path | None = None,
+    fresh: bool = False,
+    period: str | None = None,
+    new_dataset: str | None = None,
+    progress: bool | None = None,
+) -> Release:
+    """Make a differentially private synthetic table from a private one, in this process.
+
+    The same request on the same table finds its release, draws nothing and spends nothing.
+
+    Args:
+        data: The private table; None: the file that the spec names.
+        spec: What may be released, and the domain of every column, from public sources.
+        epsilon: In place of the spec's ``privacy.epsilon``, > 0.
+        delta: In place of the spec's ``privacy.delta``, in (0, 1).
+        out: The folder for ``released/`` (give away) and ``private/`` (keep); default: ``PRIVSYN_OUT``, else
+            ``privsyn-out`` in the working folder.  Nothing else is written but the ledger (``PRIVSYN_LEDGER``, else a
+            file in the user's data folder, so that the data set's cap does not depend on ``out``).
+        fresh: Draw new noise although this release exists; costs budget.
+        period: The period of the data set to release, such as ``2026-11``, which is released once.
+        new_dataset: Why this table, which was released under another ``dataset``, gets a second lifetime budget; it is
+            kept in the ledger.  Without it such a release is refused.
+        progress: Show progress; None: in a notebook only.
+
+    Returns:
+        The release: its table, marginals, certificate and folder.
+
+    Raises:
+        RequestError: An argument, the spec or the table is wrong; nothing was spent.
+        BudgetRefusedError: The data set's lifetime cap would be passed; nothing was read and nothing spent.
+        LedgerError: The ledger cannot be trusted or reached; no row was read.
+        ContractError: A step's table broke its contract; nothing was released from it.
+        PrivsynError: Anything else, such as a full disk; call again, nothing is charged twice.
+
+    Privacy: the released folder is (epsilon, delta)-differentially private for adding or removing one person, which is
+    what the spec's ``unit`` says.  The ledger reserves the whole price before anything is counted.
+    """
+    asked = spec_of(spec, {"privacy": {"epsilon": epsilon, "delta": delta}})
+    in_memory = None
+    if isinstance(data, str | Path):
+        if not str(data):
+            raise RequestError("names no table", "Give a path, or hand over a table in memory", "release.data")
+        asked = asked.model_copy(update={"data": str(expanded(data, "release.data").absolute())})
+    else:
+        in_memory = data
+    settings = settings_for(out)
+    shown = in_notebook() if progress is None else progress
+    with _shown(asked, period) if shown else nullcontext(_silent) as report:
+        try:
+            summary = release_in_process(
+                asked, settings, data=in_memory, fresh=fresh, period=period, new_dataset=new_dataset, report=report
+            )
+        except PeriodReleasedError as done:
+            return Release(settings.released_root / done.run)
+    return Release(Path(summary.released), summary.drawn)
+
+
+_make_release = release
+
+
+def improve(
+    release: Release | str | Path,
+    epsilon: float,
+    *,
+    data: Table | None = None,
+    out: str | Path | None = None,
+    fresh: bool = False,
+    progress: bool | None = None,
+) -> Release:
+    """Measure more of the same unchanged table, and make a better one of all that was paid for.
+
+    Args:
+        release: The release, a run's name, or its released folder; its private folder must be here.  It may itself be
+            an improvement.
+        epsilon: What the new looks cost by themselves, > 0, at the release's own delta.
+        data: The private table; None: the file that the run remembers.  It must be unchanged.
+        out: As for ``release``.
+        fresh: Draw new noise although this improvement exists; costs budget.
+        progress: As for ``release``.
+
+    Returns:
+        A release of its own.  Its certificate's epsilon is that of all its looks together, the earlier ones included,
+        and only the new ones are charged.
+
+    Raises:
+        RequestError: The table has changed, or the run was made by another mechanism than privsyn or by steps of
+            another version; nothing was spent.
+        PrivsynError: As for ``release``.
+
+    Privacy: the released folder is (epsilon, delta)-differentially private with its certificate's epsilon; by the
+    ledger's sum, so are the earlier releases and this one together.
+    """
+    from privsyn.api.improve import improved_spec
+
+    settings = settings_for(out)
+    run = release.run if isinstance(release, Release) else str(release)
+    path = data if isinstance(data, str | Path) else None
+    spec = improved_spec(run, settings, epsilon, path)
+    if data is None and not spec.data:
+        raise RequestError(
+            f"the table of {run} was handed over in memory, and is not here", "Hand it over again", "release.data"
+        )
+    return _make_release(spec.data if data is None else data, spec, out=out, fresh=fresh, progress=progress)
+
+
+def release_in_process(
+    spec: ReleaseSpec,
+    settings: Settings,
+    *,
+    data: SupportsArrowStream | None = None,
+    fresh: bool = False,
+    period: str | None = None,
+    new_dataset: str | None = None,
+    noise: NoiseSource | None = None,
+    report: ReportProgress = lambda step, done, total: None,
+) -> ReleaseSummary:
+    """Run a release, of a period or of none: ``release`` for callers with settings and a progress of their own.
+
+    ``data``: the table in memory (None: the file that the spec names); ``noise`` other than the release source marks
+    the run not private and keeps it private.  Guarantee and errors as ``release``; PeriodReleasedError for a
+    period that has its release.
+    """
+    with no_collection():
+        from privsyn.engine.open_run import open_run
+        from privsyn.engine.runner import run_steps
+        from privsyn.pipelines.release_job import release_job
+        from privsyn.publish.folder import publish, summarize
+
+    job = release_job(spec, period, new_dataset)
+    with open_run(spec, settings, fresh=fresh, report=report, noise=noise, job=job, data=data) as run:
+        return summarize(run, publish(run, run_steps(run.shell.steps, run.shell.run_reported)))
+
+
+def evaluate(
+    release: Release | str | Path,
+    data: Table | None = None,
+    *,
+    holdout: Table | None = None,
+    against: Sequence[Table] = (),
+    settings: str | Path | None = None,
+    labels: Sequence[str] = (),
+    out: str | Path | None = None,
+) -> Report:
+    """Compare a release with the private table: scores, causes, and one private page.  PRIVATE: do not share.
+
+    Args:
+        release: The release, a run's name, or a released folder.
+        data: The private table; None: the file that the run remembers.
+        holdout: Real rows that the release has not seen, for attacks and honest model tests.
+        against: Other tables of the same columns, to be scored beside it.
+        settings: The path of an evaluation settings file (YAML).
+        labels: Columns that models predict; default: the settings', or none.
+        out: As for ``release``; the report lies in its private folder.
+
+    Returns:
+        The report: ``scores`` by table and metric; ``html`` and ``figures``, its files.  It prints no figure.
+
+    Raises:
+        RequestError: An argument is wrong, or a table does not fit the release; raised before any row is read.
+
+    Privacy: nothing is released and nothing is charged, but every figure is a function of the private rows.
+    """
+    from privsyn.evaluation.private_evaluation import EvaluationRequest
+    from privsyn.evaluation.private_evaluation import evaluate as run_evaluation
+    from privsyn.evaluation.settings_file import load_evaluation_spec
+
+    asked = load_evaluation_spec(None if settings is None else Path(settings), labels)
+    return run_evaluation(EvaluationRequest(_name_of(release), data, holdout, against, asked), settings_for(out))
+
+
+def rerun(
+    release: Release | str | Path,
+    *,
+    keep: str | Path | None = None,
+    out: str | Path | None = None,
+    prior: str | Path | None = None,
+) -> Rerun:
+    """Make a release again from its released folder alone, and compare every file with its manifest.
+
+    Args:
+        release: The release, a run's name, or a released folder.
+        keep: A folder that is not there yet, for the files that were made; None: they are not kept.
+        out: As for ``open_release``.
+        prior: The file of the release's public prior, where it had one.
+
+    Returns:
+        What agrees: ``agrees`` (all does), ``files``, ``problems``.
+
+    Raises:
+        RequestError: It is not a release or is one of another version, or ``keep`` exists already.
+
+    Privacy: anybody may do this.  It needs no ledger, no private folder and no table, draws nothing and costs nothing.
+    """
+    from privsyn.api.rerun import rerun as run_again
+
+    places = [None if place is None else Path(place) for place in (keep, prior)]
+    return run_again(_name_of(release), settings_for(out), places[0], prior=places[1])
+
+
+def ledger(*, out: str | Path | None = None) -> LedgerView:
+    """The privacy ledger, to look at: ``show()``, ``entries(dataset)``, ``verify()``.
+
+    Args:
+        out: The folder whose certificates ``verify`` compares it with; default: as for ``release``.
+
+    Returns:
+        A view of the ledger that ``PRIVSYN_LEDGER`` names, else of the one in the user's data folder.
+
+    Raises:
+        RequestError: A setting is wrong.  The view's own methods say what they raise.
+
+    Privacy: reads no private table, spends nothing, and makes no ledger where there is none.
+    """
+    from privsyn.api.ledger import LedgerView
+
+    return LedgerView(settings_for(out))
+
+
+def _shown(spec: ReleaseSpec, period: str | None) -> AbstractContextManager[ReportProgress]:
+    """A bar over the steps of a release."""
+    from privsyn.pipelines.release_job import release_job
+
+    return shown_progress(release_job(spec, period).steps)
+
+
+def _name_of(release: Release | str | Path) -> str:
+    return str(release.folder if isinstance(release, Release) else release)
+
+
+def _silent(step: str, done: int, total: int) -> None:
+    """No progress."""

@@ -1,0 +1,286 @@
+"""Reproducing a release from its released folder alone: run every step after the noise again, and compare every file.
+
+A reproduction needs nothing private and leaves nothing behind: no ledger, no private folder, no table.  It does not run
+the release steps: it takes their noisy tables as they are, and checks that their queries follow from the tables before
+them.  It compares every file with the manifest's hashes: the noisy tables and the certificate as they lie in the
+folder, all other files also as it makes them again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar, NoReturn
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from privsyn.base.errors import ContractError, PrivsynError, RequestError
+from privsyn.base.settings import Settings
+from privsyn.data_contracts.artifacts import ArtifactRef, Kind, Zone
+from privsyn.data_contracts.certificate import Manifest
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.contract_checks import check_table
+from privsyn.engine.execute import ReportProgress, Shell
+from privsyn.engine.inputs import PrivateAccess
+from privsyn.engine.runner import run_steps
+from privsyn.engine.step import ReleaseStep, Step, published_files, release_steps
+from privsyn.engine.step_tables import StepRefs
+from privsyn.ledgers.ledger import Ledger
+from privsyn.pipelines.release_job import plan_of
+from privsyn.publish.folder import fill
+from privsyn.publish.formats.described import files_in
+from privsyn.publish.versions import versions
+from privsyn.storage.records import Records
+from privsyn.storage.released_files import public_spec, read_certificate, read_manifest, release_folder
+from privsyn.storage.store import Store
+from privsyn.tasks.estimation.noisy import receipts_from_table
+
+FIELD = "rerun.release"
+PRIOR = "rerun.prior"
+
+_UNFIT = (ValueError, LookupError, ArithmeticError, OSError, pa.ArrowException)
+"""Errors that steps raise on tables that meet their contracts and yet could not be a release's."""
+
+
+@dataclass(frozen=True)
+class FileComparison:
+    """One file of the manifest: whether the file on disk is that file, and whether making it again gives that file.
+
+    ``reproduced`` is None for what nobody can make again: the noisy tables and the certificate.
+    """
+
+    name: str
+    on_disk: bool
+    reproduced: bool | None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the file on disk, and the file made again if any, agree with the manifest."""
+        return self.on_disk and self.reproduced is not False
+
+    def words(self) -> str:
+        """The outcome, for people."""
+        if not self.on_disk:
+            return "is missing or not the file of the manifest" + (
+                "; made anew, it agrees"
+                if self.reproduced
+                else "; made anew, it differs too"
+                if self.reproduced is False
+                else ""
+            )
+        if self.reproduced is None:
+            return "agrees (given: nobody can draw it again)"
+        return "agrees (made anew)" if self.reproduced else "differs when it is made anew"
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """The result of reproducing a release; printed, what does not agree.
+
+    ``files``: every file of the manifest; ``unknown``: files of the folder that the manifest does not name;
+    ``problems``: sentences on whatever else does not agree or could not be made; ``versions``: package -> (version of
+    the release, version here) where they differ; ``folder``: the folder with the files made again, None unless the
+    caller asked for it.  Privacy: all of it is public.
+    """
+
+    run: str
+    files: tuple[FileComparison, ...]
+    unknown: tuple[str, ...]
+    problems: tuple[str, ...]
+    versions: Mapping[str, tuple[str, str]]
+    folder: Path | None = None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the release was reproduced byte for byte."""
+        return all(file.agrees for file in self.files) and not self.unknown and not self.problems
+
+    def __repr__(self) -> str:
+        agreeing = sum(file.agrees for file in self.files)
+        verdict = "agrees" if self.agrees else "does NOT agree"
+        wrong = (*(f"{f.name} {f.words()}" for f in self.files if not f.agrees), *self.unknown, *self.problems)
+        return "\n".join((f"<Rerun of {self.run} {verdict}: {agreeing} of {len(self.files)} files>", *wrong))
+
+
+class _RefusingNoise:
+    """The noise source of a reproduction, which draws none; it is private because the release's noise was."""
+
+    private: ClassVar[bool] = True
+
+    def draw(self, sigma: float, cells: int) -> NoReturn:
+        raise TypeError("a reproduction draws no noise")
+
+
+@dataclass
+class _Reproduction:
+    """One reproduction: a release made again in a store of its own, from the released tables of ``folder``."""
+
+    folder: Path
+    manifest: Manifest
+    shell: Shell
+    refs: dict[str, StepRefs] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def store(self) -> Store:
+        """The store of the tables that are made again."""
+        return self.shell.store
+
+    def run(self) -> None:
+        """Run every step in order: take the noisy tables as they are, run post-processing, leave private tables out."""
+        self.refs = run_steps(self.shell.steps, self._step)
+
+    def _step(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
+        if isinstance(step, ReleaseStep):
+            noisy = self._noisy_tables(step)
+            self._check_plan(step, noisy, inputs)
+            return noisy
+        return self.shell.execute(step, inputs) if step.kind is Kind.POSTPROCESS else self._absent(step)
+
+    def _noisy_tables(self, step: ReleaseStep) -> StepRefs:
+        """The step's noisy tables, copied from the folder."""
+        refs, key = {}, self.shell.keys[step.name]
+        for name, contract in step.outputs.items():
+            table = _read(self.folder / step.published[name].name)
+            check_table(contract, table)
+            refs[name] = self.store.write_table(table, table.schema, name, step.name, key, Zone.RELEASED)
+        return StepRefs(step=step.name, key=key, tables=refs)
+
+    def _check_plan(self, step: ReleaseStep, noisy: StepRefs, inputs: Mapping[str, StepRefs]) -> None:
+        """Record a problem unless the earlier released tables lead to the queries that the receipts state."""
+        try:
+            receipts = receipts_from_table(self.store.read_table(noisy.tables["receipts"]))
+        except _UNFIT as error:
+            raise PrivsynError(f"the receipts of the step {step.title!r} hold no possible query: {error}", "") from None
+        if self.shell.planned(step, inputs) != receipts:
+            self.problems.append(f"what the step {step.title!r} asked does not follow from the tables before it")
+
+    def _absent(self, step: Step) -> StepRefs:
+        """References to private tables, which a reproduction does not have; a step that reads one is at fault."""
+        key = self.shell.keys[step.name]
+        refs = {
+            name: ArtifactRef(name=name, step=step.name, zone=Zone.PRIVATE, key=key, path="", check="")
+            for name in step.outputs
+        }
+        return StepRefs(step=step.name, key=key, tables=refs)
+
+    def publish(self) -> Path:
+        """Publish the folder again, with the released certificate and the versions that made the release."""
+        certificate = read_certificate(self.folder)
+        return self.store.released.publish(
+            self.shell.run, lambda new: fill(new, self.shell, self.refs, certificate, lambda: self.manifest.versions)
+        )
+
+
+def rerun(
+    release: str,
+    settings: Settings,
+    keep: Path | None = None,
+    report: ReportProgress = lambda step, done, total: None,
+    prior: Path | None = None,
+) -> Rerun:
+    """Make a release again from its folder and compare every file with its manifest.
+
+    ``release``: the folder, or a run's name in the released root; ``keep``: a folder that does not exist yet, for the
+    files made again; ``prior``: the file of the release's public prior, where it had one.  Needs nothing else; leaves
+    nothing but ``keep``.  Raises RequestError if ``release`` is not a release, or is of a form that this program does
+    not know, or if ``prior`` does not fit it; the result holds whatever does not agree.
+    """
+    folder = release_folder(release, settings, FIELD)
+    manifest = read_manifest(folder)
+    spec = _with_prior(public_spec(manifest, FIELD), prior)
+    noisy = {*_noisy_files(spec), "certificate.json"}
+    on_disk = files_in(folder)
+    with _workplace(keep) as work:
+        made, problems = _make(folder, manifest, spec, work, settings.threads, report)
+        if keep is not None and made is not None:
+            made = made.rename(keep)
+        reproduced = files_in(made) if made is not None else {}
+    files = tuple(
+        FileComparison(name, on_disk.get(name) == listed, None if name in noisy else reproduced.get(name) == listed)
+        for name, listed in manifest.files.items()
+    )
+    unknown = tuple(sorted(set(on_disk) - set(manifest.files)))
+    return Rerun(manifest.run, files, unknown, tuple(problems), _other_versions(manifest), made if keep else None)
+
+
+def _with_prior(spec: ReleaseSpec, file: Path | None) -> ReleaseSpec:
+    """The released spec with the place of its prior's file, which no folder says."""
+    if spec.prior is None:
+        if file is not None:
+            raise RequestError("is named, but the release had no public prior", "Leave it out", PRIOR)
+        return spec
+    if file is None:
+        said = f"the release had a public prior (SHA-256 {spec.prior.sha256[:12]}...), whose file is not in its folder"
+        raise RequestError(said, "Name the file", PRIOR)
+    return spec.model_copy(update={"prior": spec.prior.at(str(file))})
+
+
+def _make(
+    folder: Path, manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int, report: ReportProgress
+) -> tuple[Path | None, list[str]]:
+    """The folder made again (None if that failed), and sentences on what did not agree on the way."""
+    reproduction = _Reproduction(folder, manifest, _shell(manifest, spec, work, threads, report))
+    try:
+        reproduction.run()
+        return reproduction.publish(), reproduction.problems
+    except ContractError as error:
+        return None, [*reproduction.problems, f"the release cannot be made again: {error.problem}"]
+    except RequestError as error:
+        return None, [*reproduction.problems, str(error.problem)]
+    except PrivsynError as error:
+        return None, [*reproduction.problems, f"the release cannot be made again: {error.problem}"]
+    except _UNFIT as error:  # nothing of it is private: only the folder was read
+        return None, [*reproduction.problems, f"the release cannot be made again from its noisy tables: {error!r}"]
+
+
+def _shell(manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int, report: ReportProgress) -> Shell:
+    """A shell over a folder of its own, with an empty ledger and no noise: only post-processing can run in it."""
+    plan = plan_of(spec, tuple(manifest.column_order))
+    keys = {step.name: hashlib.sha256(step.name.encode()).hexdigest() for step in plan.steps}
+    store = Store(work / "private", work / "released", spec.dataset)
+    records, ledger = Records(work / "private", spec.dataset), Ledger(work / "ledger.sqlite")
+    plan = replace(plan, request=replace(plan.request, threads=threads))
+    return Shell(plan, PrivateAccess(_no_rows), keys, manifest.run, store, records, ledger, _RefusingNoise(), report)
+
+
+def _no_rows(repairs: object = None) -> Iterator[pa.RecordBatch]:
+    raise TypeError("a reproduction has no private rows")
+
+
+def _noisy_files(spec: ReleaseSpec) -> set[str]:
+    """The released files that hold noise, which nobody can draw again."""
+    return set(published_files(release_steps(plan_of(spec).steps)))
+
+
+def _read(path: Path) -> pa.Table:
+    try:
+        with pq.ParquetFile(path) as file:
+            return file.read()
+    except (OSError, EOFError, ValueError, KeyError, pa.ArrowException):
+        name = f"{path.parent.name}/{path.name}"
+        raise RequestError(f"{name} is missing or not a whole Parquet file", "Get the release again", FIELD) from None
+
+
+@contextmanager
+def _workplace(keep: Path | None) -> Iterator[Path]:
+    """A temporary folder: beside ``keep``, so that the result can be renamed to it, else the system's."""
+    if keep is not None and (keep.exists() or not keep.absolute().parent.is_dir()):
+        raise RequestError(f"{keep} exists already, or its folder does not", "Name a new folder", "rerun.keep")
+    try:
+        with tempfile.TemporaryDirectory(prefix=".rerun-", dir=keep.absolute().parent if keep else None) as name:
+            yield Path(name)
+    except OSError as error:
+        raise PrivsynError(f"the files could not be written: {error.strerror}", "Free some space") from None
+
+
+def _other_versions(manifest: Manifest) -> dict[str, tuple[str, str]]:
+    """Package -> (version of the release, version here), where they differ."""
+    then, here = manifest.versions, versions()
+    names = sorted({*then, *here})
+    return {n: (then.get(n, "none"), here.get(n, "none")) for n in names if then.get(n) != here.get(n)}

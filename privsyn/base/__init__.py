@@ -1,0 +1,5 @@
+"""What every package may use: wording of counts and lists, settings, paths, addresses of databases.
+
+Belongs here: small things without a subject of their own.  Does not belong here: anything that knows a spec, a table or
+a ledger.
+"""

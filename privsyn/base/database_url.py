@@ -1,0 +1,70 @@
+"""PRIVSYN_DATABASE_URL: one PostgreSQL database for the ledger and for Prefect's server.
+
+No message holds the address: it may hold a password.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from privsyn.base.errors import RequestError
+from privsyn.base.wording import mention
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
+
+FIELD, PASSWORD_FIELD = "settings.database_url", "settings.database_password_file"
+WRITE = "Write postgresql://USER:PASSWORD@HOST/DATABASE"
+
+SAME = ("host", "port")
+"""Options of the address that both drivers take under one name."""
+RENAMED = {"sslmode": "ssl"}
+"""Options that the server's driver has under another name.  A certificate goes into PGSSLROOTCERT, which both read."""
+
+
+def for_ledger(address: str, password_file: Path | None = None) -> str:
+    """The ledger's address.  Raises RequestError that names the setting for one that will not do."""
+    return _parsed(address, password_file).render_as_string(hide_password=False)
+
+
+def for_server(address: str, password_file: Path | None = None) -> str:
+    """The same database for Prefect's server, in the words of its driver (asyncpg)."""
+    url = _parsed(address, password_file)
+    names = {name: RENAMED.get(name, name) for name in url.query}
+    for name in names:
+        if name not in (*SAME, *RENAMED):
+            raise RequestError(
+                f"Prefect's server cannot take the option {name!r}",
+                "Leave it out, or set "
+                + mention("settings.ledger")
+                + " and PREFECT_SERVER_DATABASE_CONNECTION_URL in this one's place",
+                FIELD,
+            )
+    query = {names[name]: value for name, value in url.query.items()}
+    return url.set(drivername="postgresql+asyncpg", query=query).render_as_string(hide_password=False)
+
+
+def _parsed(address: str, password_file: Path | None) -> URL:
+    from sqlalchemy.engine import make_url  # here: it loads slowly, and most runs have no such address
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        url = make_url(address)
+    except (ArgumentError, ValueError):
+        raise RequestError("this is not a database URL", WRITE, FIELD) from None
+    if url.get_backend_name() != "postgresql" or not url.database:
+        raise RequestError("this does not name a PostgreSQL database", WRITE, FIELD)
+    if password_file is not None:
+        url = url.set(password=_password(password_file))
+    return url.set(drivername="postgresql")
+
+
+def _password(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"{path} cannot be read ({type(error).__name__})", "Name a file", PASSWORD_FIELD) from None
+    if not text:
+        raise RequestError(f"{path} is empty", "Write the password into it", PASSWORD_FIELD)
+    return text

@@ -1,0 +1,130 @@
+"""Errors that people read: one clear paragraph that names the field and the cure, and an exit code.
+
+The text never holds a private value: it may name columns, files and fields of the spec, nothing read from rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from typing import Any, Self
+
+from privsyn.base.wording import API, Phrase, Text, Vocabulary, mention, sentence
+
+
+class PrivsynError(Exception):
+    """Base of every error that is meant for people.
+
+    ``problem`` says what is wrong, ``cure`` what to do (or is empty); ``field`` is the field that is wrong (or empty),
+    and ``line`` where it stands in the file that it was read from, if it was.  ``exit_code`` is the command's exit
+    status; ``vocabulary`` has the words of ``str(error)``.
+    """
+
+    exit_code = 1
+    vocabulary: Vocabulary = API
+
+    def __init__(self, problem: Text, cure: Text = "", field: str = "", line: int | None = None) -> None:
+        self.problem, self.cure, self.field, self.line = _open(problem), _open(cure), field, line
+        super().__init__(problem)
+
+    def paragraph(self, vocabulary: Vocabulary | None = None) -> str:
+        """``field: problem. Cure.`` as one paragraph: what is not printable in a name is shown as a mark.
+
+        ``vocabulary``: whose words are used; without it, the error's own.
+        """
+        words = vocabulary or self.vocabulary
+        where = words.field(self.field) + (f" (line {self.line})" if self.line else "")
+        text = words.text(sentence(f"{where}: " + self.problem if self.field else self.problem))
+        if self.cure:
+            text = f"{text} {words.text(sentence(self.cure))}"
+        return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+    def about(self, field: str, mentioning: Mapping[str, str] | None = None) -> Self:
+        """A copy that names another field; ``mentioning``: field -> the one that its texts mention in its place.
+
+        For a caller whose argument, under a name of its own, turned out to be wrong.
+        """
+        error = copy(self)
+        error.field, error.line = field, None
+        error.problem, error.cure = (
+            text.mentioning(mentioning or {}) if isinstance(text, Phrase) else text
+            for text in (self.problem, self.cure)
+        )
+        return error
+
+    def __str__(self) -> str:
+        return self.paragraph()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By its attributes, for the errors whose constructors take other arguments."""
+        return _restored, (type(self), self.args, vars(self))
+
+
+def _restored(kind: type[PrivsynError], args: tuple[Any, ...], attributes: dict[str, Any]) -> PrivsynError:
+    error = kind.__new__(kind)
+    error.args = args
+    vars(error).update(attributes)
+    return error
+
+
+def _open(text: Text) -> Text:
+    """The text without full stops at its end."""
+    return text.rstrip(".") if isinstance(text, str) else text
+
+
+class RequestError(PrivsynError):
+    """The request is wrong (spec, bounds, paths, files); nothing was released and nothing spent."""
+
+    exit_code = 2
+
+
+class BudgetRefusedError(PrivsynError):
+    """The ledger refused: the data set's cap would be passed; nothing was read and nothing spent."""
+
+    exit_code = 3
+
+
+class PeriodReleasedError(PrivsynError):
+    """The run ``run`` has released the period of the data set: nothing is left to do, so the exit status is 0."""
+
+    exit_code = 0
+
+    def __init__(self, dataset: str, period: str, run: str) -> None:
+        self.dataset, self.period, self.run = dataset, period, run
+        super().__init__(
+            f"the period {period} of {dataset!r} is released already, by the run {run}; nothing was read, nothing "
+            "was spent"
+        )
+
+
+class LedgerError(PrivsynError):
+    """The ledger cannot be trusted or reached; closed before any look at the data."""
+
+
+class LedgerMissingError(LedgerError):
+    """The ledger does not exist; ``ledger`` is its address for people."""
+
+    def __init__(self, ledger: str) -> None:
+        self.ledger = ledger
+        super().__init__(
+            f"the ledger {ledger} is missing",
+            "Restore it from a backup, or set "
+            + mention("settings.ledger")
+            + " to where it is; a new one would forget what was spent",
+        )
+
+
+class ContractError(PrivsynError):
+    """A table broke its contract; ``failures`` lists what, without private values."""
+
+    def __init__(self, problem: Text, failures: list[dict[str, str]], cure: Text = "") -> None:
+        self.failures = failures
+        super().__init__(problem, cure)
+
+
+def error_place(error: BaseException) -> str:
+    """The function and line that raised ``error``: unlike the error's own text, they hold no private value."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_name}:{trace.tb_lineno}" if trace else "an unknown place"

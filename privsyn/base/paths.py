@@ -1,0 +1,27 @@
+"""Paths as people write them: ``~`` for a home folder, and names that are text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from privsyn.base.errors import RequestError
+from privsyn.data_contracts.unicode import is_unicode
+
+
+def expanded(path: str | Path, field: str) -> Path:
+    """The path with ``~`` as the home folder.  Raises RequestError that names ``field`` if nobody is of that name."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        problem = f"{str(path)[:200]!r} begins with the home folder of a user that is not known here"
+        raise RequestError(problem, "Write the folder's whole path", field) from None
+
+
+def refuse_undecodable(path: str | Path, field: str) -> None:
+    """Raises RequestError that names ``field`` for a path that is not UTF-8, which tables, records and ledger cannot
+    name.
+
+    Bytes of a name that are not UTF-8 stand in it as lone surrogates.
+    """
+    if not is_unicode(str(path)):
+        raise RequestError(f"{str(path)[:200]!r} is not UTF-8 text", "Rename the file or folder", field)

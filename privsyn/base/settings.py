@@ -1,0 +1,119 @@
+"""Where things lie and how much of the machine to use: settings of the installation, not of a release."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from privsyn.base.database_url import for_ledger, for_server
+from privsyn.base.errors import RequestError
+from privsyn.base.paths import expanded, refuse_undecodable
+
+PREFIX = "PRIVSYN_"
+
+
+class Settings(BaseSettings):
+    """Settings from the environment; arguments override them."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="ignore", frozen=True)
+
+    out: Path = Field(default=Path("privsyn-out"), description="Folder that holds both zones.")
+    released: Path | None = Field(default=None, description="Root of published runs; default: released/ in `out`.")
+    private: Path | None = Field(default=None, description="Root of private artifacts; default: private/ in `out`.")
+    released_url: str = Field(
+        default="",
+        pattern=r"^(https?://\S+)?$",
+        description="Web address under which the released root is served, for the links of the run page.",
+    )
+    database_url: str = Field(
+        default="",
+        repr=False,  # it may hold a password
+        description="PostgreSQL URL of one database for the ledger and for Prefect's server.  Default: SQLite files.",
+    )
+    database_password_file: Path | None = Field(
+        default=None, description="File with the password for the database URL, so that it need not stand in it."
+    )
+    ledger: str = Field(
+        default_factory=lambda others: _ledger(others),
+        repr=False,
+        description="PostgreSQL URL, SQLite URL or path.  Default: the database URL; without one ledger.sqlite in the "
+        "user's data folder, so that a data set's cap does not depend on the output folder.",
+    )
+    dask: str = Field(
+        default="",
+        pattern=r"^((tcp|tls)://[^\s/@]{1,200}:\d{1,5})?$",
+        description="Address of the Dask scheduler that the engine `dask` uses, such as tls://scheduler:8786.  "
+        "Default: a cluster on this machine for each run.",
+    )
+    dask_ca: Path | None = Field(default=None, description="File with the cluster's authority (PEM).")
+    dask_certificate: Path | None = Field(default=None, description="File with our certificate for the cluster (PEM).")
+    dask_key: Path | None = Field(default=None, description="File with our certificate's key (PEM).")
+    policy: Path | None = Field(
+        default=None, description="File of the operator's policy: what releases of each data set may ask for."
+    )
+    login_file: Path | None = Field(
+        default=None,
+        description="File with the login of Prefect's server, one line.  Default: login in PREFECT_HOME, which the "
+        "server makes.",
+    )
+    metrics: Path | None = Field(
+        default=None,
+        description="Folder of the node exporter's textfile collector, for the gauges of a server's runs.",
+    )
+    threads: int = Field(default=0, ge=0, le=1024, description="Threads for counting and synthesis; 0: all cores.")
+
+    def __init__(self, **values: Any) -> None:
+        """``values`` replace what the environment says.  Raises RequestError that names the wrong setting."""
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = str(first["loc"][0]) if first["loc"] else "settings"
+            description = type(self).model_fields[name].description if name in type(self).model_fields else ""
+            raise RequestError(
+                f"{first['input']!r} will not do: {first['msg']}",
+                f"Correct it or leave it out ({str(description).rstrip('.')})",
+                f"settings.{name}",
+            ) from None
+
+    @property
+    def released_root(self) -> Path:
+        """Absolute path of the released root."""
+        return self._root(self.released, "released")
+
+    @property
+    def private_root(self) -> Path:
+        """Absolute path of the private root."""
+        return self._root(self.private, "private")
+
+    def _root(self, own: Path | None, name: str) -> Path:
+        """The root's own setting, or its folder in ``out``; RequestError that names the setting."""
+        field = f"settings.{name if own else 'out'}"
+        root = (expanded(own, field) if own else expanded(self.out, field) / name).absolute()
+        refuse_undecodable(root, field)
+        return root
+
+    @property
+    def server_database(self) -> str | None:
+        """The address of the database URL for Prefect's server; None if it is not set."""
+        return for_server(self.database_url, self.database_password_file) if self.database_url else None
+
+
+def settings_for(out: str | Path | None = None) -> Settings:
+    """The settings of the environment, with the output folder ``out`` where one is given; RequestError as Settings."""
+    return Settings() if out is None else Settings(out=expanded(out, "settings.out").absolute())
+
+
+def user_data() -> Path:
+    """The user's data folder for what must outlive any output folder: the ledger, the server's history."""
+    return Path(platformdirs.user_data_dir("privsyn"))
+
+
+def _ledger(others: dict[str, Any]) -> str:
+    if others.get("database_url"):
+        return for_ledger(others["database_url"], others.get("database_password_file"))
+    return str(user_data() / "ledger.sqlite")

@@ -1,0 +1,210 @@
+"""Texts that name fields and actions of their reader, and the words of the API for them.
+
+An error names fields of the models (a field of the spec, an argument of a function, a setting) and things to do; each
+surface has a vocabulary that says how its readers know them.  The API's is here, the command line's in
+``privsyn/cli/vocabulary.py`` and the run form's in ``flows/form_vocabulary.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+REQUESTS = frozenset(
+    {
+        "release",
+        "evaluate",
+        "compare",
+        "rerun",
+        "improve",
+        "query",
+        "forecast",
+        "add_formats",
+        "draft_spec",
+        "ledger",
+        "backup",
+        "deploy",
+        "settings",
+    }
+)
+"""What a field may be an argument of: its name begins so.  Any other field is one of a file that people write (the
+release spec, an evaluation's settings), and is named as in that file on every surface."""
+
+
+@dataclass(frozen=True)
+class Mention:
+    """A field in a text, which a vocabulary names."""
+
+    field: str
+
+
+@dataclass(frozen=True)
+class Action:
+    """An action of the reader in a text, which a vocabulary names."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A text with fields and actions in it: ``"Set " + mention("settings.ledger") + " to that ledger"``."""
+
+    parts: tuple[str | Mention | Action, ...]
+
+    def __add__(self, other: str | Phrase) -> Phrase:
+        return Phrase((*self.parts, *_parts(other)))
+
+    def __radd__(self, other: str) -> Phrase:
+        return Phrase((other, *self.parts))
+
+    def __str__(self) -> str:
+        """The text as the API says it."""
+        return API.text(self)
+
+    def mentioning(self, fields: Mapping[str, str]) -> Phrase:
+        """The text with other fields mentioned: field -> the one in its place."""
+        return Phrase(tuple(Mention(fields.get(p.field, p.field)) if isinstance(p, Mention) else p for p in self.parts))
+
+
+Text: TypeAlias = str | Phrase
+
+
+def mention(field: str) -> Phrase:
+    """The name of a field, to be put into a text."""
+    return Phrase((Mention(field),))
+
+
+def action(name: str) -> Phrase:
+    """Something to do, to be put into a text; each vocabulary has it as a clause without a subject."""
+    return Phrase((Action(name),))
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """How the readers of one surface know fields and actions."""
+
+    fields: Mapping[str, str]
+    actions: Mapping[str, str]
+
+    def field(self, name: str) -> str:
+        """The field's name.  Raises LookupError for an argument or a setting without a word."""
+        if name not in self.fields and name.partition(".")[0] in REQUESTS:
+            raise LookupError(f"the vocabulary has no word for the field {name!r}")
+        return self.fields.get(name, name)
+
+    def action(self, name: str) -> str:
+        """What is to be done.  Raises LookupError for an action without words."""
+        if name not in self.actions:
+            raise LookupError(f"the vocabulary has no words for the action {name!r}")
+        return self.actions[name]
+
+    def text(self, text: Text) -> str:
+        """The text with every field and action in this vocabulary's words."""
+        return "".join(self._part(part) for part in _parts(text))
+
+    def _part(self, part: str | Mention | Action) -> str:
+        if isinstance(part, Mention):
+            return self.field(part.field)
+        return self.action(part.name) if isinstance(part, Action) else part
+
+
+def _parts(text: Text) -> tuple[str | Mention | Action, ...]:
+    return text.parts if isinstance(text, Phrase) else (text,)
+
+
+API = Vocabulary(
+    fields={
+        "release.data": "data",
+        "release.spec": "spec",
+        "release.fresh": "fresh",
+        "release.period": "period",
+        "release.new_dataset": "new_dataset",
+        "release.time_zone": "time_zone",
+        "evaluate.release": "release",
+        "evaluate.data": "data",
+        "evaluate.holdout": "holdout",
+        "evaluate.against": "against",
+        "evaluate.settings": "settings",
+        "evaluate.labels": "labels",
+        "evaluate.epsilon_report": "epsilon_report",
+        "evaluate.delta": "delta",
+        "compare.methods": "methods",
+        "compare.epsilons": "epsilons",
+        "compare.seeds": "seeds",
+        "compare.holdout": "holdout",
+        "compare.labels": "labels",
+        "improve.release": "release",
+        "improve.epsilon": "epsilon",
+        "rerun.release": "release",
+        "rerun.keep": "keep",
+        "rerun.prior": "prior",
+        "query.release": "release",
+        "query.columns": "columns",
+        "query.where": "where",
+        "query.formula": "formula",
+        "query.probabilities": "probabilities",
+        "query.level": "level",
+        "query.population": "population",
+        "query.other": "earlier",
+        "query.plot": "plot",
+        "forecast.rows": "rows",
+        "forecast.epsilons": "epsilons",
+        "forecast.earlier": "earlier",
+        "forecast.public": "public",
+        "forecast.strength": "strength",
+        "forecast.seeds": "seeds",
+        "forecast.plot": "plot",
+        "add_formats.release": "release",
+        "add_formats.formats": "formats",
+        "draft_spec.data": "data",
+        "draft_spec.dictionary": "dictionary",
+        "draft_spec.dataset": "dataset",
+        "draft_spec.csv": "csv",
+        "ledger.dataset": "dataset",
+        "ledger.against": "against",
+        "backup.file": "file",
+        "deploy.file": "file",
+        "settings.out": "out or PRIVSYN_OUT",
+        "settings.released": "PRIVSYN_RELEASED",
+        "settings.private": "PRIVSYN_PRIVATE",
+        "settings.released_url": "PRIVSYN_RELEASED_URL",
+        "settings.database_url": "PRIVSYN_DATABASE_URL",
+        "settings.database_password_file": "PRIVSYN_DATABASE_PASSWORD_FILE",
+        "settings.ledger": "PRIVSYN_LEDGER",
+        "settings.dask": "PRIVSYN_DASK",
+        "settings.dask_ca": "PRIVSYN_DASK_CA",
+        "settings.dask_certificate": "PRIVSYN_DASK_CERTIFICATE",
+        "settings.dask_key": "PRIVSYN_DASK_KEY",
+        "settings.policy": "PRIVSYN_POLICY",
+        "settings.login_file": "PRIVSYN_LOGIN_FILE",
+        "settings.metrics": "PRIVSYN_METRICS",
+        "settings.threads": "PRIVSYN_THREADS",
+    },
+    actions={
+        "redraw": "release again with `fresh=True`",
+        "draft_spec": "`privsyn.draft_spec()`",
+        "list_runs": "`privsyn.ledger().entries(dataset)`",
+        "verify_ledger": "`privsyn.ledger().verify()`",
+        "show_whole_error": "its `__cause__` is the whole error",
+    },
+)
+"""The words of the Python functions: arguments by their names, settings by their environment variables."""
+
+
+def sentence(text: Text) -> Text:
+    """The text with one mark at its end: a full stop, or its own question mark."""
+    *head, last = _parts(text)
+    if isinstance(last, str):
+        last = last.rstrip(". ")
+        last = last if last.endswith("?") else f"{last}."
+        return Phrase((*head, last)) if head else last
+    return Phrase((*head, last, "."))
+
+
+def sentences(texts: Iterable[Text]) -> Text:
+    """The texts as sentences after each other; empty ones are left out."""
+    whole: Text = ""
+    for text in (t for t in texts if t):
+        whole = whole + (" " if whole else "") + sentence(text)
+    return whole

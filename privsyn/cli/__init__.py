@@ -1,0 +1,63 @@
+"""The command line: ``privsyn release | improve | query | evaluate | rerun | compare | itemsets | formats | spec ...``.
+
+Belongs here: one module a command: arguments, exit codes, progress and summaries on standard error, JSON and tables
+on standard output.  Does not belong here: any logic of a release.  Heavy packages are imported inside the commands,
+so that ``--help`` and refusals answer at once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import sys
+
+import typer
+
+from privsyn.cli import compare_command as compare
+from privsyn.cli import epsilon_command as epsilon
+from privsyn.cli import evaluate_command as evaluate
+from privsyn.cli import formats_command as formats
+from privsyn.cli import improve_command as improve
+from privsyn.cli import itemsets_command as itemsets
+from privsyn.cli import ledger_command as ledger
+from privsyn.cli import prune_command as prune
+from privsyn.cli import query_command as query
+from privsyn.cli import release_command as release
+from privsyn.cli import rerun_command as rerun
+from privsyn.cli import server_commands as operations
+from privsyn.cli import spec_command as spec
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Differentially private synthetic tables."
+)
+app.command("release")(release.release_command)
+app.command("improve")(improve.improve_command)
+app.command("query")(query.query_command)
+app.command("evaluate")(evaluate.evaluate_command)
+app.command("rerun")(rerun.rerun_command)
+app.command("compare")(compare.compare_command)
+app.command("itemsets")(itemsets.itemsets_command)
+app.command("formats")(formats.formats_command)
+app.command("epsilon")(epsilon.epsilon_command)
+app.command("prune")(prune.prune_command)
+app.command("server")(operations.server_command)
+app.command("worker")(operations.worker_command)
+app.command("deploy")(operations.deploy_command)
+app.add_typer(spec.app, name="spec")
+app.add_typer(ledger.app, name="ledger")
+
+
+def main() -> None:
+    """Entry point of ``privsyn``."""
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")  # 20 are few on a busy machine
+    if "--debug" not in sys.argv and not set(sys.argv[1:2]) & set(operations.COMMANDS):
+        for logger in ("LOGGING", "SERVER_LOGGING", "LOGGING_ROOT", "LOGGING_HANDLERS_CONSOLE"):
+            os.environ.setdefault(f"PREFECT_{logger}_LEVEL", "CRITICAL")
+    # Loading makes hundreds of thousands of objects that stay: the collector need not look through them again and
+    # again while they come, nor once more at the end.
+    gc.set_threshold(100_000, 50, 100)
+    atexit.register(gc.freeze)
+    app()

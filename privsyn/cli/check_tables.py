@@ -1,0 +1,90 @@
+"""``privsyn spec check`` on a terminal: a table a section, and a banner over what is private."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from privsyn.api.check import CheckReport
+from privsyn.specs.table_fit import Fit, printable
+
+
+def render(report: CheckReport, console: Console) -> None:
+    """Print the report: a table a section, and a banner over what is private."""
+    console.print(
+        _table(
+            "Columns",
+            ["column", "kind", "codes", "bins"],
+            report.columns_rows(),
+        )
+    )
+    console.print(
+        _table(
+            "Predicted noise (standard deviation of each count)",
+            ["what", "how many", "sd"],
+            report.noise_rows(),
+        )
+    )
+    if report.warnings:
+        console.print(_table("Worth a thought", ["warning"], [[w] for w in report.warnings]))
+    if report.fit is not None:
+        _render_fit(report.fit, console)
+
+
+def _render_fit(fit: Fit, console: Console) -> None:
+    cut = "" if fit.cut is None else f" {fit.cut:,} of them are left out by the unit of protection."
+    if fit.unread:
+        cut += f" {fit.unread:,} more records cannot be read and are left out (fields, quotation marks, length)."
+    console.print(
+        Panel(
+            Text(f"The table below is computed from the private rows ({fit.rows:,} rows).{cut}"),
+            title="PRIVATE - do not share",
+            border_style="bold red",
+        )
+    )
+    for misread in fit.misread:
+        console.print(Text(f"PRIVATE: {_clean(misread.sentence())}.", style="bold red"))
+    rows = [
+        [
+            c.column,
+            c.stored,
+            c.released,
+            _share(c.nulls, fit.rows),
+            ", ".join(f"{what}: {_share(n, fit.rows)}" for what, n in c.repairs.items()) or "none",
+            ", ".join(c.examples),
+        ]
+        for c in fit.columns
+    ]
+    headers = ["column", "stored", "released", "null", "repairs", "e.g."]
+    console.print(_table("PRIVATE - how the table fits", headers, rows))
+    cures = [[c.column, f"{cure}."] for c in fit.columns for cure in c.cures]
+    if cures:
+        console.print(_table("PRIVATE - likely cures", ["column", "cure"], cures))
+
+
+def defaults_table(filled: Mapping[str, Mapping[str, Any]]) -> Table:
+    """What each column has from ``defaults`` of the spec's file; public."""
+    rows = [[name, ", ".join(f"{f}: {printable(v)}" for f, v in fields.items())] for name, fields in filled.items()]
+    return _table("Columns with fields from `defaults`", ["column", "fields"], rows)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} ({part / whole:.1%})" if part and whole else str(part)
+
+
+def _table(title: str, headers: list[str], rows: list[list[str]]) -> Table:
+    table = Table(title=Text(title), title_justify="left")
+    for header in headers:
+        table.add_column(header, justify="right" if header in ("codes", "bins", "how many", "sd") else "left")
+    for row in rows:
+        table.add_row(*(Text(_clean(cell)) for cell in row))
+    return table
+
+
+def _clean(text: str) -> str:
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)

@@ -1,0 +1,206 @@
+"""What the commands share: the console, errors for people, and the options they have in common."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from privsyn.base.errors import PrivsynError, RequestError
+from privsyn.base.paths import expanded, refuse_undecodable
+from privsyn.cli.vocabulary import COMMAND_LINE
+from privsyn.storage.disk import OF_THE_DISK
+
+if TYPE_CHECKING:
+    from privsyn.base.settings import Settings
+
+people = Console(stderr=True, highlight=False, markup=False)
+"""What people watch goes to standard error; standard output is for ``--json`` and for tables that were asked for.
+
+Text is never markup: a column may be called ``[/]``.
+"""
+
+PIPED_WIDTH = 160
+"""Columns of a table that is not shown on a terminal."""
+
+WARN_EPSILON = 10.0
+"""Above this epsilon of a request people are warned."""
+
+SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="Release spec (YAML).")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the whole error. It may contain private values.")]
+
+
+@contextmanager
+def errors_for_people(*, debug: bool) -> Iterator[None]:
+    """Turn errors into one paragraph and an exit code: 2 request, 3 budget, 1 anything else; SIGTERM is a Ctrl-C."""
+    started, interrupts = time.time(), Interrupts()
+    try:
+        with interrupts.heard():
+            yield
+    except typer.Exit:
+        raise
+    except (KeyboardInterrupt, Exception) as error:
+        if interrupts.came or isinstance(error, KeyboardInterrupt):
+            people.print(
+                "privsyn: stopped. Run the same command again: finished steps are kept, nothing is charged twice."
+            )
+            raise typer.Exit(1) from None
+        if debug:
+            _print_failure(since=started)
+            traceback.print_exc()
+        known = error if isinstance(error, PrivsynError) else _unexpected(error)
+        people.print(Text.assemble(("privsyn: ", "bold red"), known.paragraph(COMMAND_LINE)), soft_wrap=True)
+        raise typer.Exit(known.exit_code) from None
+
+
+class Interrupts:
+    """Whether somebody asked to stop, by Ctrl-C or SIGTERM: compiled code may turn that into an error of its own."""
+
+    def __init__(self) -> None:
+        self.came = False
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """SIGTERM ends the block as Ctrl-C does, so that what it started is stopped; in the main thread only."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = [signal.signal(number, self._interrupt) for number in numbers]
+        try:
+            yield
+        finally:
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self.came = True
+        raise KeyboardInterrupt
+
+
+def _unexpected(error: Exception) -> PrivsynError:
+    named = error.filename if isinstance(error, OSError) and error.errno not in OF_THE_DISK else None
+    if isinstance(error, OSError) and error.strerror and isinstance(named, (str, bytes, os.PathLike)):
+        problem = f"{os.fsdecode(named)[:200]} cannot be opened or written: {error.strerror}"
+        return RequestError(problem, "Check the path and its permissions")
+    return PrivsynError(
+        f"an unexpected {type(error).__name__} stopped the run",
+        "Run again: finished steps are kept and nothing is charged twice; --debug shows the whole error, which may "
+        "contain private values",
+    )
+
+
+def _print_failure(since: float) -> None:
+    """The whole error behind a failed step, which the release keeps in the private zone only."""
+    from privsyn.base.settings import Settings  # here: `--help` needs no settings, and they load slowly
+
+    with suppress(PrivsynError, OSError):  # the error that is being told may be that one
+        path = Settings().private_root / "failure.txt"
+        if path.is_file() and path.stat().st_mtime >= since:
+            people.print(path.read_text(encoding="utf-8"), markup=False)
+
+
+def named_path(path: str | None, field: str) -> Path | None:
+    """The path of an option; an empty one would silently mean the working folder, so it is refused.
+
+    So is one that is not UTF-8, before anything is made or reserved.
+    """
+    if path is None:
+        return None
+    if not path.strip():
+        raise RequestError("is empty", "Name a path, or leave the option out", field)
+    refuse_undecodable(path, field)
+    return Path(path)
+
+
+def write_new(path: Path, make_text: Callable[[], str], option: str) -> str:
+    """Make the text of a file that must not be there yet, write it and return it.
+
+    Raises RequestError that names ``option`` for a file that is there, before the text is made, and for one that cannot
+    be.
+    """
+    if path.exists():
+        raise RequestError(f"{path} exists already", "Choose another name, or move the file away", option)
+    text = make_text()
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        problem = f"cannot write {path}: {error.strerror}"
+        raise RequestError(problem, "Choose a folder that exists and is writable", option) from None
+    return text
+
+
+def make_folder(settings: Settings) -> None:
+    """Make the folder of ``--out``.
+
+    Raises RequestError if it cannot be made, or not written for the private folder.
+    """
+    out, private = expanded(settings.out, "--out"), settings.private_root
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        place = private if private.is_dir() else out
+    except OSError as error:
+        problem = f"cannot make the folder {out}: {error.strerror}"
+        raise RequestError(problem, "Choose a folder that can be written", "--out") from None
+    if settings.private is None and not os.access(place, os.W_OK):
+        raise RequestError(f"the folder {place} cannot be written", "Choose a folder that can be written", "--out")
+
+
+def warn_of_epsilon(epsilon: float) -> None:
+    """Warn of an epsilon that protects little."""
+    if epsilon > WARN_EPSILON:
+        warn(
+            f"epsilon {epsilon:g} is above {WARN_EPSILON:g}: at this level attacks on single people are known to work."
+        )
+
+
+def print_answer(text: str) -> None:
+    """Print to standard output.  Where nobody reads it any more (``| head``), be silent and go on."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        _print_to_nobody()
+
+
+class Tables(Console):
+    """Tables on standard output; where nobody reads them any more they are silent and go on, as :func:`print_answer`.
+
+    ``width``: their columns where standard output is no terminal.
+    """
+
+    def __init__(self, width: int = PIPED_WIDTH) -> None:
+        super().__init__(highlight=False, markup=False, width=None if sys.stdout.isatty() else width)
+
+    def on_broken_pipe(self) -> None:
+        """Go on in silence; rich's own way is to end the program with exit code 1."""
+        _print_to_nobody()
+
+
+def _print_to_nobody() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def warn(text: str) -> None:
+    """A warning on standard error."""
+    people.print(Text.assemble(("Warning:", "yellow"), " ", text), soft_wrap=True)
+
+
+def command_name() -> str:
+    """How the reader starts this program again, on the same ledger."""
+    started = Path(sys.argv[0])
+    name = "privsyn" if shutil.which("privsyn") == str(started.absolute()) else str(started)
+    ledger = os.environ.get("PRIVSYN_LEDGER")
+    return f"PRIVSYN_LEDGER={ledger} {name}" if ledger and "@" not in ledger else name

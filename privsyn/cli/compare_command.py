@@ -1,0 +1,157 @@
+"""``privsyn compare``: arguments, progress, and the table."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from privsyn.base.errors import RequestError
+from privsyn.cli.common import (
+    PIPED_WIDTH,
+    Debug,
+    SpecPath,
+    Tables,
+    errors_for_people,
+    make_folder,
+    named_path,
+    people,
+    print_answer,
+)
+
+if TYPE_CHECKING:
+    from privsyn.base.settings import Settings
+    from privsyn.comparison.compare_methods import Compared, CompareRequest
+
+
+def compare_command(
+    spec: SpecPath,
+    data: Annotated[str | None, typer.Option(metavar="PATH", help="Real table instead of the spec's `data`.")] = None,
+    holdout: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Real rows that no method sees: for models and attacks.")
+    ] = None,
+    methods: Annotated[
+        str, typer.Option(metavar="A,B", help="Methods, or `all`; a wrong name lists them.")
+    ] = "default,privsyn-paper,independent",
+    epsilons: Annotated[str, typer.Option(metavar="E,E", help="Epsilons; delta is the spec's.")] = "0.2,1,2",
+    seeds: Annotated[int, typer.Option(metavar="N", help="Repetitions, with the seeds 0 to N - 1.")] = 3,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="COL", help="Column that a model predicts; can be repeated.")
+    ] = None,
+    out: Annotated[str | None, typer.Option(metavar="DIR", help="Folder with private/; results go there.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Compare methods on the table that SPEC names: quality and time, mean and spread over the seeds.
+
+    NOT private: the noise is seeded and the figures are exact. For data that is public or that stays with you; the
+    results stay in private/compare/. Charges nothing, since nothing is released. Exit code 1 when no run was done.
+    """
+    start = time.monotonic()
+    with errors_for_people(debug=debug):
+        table, held, folder = named_path(data, "--data"), named_path(holdout, "--holdout"), named_path(out, "--out")
+        if folder is not None:
+            os.environ["PRIVSYN_OUT"] = str(folder.absolute())
+        from privsyn.base.settings import Settings
+
+        settings = Settings()
+        from privsyn.comparison.compare_methods import CompareRequest
+        from privsyn.evaluation.settings_file import load_evaluation_spec
+        from privsyn.specs.spec_file import load_spec, override
+
+        request = CompareRequest(
+            spec=override(load_spec(spec), data=table),
+            methods=_methods(methods),
+            epsilons=_numbers(epsilons),
+            seeds=seeds,
+            holdout=None if held is None else str(held),
+            evaluation=load_evaluation_spec(None, label or "auto"),
+        )
+        request.check()
+        if folder is not None:
+            make_folder(settings)
+        compared = _compare(request, settings)
+        _show(compared, round(time.monotonic() - start, 1), as_json=as_json)
+        if all(r.outcome != "done" for r in compared.results.runs):
+            raise typer.Exit(1)
+
+
+def _methods(text: str) -> tuple[str, ...]:
+    from privsyn.comparison.methods import METHODS
+
+    named = tuple(name.strip() for name in text.split(",") if name.strip())
+    return tuple(METHODS) if named == ("all",) else named
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    found = []
+    for part in (p.strip() for p in text.split(",") if p.strip()):
+        try:
+            found.append(float(part))
+        except ValueError:
+            raise RequestError(
+                f"{part!r} is not a number", "Write numbers with commas: 0.2,1,2", "compare.epsilons"
+            ) from None
+    return tuple(found)
+
+
+def _compare(request: CompareRequest, settings: Settings) -> Compared:
+    from privsyn.comparison.compare_methods import compare
+
+    notice = "Not private: for comparing on data that is public or that stays with you. Charges nothing."
+    people.print(notice, soft_wrap=True)
+    with people.status("Reading the table ...") as status:
+
+        def report(what: str, done: int, total: int) -> None:
+            status.update(f"{what} ({done} of {total} runs done)")
+            if not people.is_terminal:
+                people.print(f"{done}/{total} {what}", style="dim")
+
+        return compare(request, settings, report)
+
+
+def _show(compared: Compared, seconds: float, *, as_json: bool) -> None:
+    from privsyn.comparison.result_tables import missing, table
+
+    results = compared.results
+    if as_json:
+        print_answer(json.dumps(_as_json(compared, seconds)))
+    else:
+        Tables(max(PIPED_WIDTH, 60 + 24 * len(results.methods))).print(table(results))
+        for sentence in missing(results):
+            people.print(sentence, soft_wrap=True)
+    undone = [r for r in results.runs if r.outcome != "done"]
+    for name in dict.fromkeys(r.method for r in undone):
+        first = next(r for r in undone if r.method == name)
+        many = sum(r.method == name for r in undone)
+        what = f": {many} runs {first.outcome} ({first.note})"
+        people.print(Text.assemble((name, "yellow"), what), soft_wrap=True)
+    people.print("Look next at:", style="bold")
+    for file, what in (("table.md", "the same table"), ("plot.svg", "its plots"), ("results.json", "every run")):
+        people.print(f"  {compared.folder / file}   {what} (private)", soft_wrap=True)
+
+
+def _as_json(compared: Compared, seconds: float) -> dict[str, Any]:
+    from privsyn.comparison.result_tables import lines, missing
+
+    results = compared.results
+    figures = [
+        {"method": method, "epsilon": epsilon, "metric": line.name, "mean": cell.mean, "sd": cell.sd, "n": cell.values}
+        for line in lines(results)
+        for (method, epsilon), cell in line.cells.items()
+    ]
+    return {
+        "private": True,
+        "notice": results.notice,
+        "folder": str(compared.folder),
+        "dataset": results.dataset,
+        "runs": len(results.runs),
+        "done": sum(r.outcome == "done" for r in results.runs),
+        "figures": figures,
+        "not_computed": missing(results),
+        "seconds": seconds,
+    }

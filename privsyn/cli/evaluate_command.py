@@ -1,0 +1,194 @@
+"""``privsyn evaluate``: arguments, progress and the closing summary."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.panel import Panel
+from rich.table import Table
+
+from privsyn.base.errors import RequestError
+from privsyn.cli.common import Debug, errors_for_people, named_path, people, print_answer, warn_of_epsilon
+
+if TYPE_CHECKING:
+    from privsyn.base.settings import Settings
+    from privsyn.data_contracts.evaluation_results import Evaluation, Metric
+    from privsyn.evaluation.private_evaluation import EvaluationRequest, Report
+
+
+def evaluate_command(
+    release: Annotated[str, typer.Argument(metavar="RELEASE", help="Run name, or its folder under released/.")],
+    data: Annotated[
+        str | None, typer.Option(metavar="REAL", help="Private table; without it, the one that the run remembers.")
+    ] = None,
+    holdout: Annotated[
+        str | None,
+        typer.Option(metavar="REAL2", help="Real rows that the release has not seen: for models and attacks."),
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OTHER", help="Another synthetic table of the same columns; can be repeated."),
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Column that a model predicts; can be repeated.")
+    ] = None,
+    settings_file: Annotated[
+        str | None,
+        typer.Option(
+            "--settings",
+            metavar="FILE",
+            help="YAML with any of the fields seed, labels, range_queries, nist_schemas, nist_queries, k, groups, "
+            "income, pie, mgd (which has hierarchies), model_rows, attack_rows, analyses.",
+        ),
+    ] = None,
+    epsilon_report: Annotated[
+        float | None,
+        typer.Option(
+            metavar="E",
+            help="Instead: release a few noisy headline figures at this epsilon, charged to the data set's budget.",
+        ),
+    ] = None,
+    out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/ and private/.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Compare a RELEASE with the private table: a private report.
+
+    With --epsilon-report, a few noisy figures are released instead, at a cost.
+    """
+    start = time.monotonic()
+    with errors_for_people(debug=debug):
+        table, folder = named_path(data, "--data"), named_path(out, "--out")
+        if folder is not None:
+            os.environ["PRIVSYN_OUT"] = str(folder.absolute())
+        from privsyn.base.settings import Settings
+
+        settings = Settings()
+        if epsilon_report is not None:
+            if holdout or against or label or settings_file:
+                raise RequestError(
+                    "goes with --data and --out only: what it publishes is fixed",
+                    "Leave the other options out, or run the private evaluation without it",
+                    "evaluate.epsilon_report",
+                )
+            _release_figures(release, epsilon_report, settings, table, as_json=as_json)
+            return
+        from privsyn.evaluation.private_evaluation import EvaluationRequest
+        from privsyn.evaluation.settings_file import load_evaluation_spec
+
+        spec = load_evaluation_spec(named_path(settings_file, "--settings"), label or ())
+        request = EvaluationRequest(
+            release, None if table is None else str(table), _checked(holdout, "--holdout"), _each(against), spec
+        )
+        report = _evaluate(request, settings)
+        seconds = round(time.monotonic() - start, 1)
+        if as_json:
+            print_answer(json.dumps(_as_json(report, seconds)))
+        _print_summary(report, seconds)
+
+
+def _checked(path: str | None, field: str) -> str | None:
+    named = named_path(path, field)
+    return None if named is None else str(named)
+
+
+def _each(paths: list[str] | None) -> list[str]:
+    return [str(named_path(p, "--against")) for p in paths or ()]
+
+
+def _evaluate(request: EvaluationRequest, settings: Settings) -> Report:
+    from privsyn.evaluation.private_evaluation import evaluate
+
+    with people.status("Opening the release ...") as status:
+
+        def stage(name: str, run: Callable[[], Any]) -> Any:
+            status.update(f"{name} ...")
+            if not people.is_terminal:
+                people.print(name, style="dim")
+            return run()
+
+        return evaluate(request, settings, stage)
+
+
+def _print_summary(report: Report, seconds: float) -> None:
+    """The headlines; a narrow terminal shows an arrow to where better is in place of the range."""
+    evaluation = report.evaluation
+    wide = people.width >= 100 + 14 * (len(evaluation.scores) - 1)
+    grid = Table(box=None, padding=(0, 2 if wide else 1), header_style="bold", title_justify="left")
+    grid.add_column("private figures", overflow="fold")
+    for scores in evaluation.scores:
+        grid.add_column(scores.table, justify="right", overflow="fold")
+    if wide:
+        grid.add_column("range", no_wrap=True)
+    grid.add_column("like a sample of", justify="right", no_wrap=True)
+    for i, metric in enumerate(evaluation.release.metrics):
+        if metric.headline:
+            values = [_value(s.metrics[i]) for s in evaluation.scores]
+            arrow = "" if wide else " ↓" if metric.better == "lower" else " ↑"
+            grid.add_row(metric.title + arrow, *values, *([_range(metric)] if wide else []), _sample(metric))
+    title = f"privsyn evaluate {evaluation.run}: private, computed from the real rows"
+    people.print(Panel(grid, title=title, border_style="yellow", expand=False))
+    for metric in evaluation.release.metrics:
+        if metric.headline and metric.value is None and metric.note:
+            people.print(f"{metric.title}: {metric.note.rstrip('.')}.", soft_wrap=True, markup=False)
+    for analysis in evaluation.analyses:
+        close = sum(figure.close for figure in analysis.figures)
+        words = f"{analysis.title}: {close} of {len(analysis.figures)} figures within 15 % or two standard errors."
+        people.print(words, soft_wrap=True, markup=False)
+    people.print("Look next at:", style="bold")
+    people.print(f"  {report.html}   the private report ({seconds:g} s)", soft_wrap=True)
+    people.print(f"  {report.figures}   the same figures", soft_wrap=True)
+
+
+def _value(metric: Metric) -> str:
+    return "not known" if metric.value is None else f"{metric.value:,.4g}"
+
+
+def _range(metric: Metric) -> str:
+    high = "" if metric.high is None else f"{metric.high:g}"
+    return f"{metric.low:g}..{high}, {metric.better} is better"
+
+
+def _sample(metric: Metric) -> str:
+    if metric.subsample is None:
+        return ""
+    from privsyn.tasks.metrics.subsample import SHARES  # here: other commands do without what it loads
+
+    return f"{'≤ ' if metric.subsample <= SHARES[0] else ''}{metric.subsample:.1%} of real rows"
+
+
+def _as_json(report: Report, seconds: float) -> dict[str, Any]:
+    evaluation: Evaluation = report.evaluation
+    return {
+        "run": evaluation.run,
+        "private": True,
+        "report": str(report.html),
+        "figures": str(report.figures),
+        "scores": {s.table: {m.name: m.value for m in s.metrics} for s in evaluation.scores},
+        "seconds": seconds,
+    }
+
+
+def _release_figures(release: str, epsilon: float, settings: Settings, data: Path | None, *, as_json: bool) -> None:
+    from privsyn.evaluation.quality_release import publish_quality
+
+    warn_of_epsilon(epsilon)
+    summary = publish_quality(release, epsilon, settings, data=data)
+    if as_json:
+        print_answer(json.dumps(summary.model_dump(mode="json")))
+    grid = Table(box=None, padding=(0, 2), header_style="bold")
+    grid.add_column("released figures")
+    grid.add_column("value", justify="right")
+    grid.add_column("sd of its noise", justify="right")
+    for figure in summary.figures:
+        grid.add_row(figure.title, f"{figure.value:.4g}", f"{figure.noise_sd:.2g}")
+    people.print(Panel(grid, title=f"{summary.run}", border_style="green", expand=False))
+    cost = f"epsilon {summary.epsilon:g}, delta {summary.delta:g} (rho {summary.rho:.4g})"
+    charged = f"Cost: {cost}, charged to the data set" if summary.drawn else f"Cost: nothing, they were there ({cost})"
+    people.print(f"{charged}. Files: {summary.released}  (give away)", soft_wrap=True)

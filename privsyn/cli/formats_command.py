@@ -1,0 +1,43 @@
+"""``privsyn formats``: arguments and the closing lines."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Annotated, get_args
+
+import typer
+
+from privsyn.base.errors import RequestError
+from privsyn.cli.common import Debug, errors_for_people, named_path, people, print_answer
+
+
+def formats_command(
+    release: Annotated[str, typer.Argument(metavar="RELEASE", help="Run name, or its folder under released/.")],
+    to: Annotated[list[str], typer.Option("--to", metavar="FORMAT", help="Format to add, csv; can be repeated.")],
+    out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/ and private/.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Add a file format to a RELEASE that is there: no noise, no cost, no look at anything private."""
+    with errors_for_people(debug=debug):
+        folder = named_path(out, "--out")
+        if folder is not None:
+            os.environ["PRIVSYN_OUT"] = str(folder.absolute())
+        from privsyn.base.settings import Settings
+        from privsyn.data_contracts.publication import Format
+        from privsyn.publish.formats.add_formats import add_formats
+
+        known = get_args(Format)
+        for name in to:
+            if name not in known:
+                raise RequestError(
+                    f"{name!r} is not a format of a release",
+                    f"The formats are {', '.join(known)}",
+                    "add_formats.formats",
+                )
+        added = add_formats(release, to, Settings())  # type: ignore[arg-type]
+        if as_json:
+            print_answer(json.dumps({"released": str(added.folder), "added": list(added.files)}))
+        new = ", ".join(added.files) or "nothing: it was there"
+        people.print(f"Added {new}. Cost: nothing. Files: {added.folder}  (give away)", soft_wrap=True)

@@ -1,0 +1,48 @@
+"""``privsyn improve``: arguments; what is run and shown is as for ``privsyn release``."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Annotated
+
+import typer
+
+from privsyn.cli.common import Debug, errors_for_people, named_path, warn_of_epsilon
+from privsyn.cli.release_command import run_request, show_summary
+
+
+def improve_command(
+    release: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or its released folder.")],
+    epsilon: Annotated[float, typer.Option(help="What the new looks may cost by themselves.")],
+    data: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Where the unchanged private table lies now.")
+    ] = None,
+    out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/ and private/.")] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Draw new noise although this improvement exists; costs budget.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    prefect: Annotated[
+        bool, typer.Option("--prefect", help="Run as a Prefect flow, with a temporary server where none is configured.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Measure more of the unchanged table of RUN, and make a better table of all that was paid for.
+
+    Only the new looks are charged. The result is a release of its own, whose epsilon is that of all looks together.
+    """
+    start = time.monotonic()
+    with errors_for_people(debug=debug):
+        from privsyn.api.improve import improved_spec
+        from privsyn.base.settings import Settings
+        from privsyn.pipelines.release_job import release_job
+
+        table, folder = named_path(data, "--data"), named_path(out, "--out")
+        if folder is not None:
+            os.environ["PRIVSYN_OUT"] = str(folder.absolute())
+        settings = Settings()
+        request = improved_spec(release, settings, epsilon, table)
+        warn_of_epsilon(request.privacy.epsilon)
+        summary = run_request(request, settings, release_job(request), fresh=fresh, prefect=prefect)
+        show_summary(request, summary, start, as_json=as_json)

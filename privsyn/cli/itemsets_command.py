@@ -1,0 +1,74 @@
+"""``privsyn itemsets``: arguments, progress and the closing summary."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.panel import Panel
+from rich.table import Table
+
+from privsyn.cli.common import Debug, errors_for_people, make_folder, named_path, people, print_answer, warn_of_epsilon
+
+if TYPE_CHECKING:
+    from privsyn.itemsets.publish_itemsets import ItemsetSummary
+
+_SHOWN = 10
+
+
+def itemsets_command(
+    spec: Annotated[Path, typer.Argument(metavar="SPEC", help="Itemset spec (YAML).")],
+    data: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Private table instead of the spec's `data`.")
+    ] = None,
+    out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder for released/ and private/.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Epsilon instead of the spec's.")] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Draw new noise although the release exists; costs budget.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Release the frequent itemsets of the private transactions that SPEC names, with error bars.
+
+    The same request again finds its release and costs nothing.
+    """
+    with errors_for_people(debug=debug):
+        from privsyn.api.progress import progress_bars
+        from privsyn.base.settings import Settings
+        from privsyn.itemsets.itemset_spec_file import load_itemset_spec
+        from privsyn.itemsets.publish_itemsets import publish_itemsets
+        from privsyn.itemsets.steps import itemset_steps
+
+        table, folder = named_path(data, "--data"), named_path(out, "--out")
+        if folder is not None:
+            os.environ["PRIVSYN_OUT"] = str(folder.absolute())
+        settings = Settings()
+        asked = load_itemset_spec(spec, epsilon, table)
+        if folder is not None:
+            make_folder(settings)
+        warn_of_epsilon(asked.privacy.epsilon)
+        with progress_bars(itemset_steps(asked), people) as report:
+            summary = publish_itemsets(asked, settings, fresh=fresh, report=report)
+        if as_json:
+            print_answer(json.dumps(summary.model_dump(mode="json")))
+        _print_summary(summary)
+
+
+def _print_summary(summary: ItemsetSummary) -> None:
+    import pyarrow.parquet as pq
+
+    grid = Table(box=None, padding=(0, 2), header_style="bold")
+    grid.add_column("itemset", overflow="fold")
+    grid.add_column("share", justify="right")
+    grid.add_column("standard error", justify="right")
+    for row in pq.read_table(Path(summary.released) / "itemsets.parquet").slice(0, _SHOWN).to_pylist():
+        grid.add_row(", ".join(row["items"]), f"{row['support']:.4f}", f"{row['std_error']:.2g}")
+    title = f"{summary.run}: {summary.itemsets:,} itemsets"
+    people.print(Panel(grid, title=title, border_style="green", expand=False))
+    cost = f"epsilon {summary.epsilon:g}, delta {summary.delta:g} (rho {summary.rho:.4g} at most)"
+    charged = f"Cost: {cost}, charged to the data set" if summary.drawn else f"Cost: nothing, they were there ({cost})"
+    people.print(f"{charged}. Files: {summary.released}  (give away)", soft_wrap=True)

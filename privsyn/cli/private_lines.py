@@ -1,0 +1,43 @@
+"""Lines for the person who holds the data: private figures, on an interactive terminal and nowhere else.
+
+A pipe, a file, a log and a server's page outlive the moment and have other readers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.text import Text
+
+from privsyn.cli.common import people
+
+
+def say_misread(private_folder: Path, spec: Path) -> None:
+    """Name the columns of which so much was repaired that the ``spec`` is likely wrong; silent but on a terminal."""
+    from privsyn.publish.folder import repairs_of
+    from privsyn.specs.misread import misread_columns
+
+    if not on_terminal():
+        return
+    found = repairs_of(private_folder)
+    lines = [f"{misread.sentence()}." for misread in misread_columns(found.counts, found.rows)]
+    if lines:
+        cure = f"The spec is likely wrong there: privsyn spec check {spec} --data TABLE shows why. Do not share this."
+        _say([*lines, cure])
+
+
+def on_terminal() -> bool:
+    """Whether standard error is a terminal, whatever variables ask Rich to pretend."""
+    return sys.stderr.isatty()
+
+
+def _say(lines: Iterable[str]) -> None:
+    for line in lines:
+        people.print(Text.assemble(("PRIVATE: ", "bold red"), printable(line)), soft_wrap=True)
+
+
+def printable(text: str) -> str:
+    """The text without characters that a terminal would obey."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)

@@ -1,0 +1,54 @@
+"""``privsyn prune``: what no run needs, shown first, removed on request."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from privsyn.cli.common import Debug, errors_for_people, named_path, people
+
+
+def prune_command(
+    delete: Annotated[bool, typer.Option("--delete", help="Remove it; without this it is only shown.")] = False,
+    rows: Annotated[bool, typer.Option("--rows", help="Also private rows of runs whose noise is drawn.")] = False,
+    reports: Annotated[bool, typer.Option("--reports", help="Also all private reports and comparisons.")] = False,
+    out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/ and private/.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Show what of the private folder no run needs any more, or remove it.
+
+    Nothing that was paid for, no key, note or released folder is touched.  A data set that a running release holds is
+    left out.
+    """
+    with errors_for_people(debug=debug):
+        from privsyn.api.prune import prune
+        from privsyn.base.settings import Settings
+
+        folder = named_path(out, "--out")
+        if folder is not None:
+            os.environ["PRIVSYN_OUT"] = str(folder.absolute())
+        pruned = prune(Settings(), rows=rows, reports=reports, delete=delete)
+        if as_json:
+            found = [{"path": str(u.path), "bytes": u.bytes, "reason": u.reason} for u in pruned.found]
+            print(json.dumps({"removed": delete, "found": found, "left_out": list(pruned.left_out)}))
+            return
+        by_reason: dict[str, list[int]] = defaultdict(list)
+        for each in pruned.found:
+            by_reason[each.reason].append(each.bytes)
+        table = Table("what", "how many", "MB", title="Removed" if delete else "No run needs")
+        for reason, sizes in by_reason.items():
+            table.add_row(reason, f"{len(sizes):,}", f"{sum(sizes) / 1e6:,.1f}")
+        if by_reason:
+            people.print(table)
+        for dataset in pruned.left_out:
+            people.print(f"Left out: {dataset!r}, which a running release holds.", soft_wrap=True, markup=False)
+        if not by_reason:
+            people.print("Every file is one that a run needs.")
+        elif not delete:
+            people.print("Nothing was removed: --delete does it.")

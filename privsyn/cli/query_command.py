@@ -1,0 +1,100 @@
+"""``privsyn query``: a question to a released folder, and its answers with error bars."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from privsyn.base.errors import RequestError
+from privsyn.cli.common import PIPED_WIDTH, Debug, errors_for_people, named_path, people, print_answer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def query_command(
+    release: Annotated[str, typer.Argument(metavar="RELEASE", help="A release's folder, or a run's name.")],
+    question: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUESTION",
+            help="Columns to count by, such as 'sex, income where age >= 65'; or 'mean(age) by sex', 'share(happy) by "
+            "region', 'median(income)', 'quantile(age, 0.9)', 'correlation()', 'regress(income ~ age)'.",
+        ),
+    ],
+    earlier: Annotated[
+        str | None, typer.Option(metavar="RELEASE", help="Differences to this release: counts, shares or means.")
+    ] = None,
+    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    population: Annotated[
+        bool, typer.Option("--population", help="Intervals about the population that the table is a sample of.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="CSV on standard output.")] = False,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Bars with error bars, .png or .svg.")] = None,
+    out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Answer a question about the private table from its RELEASE, with an interval and its source.
+
+    Needs the released folder only: no ledger, no table. Draws nothing, costs nothing.
+    """
+    with errors_for_people(debug=debug):
+        picture, folder = named_path(plot, "--plot"), named_path(out, "--out")
+        if as_json and as_csv:
+            raise RequestError("--json and --csv are two formats", "Choose one of them")
+        if folder is not None:
+            os.environ["PRIVSYN_OUT"] = str(folder.absolute())
+        answers = _answers(release, earlier, question, level, population=population)
+        if picture is not None:
+            from privsyn.answers.answer_plot import write_plot
+
+            write_plot(answers, picture)
+        _print(answers, as_json=as_json, as_csv=as_csv)
+
+
+def _answers(release: str, earlier: str | None, question: str, level: float, *, population: bool) -> pd.DataFrame:
+    from privsyn.answers.question_text import answer, difference
+    from privsyn.api.open_release import open_release
+
+    opened = open_release(release)
+    if earlier is None:
+        return answer(opened, question, level, population=population)
+    if population:
+        raise RequestError("--population is not for differences", "Leave --earlier or --population out")
+    return difference(opened, open_release(earlier), question, level)
+
+
+def _print(answers: pd.DataFrame, *, as_json: bool, as_csv: bool) -> None:
+    if as_json:
+        rows = json.loads(answers.to_json(orient="records"))
+        print_answer(json.dumps({"question": answers.attrs["about"], "answers": rows, "words": answers.attrs["words"]}))
+        return
+    if as_csv:
+        print_answer(_csv(answers))
+    else:
+        figures = {"estimate", "std_error", "low", "high"} & {*answers.columns}
+        shown = answers.assign(**{name: [_figure(v) for v in answers[name]] for name in figures})
+        print_answer(shown.to_string(index=False, line_width=PIPED_WIDTH))
+    for words in answers.attrs["words"]:
+        people.print(words, soft_wrap=True, style="dim")
+
+
+def _csv(answers: pd.DataFrame) -> str:
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(answers.columns)
+    writer.writerows([["" if value != value else value for value in row] for row in answers.to_numpy(object).tolist()])
+    return lines.getvalue().rstrip("\n")
+
+
+def _figure(value: float) -> str:
+    """Counts to whole rows, shares and small figures to four digits; what is not known is a dash."""
+    if value != value:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"

@@ -1,0 +1,253 @@
+"""``privsyn release``: arguments, progress and the closing summary."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.panel import Panel
+from rich.table import Table
+
+from privsyn.cli.common import (
+    Debug,
+    SpecPath,
+    command_name,
+    errors_for_people,
+    make_folder,
+    named_path,
+    people,
+    print_answer,
+    warn,
+    warn_of_epsilon,
+)
+from privsyn.cli.private_lines import say_misread
+from privsyn.cli.vocabulary import COMMAND_LINE
+
+if TYPE_CHECKING:
+    from privsyn.base.settings import Settings
+    from privsyn.data_contracts.release_spec import ReleaseSpec
+    from privsyn.engine.job import Job
+    from privsyn.publish.folder import ReleaseSummary
+
+
+def release_command(
+    spec: SpecPath,
+    data: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Private table instead of the spec's `data`.")
+    ] = None,
+    out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder for released/ and private/.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Epsilon instead of the spec's.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Delta instead of the spec's.")] = None,
+    seed_synthesis: Annotated[int | None, typer.Option(help="Seed of the post-processing (never of noise).")] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Draw new noise although a release exists; costs budget.")
+    ] = False,
+    engine: Annotated[str | None, typer.Option(metavar="ENGINE", help="local or dask; same result.")] = None,
+    period: Annotated[
+        str | None, typer.Option(metavar="PERIOD", help="Release this period, such as 2026-11, unless it is released.")
+    ] = None,
+    new_dataset: Annotated[
+        str | None,
+        typer.Option(metavar="WHY", help="Why a table that was released under another name gets a second budget."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    prefect: Annotated[
+        bool, typer.Option("--prefect", help="Run as a Prefect flow, with a temporary server where none is configured.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Make a differentially private synthetic table from the private table that SPEC names.
+
+    It runs in this process, or as a Prefect flow where a server is configured (PREFECT_API_URL or a profile).
+    """
+    start = time.monotonic()
+    with errors_for_people(debug=debug):
+        from privsyn.base.settings import Settings
+        from privsyn.pipelines.release_job import release_job
+        from privsyn.specs.spec_file import load_spec, override
+
+        table, folder = named_path(data, "--data"), named_path(out, "--out")
+        if folder is not None:
+            os.environ["PRIVSYN_OUT"] = str(folder.absolute())
+        settings = Settings()  # a wrong variable is refused before anything starts
+        request = override(load_spec(spec), epsilon, delta, table, seed_synthesis, engine)
+        if folder is not None:
+            make_folder(settings)
+        warn_of_epsilon(request.privacy.epsilon)
+        job = release_job(request, period, new_dataset)
+        with _released_before(request.dataset, settings, as_json=as_json):
+            summary = run_request(request, settings, job, fresh=fresh, prefect=prefect)
+        show_summary(request, summary, start, as_json=as_json)
+        say_misread(Path(summary.private), spec)
+        if summary.rows == 0 and request.mechanism.synthesis.rows == "auto":
+            warn(
+                f"the release has 0 rows: the noisy total is zero, since epsilon {request.privacy.epsilon:g} is too "
+                "small for a table of this size. What was spent stays spent."
+            )
+
+
+def run_request(request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bool, prefect: bool) -> ReleaseSummary:
+    """The release as a Prefect flow, where that is asked for or a server is configured, else in this process."""
+    from privsyn.engine.open_run import check_request
+    from privsyn.server.configured import server_is_configured
+
+    if not (prefect or server_is_configured()):
+        return _run_here(request, settings, job, fresh=fresh)
+    check_request(request, settings, fresh=fresh, job=job)  # what is wrong is said before a server starts
+    for line in _what_is_opened(request, settings):
+        people.print(line, soft_wrap=True, markup=False)
+    return _run_flow(request, job, fresh=fresh)
+
+
+def show_summary(request: ReleaseSpec, summary: ReleaseSummary, start: float, *, as_json: bool) -> None:
+    """The release's JSON object, if asked for, and its summary for people; ``start``: by the monotonic clock."""
+    seconds = round(time.monotonic() - start, 1)
+    if as_json:
+        print_answer(json.dumps({**_as_json(request.dataset, summary), "seconds": seconds}))
+    _print_summary(request, summary, seconds)
+    _say_relations(request, summary)
+
+
+def _say_relations(request: ReleaseSpec, summary: ReleaseSummary) -> None:
+    """Say so where no two columns were counted together."""
+    from privsyn.base.errors import RequestError
+    from privsyn.data_contracts.certificate import said_without_relations
+    from privsyn.pipelines.release_job import plan_of
+    from privsyn.publish.relations_note import measured_relations
+    from privsyn.storage.released_files import read_certificate
+
+    try:
+        certificate = read_certificate(Path(summary.released))
+    except RequestError:
+        return  # what is not private is told elsewhere
+    if measured_relations(plan_of(request), certificate) == []:
+        warn(f"{said_without_relations(prior=certificate.prior is not None)}.")
+
+
+def _what_is_opened(request: ReleaseSpec, settings: Settings) -> list[str]:
+    """What to say where the ledger does not know the name: it is a new data set, whose cap cannot be changed later."""
+    from privsyn.base.errors import LedgerMissingError
+    from privsyn.ledgers.ledger import Ledger
+
+    try:
+        known = bool(Ledger(settings.ledger, create=False).summary(request.dataset))
+    except LedgerMissingError:
+        known = False
+    if known:
+        return []
+    cap = request.budget
+    return [
+        f"This opens the data set {request.dataset!r} and sets its lifetime cap for good: epsilon {cap.epsilon:g}, "
+        f"delta {cap.delta:g}."
+    ]
+
+
+@contextmanager
+def _released_before(dataset: str, settings: Settings, *, as_json: bool) -> Iterator[None]:
+    """Say so, and end with 0, where the period is released already; with JSON, print the earlier release's object."""
+    from privsyn.base.errors import PeriodReleasedError
+
+    try:
+        yield
+    except PeriodReleasedError as done:
+        from privsyn.publish.folder import summary_on_disk
+
+        summary = summary_on_disk(done.run, settings)
+        people.print(done.paragraph(COMMAND_LINE), soft_wrap=True, markup=False)
+        if summary is not None:
+            people.print(f"  {summary.released}", soft_wrap=True, markup=False)
+        if as_json:
+            shown = {"run": done.run} if summary is None else _as_json(dataset, summary)
+            print_answer(json.dumps({**shown, "seconds": 0.0}))
+        raise typer.Exit(0) from None
+
+
+def _run_here(request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bool) -> ReleaseSummary:
+    """The release in this process, which says so once nothing is wrong with the request."""
+    from privsyn.api.progress import progress_bars
+    from privsyn.api.release import release_in_process
+
+    with progress_bars(job.steps, people) as report:
+        first = [
+            "Running in this process: no Prefect server is configured (--prefect starts one).",
+            *_what_is_opened(request, settings),
+        ]
+
+        def told(step: str, done: int, total: int) -> None:
+            while first:
+                people.print(first.pop(0), soft_wrap=True, markup=False)
+            report(step, done, total)
+
+        return release_in_process(
+            request, settings, fresh=fresh, period=job.period, new_dataset=job.new_dataset, report=told
+        )
+
+
+def _run_flow(request: ReleaseSpec, job: Job, *, fresh: bool) -> ReleaseSummary:
+    """The release as a Prefect flow."""
+    from privsyn.api.progress import progress_bars
+
+    people.print("Starting Prefect ...", style="dim")
+    from privsyn.server.temporary_server import server_loss_in_words, temporary_server_starting
+
+    with temporary_server_starting():
+        from privsyn.flows.release import release, reporting
+        from privsyn.flows.schedule import scheduled_release
+    with server_loss_in_words(), progress_bars(job.steps, people) as report, reporting(report):
+        if job.period is not None:
+            return scheduled_release(request, period=job.period, new_dataset=job.new_dataset)
+        return release(request, fresh=fresh, new_dataset=job.new_dataset)
+
+
+def _as_json(dataset: str, summary: ReleaseSummary) -> dict[str, Any]:
+    """The figures of the release, and what is left of the data set's budget at the cap's delta."""
+    from privsyn.base.settings import Settings
+    from privsyn.ledgers.ledger import Ledger
+
+    state = Ledger(Settings().ledger).summary(dataset)[0]
+    left = {"epsilon": state.remaining_epsilon, "delta": state.cap.delta, "rho": float(state.cap_rho - state.rho)}
+    return {**summary.model_dump(mode="json"), "budget_left": left}
+
+
+def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float) -> None:
+    from privsyn.base.settings import Settings
+    from privsyn.ledgers.ledger import Ledger
+
+    state = Ledger(Settings().ledger).summary(request.dataset)[0]
+    drawn = ", ".join(s.replace("_", " ") for s in summary.drawn)
+    nothing = "nothing: every noisy table was there already, no noise was drawn"
+    cost = f"rho {summary.rho:.4g} at most; noise drawn for {drawn}" if drawn else nothing
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    columns, unmeasured = len(request.released_columns), len(request.unmeasured_columns)
+    random = f" ({unmeasured} of them not measured: drawn at random)" if unmeasured else ""
+    grid.add_row("Released", f"{summary.rows:,} synthetic rows, {columns} columns{random}, run {summary.run}")
+    promise = f"({summary.epsilon:g}, {summary.delta:g})-differential privacy"
+    grid.add_row("Promise", f"{promise} for adding or removing {request.unit.describe()}")
+    grid.add_row("This run cost", cost)
+    grid.add_row("Budget", _budget_bar(state.epsilon, state.cap.epsilon, state.cap.delta))
+    grid.add_row("Files", f"{summary.released}  (give away)")
+    grid.add_row("", f"{summary.private}  (keep: private)")
+    grid.add_row("Time", f"{seconds:g} s")
+    people.print(Panel(grid, title="privsyn release", border_style="green", expand=False))
+    people.print("Look next at:", style="bold")
+    people.print(f"  {Path(summary.released) / 'README.md'}   what the release is, in plain words", soft_wrap=True)
+    table = Path(summary.released) / "synthetic.parquet"
+    people.print(f"  {table if table.exists() else table.with_suffix('')}   the table", soft_wrap=True)
+    out = Settings().out
+    where = "" if out == Settings.model_fields["out"].default else f" --out {out}"
+    people.print(f"  {command_name()} evaluate {summary.run}{where}   how good it is: a private report", soft_wrap=True)
+    people.print(f"  {command_name()} ledger show {request.dataset}   every charge so far", soft_wrap=True)
+
+
+def _budget_bar(spent: float, cap: float, delta: float, width: int = 24) -> str:
+    full = min(width, round(width * spent / cap))
+    bar = "█" * full + "░" * (width - full)
+    return f"{bar} epsilon {spent:.3g} of {cap:g} used in this data set's life (delta {delta:g})"

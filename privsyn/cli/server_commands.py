@@ -1,0 +1,66 @@
+"""``privsyn server``, ``privsyn worker`` and ``privsyn deploy``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privsyn.cli.common import Debug, errors_for_people, people
+
+COMMANDS = ("server", "worker", "deploy")
+"""Their logs are an operator's: not silenced, as Prefect's are elsewhere."""
+
+
+def server_command(
+    worker: Annotated[bool, typer.Option(help="Also a worker that runs what is started.")] = True,
+    debug: Debug = False,
+) -> None:
+    """Run Prefect's server, with its page, and a worker, until Ctrl-C.
+
+    PREFECT_SERVER_API_PORT sets the port (4200), PRIVSYN_DATABASE_URL a PostgreSQL database for it and for the ledger.
+    """
+    with errors_for_people(debug=debug):
+        from privsyn.base.settings import Settings
+        from privsyn.server.server_and_worker import run_server
+
+        _until_stopped(lambda: run_server(Settings(), _say, worker=worker))
+
+
+def worker_command(
+    health_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Answer at http://127.0.0.1:PORT/health, for a container.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Run a worker for the server at PREFECT_API_URL, until Ctrl-C."""
+    with errors_for_people(debug=debug):
+        from privsyn.base.settings import Settings
+        from privsyn.server.server_and_worker import run_worker
+
+        _until_stopped(lambda: run_worker(Settings(), _say, health_port=health_port))
+
+
+def deploy_command(
+    file: Annotated[Path, typer.Option(metavar="FILE", help="What to register.")] = Path("deployments/prefect.yaml"),
+    debug: Debug = False,
+) -> None:
+    """Register the deployments and notifications with the server at PREFECT_API_URL, or bring them up to date."""
+    with errors_for_people(debug=debug):
+        from privsyn.base.settings import Settings
+        from privsyn.server.registration import register
+
+        register(Settings(), _say, file)
+
+
+def _until_stopped(run: Callable[[], None]) -> None:
+    try:
+        run()
+    except KeyboardInterrupt:
+        people.print("privsyn: stopped.")
+
+
+def _say(text: str) -> None:
+    people.print(text, soft_wrap=True, markup=False)

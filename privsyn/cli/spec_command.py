@@ -1,0 +1,121 @@
+"""``privsyn spec draft``, ``privsyn spec check`` and ``privsyn spec json``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privsyn.cli.common import Debug, SpecPath, errors_for_people, named_path, people, print_answer, write_new
+from privsyn.cli.forecast_options import (
+    EarlierRelease,
+    Epsilons,
+    Plot,
+    PublicTable,
+    RowsAbout,
+    Strength,
+    asked_forecast,
+    numbers,
+)
+
+app = typer.Typer(no_args_is_help=True, help="Write and check release specs.")
+
+
+@app.command("draft")
+def draft_command(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet; only names and types are read.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the draft.")],
+    dictionary: Annotated[
+        Path | None,
+        typer.Option(
+            help="Public dictionary: JSON, DDI, SQL, a table, or a Stata, SPSS or SAS file (docs/dictionaries.md)."
+        ),
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="The ledger's name for the data set.")] = None,
+    delimiter: Annotated[str | None, typer.Option(metavar="MARK", help="CSV: between fields, such as ';'.")] = None,
+    decimal: Annotated[str | None, typer.Option(metavar="MARK", help="CSV: the decimal mark, '.' or ','.")] = None,
+    thousands: Annotated[str | None, typer.Option(metavar="MARK", help="CSV: between groups of digits.")] = None,
+    encoding: Annotated[str | None, typer.Option(metavar="NAME", help="CSV: utf-8, latin-1, cp1252 ...")] = None,
+    quote: Annotated[str | None, typer.Option(metavar="MARK", help="CSV: the quotation mark; '': none.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Draft a spec from the data's column names and a public dictionary; unknowns become TODOs."""
+    with errors_for_people(debug=debug):
+        from privsyn.specs.draft import draft, open_todos
+
+        marks = {"delimiter": delimiter, "decimal": decimal, "thousands": thousands, "quote": quote}
+        csv = {name: given for name, given in {**marks, "encoding": encoding}.items() if given is not None}
+        text = write_new(out, lambda: draft(data, dictionary, dataset, folder=out.parent, csv=csv), "--out")
+        people.print(f"Wrote {out}: {open_todos(text)} TODOs left.", soft_wrap=True)
+        people.print(f"Fill them from public sources, then: privsyn spec check {out}", soft_wrap=True)
+
+
+@app.command("check")
+def check_command(
+    spec: SpecPath,
+    data: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Private table: also show, privately, how well it fits.")
+    ] = None,
+    rows_about: RowsAbout = None,
+    epsilons: Epsilons = None,
+    earlier: EarlierRelease = None,
+    public: PublicTable = None,
+    strength: Strength = None,
+    plot: Plot = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Check a spec; with --data also how well the private table fits it. Spends nothing.
+
+    With --rows-about also what a release would be worth, by simulation on a table from public things; --data plays no
+    part in that.
+    """
+    with errors_for_people(debug=debug):
+        from privsyn.api.check import check
+        from privsyn.cli.check_tables import defaults_table, render
+        from privsyn.cli.forecast_tables import render_forecast
+        from privsyn.sources.open_source import open_source
+        from privsyn.specs.defaults import with_defaults
+        from privsyn.specs.spec_file import load_spec, override
+        from privsyn.specs.yaml_file import read_yaml
+
+        table = named_path(data, "--data")
+        filled = with_defaults(read_yaml(spec))[1]
+        loaded = load_spec(spec)
+        request = override(loaded, data=table)
+        source = open_source(request.data, request) if table is not None else None
+        report = check(request, source)
+        wanted = None if epsilons is None else numbers(epsilons)
+        made = asked_forecast(loaded, rows_about, wanted, earlier, public, strength, plot)
+        if as_json:
+            more = {
+                name: value for name, value in (("defaults", filled), ("forecast", made and made.as_json())) if value
+            }
+            print_answer(json.dumps({**report.as_json(), **more}, default=str))
+        render(report, people)
+        if filled:
+            people.print(defaults_table(filled))
+        if made is not None:
+            render_forecast(made, people)
+
+
+@app.command("json")
+def json_command(
+    spec: SpecPath,
+    part: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="One top-level field only, such as `columns`, for pasting.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Print a spec as a deployment's parameters: for Prefect's run form, its command line and its REST API."""
+    with errors_for_people(debug=debug):
+        from privsyn.base.errors import RequestError
+        from privsyn.flows.deploy import read_spec
+
+        parameters = read_spec(str(spec))
+        if part is not None and part not in parameters["spec"]:
+            there = ", ".join(parameters["spec"])
+            raise RequestError(f"the spec does not give {part!r}", f"It gives: {there}", "--part")
+        print_answer(json.dumps(parameters if part is None else parameters["spec"][part], indent=2))

@@ -1,0 +1,211 @@
+"""The Dask engine: workers count partitions of the stored table, and their integers are added up.
+
+A worker is sent file names, row groups, the domain and the cliques, and sends exact counts back, which are as private
+as the rows: the cluster belongs to the private zone. A worker that dies loses nothing: its partitions are counted
+again by another, and a count is in the sum once, because the sum is over partitions, not over what workers
+happened to send.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from privsyn.base.errors import PrivsynError, RequestError
+from privsyn.base.settings import Settings
+from privsyn.base.wording import mention
+from privsyn.counting.partitions import add_up, count_partition, partitions, worker_version
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.storage.table_files import StoredTable
+from privsyn.tasks.kernels.blocks import in_shape, passes
+from privsyn.tasks.kernels.counting import Countable, thread_count
+
+TASK_ROWS = 1 << 22
+"""Rows of a partition at most, unless one row group has more; smaller tables are cut so that every worker has some."""
+
+_TASKS_A_WORKER = 4  # partitions of a small table for each worker, so that unequal speeds even out
+_ADDED = 4  # counts added up in one call: a worker holds that many at once
+_CONNECT = "15s"
+_NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
+_NO_LIMIT = 0  # of a worker's memory: with one, Dask would write exact counts to a temporary folder when short of it
+
+
+class DaskEngine:
+    """Counts on the workers of one cluster: the operator's, or one of this run's own.
+
+    Answers of a scheduler are objects of Python, so whoever is connected to runs programs here: beyond this machine
+    both sides prove by certificates who they are.
+    """
+
+    def __init__(self, workers: int, settings: Settings) -> None:
+        """``workers`` >= 0 of a cluster of one's own, 0: one per core; ``settings`` name the operator's cluster.
+
+        Raises RequestError for an address beyond this machine without TLS, certificates that are not all there, and
+        workers for a cluster that has its own.
+        """
+        self._workers, self._address, self._files = workers, settings.dask, _certificates(settings)
+        if self._address and workers:
+            raise RequestError(
+                "the operator's cluster has the workers that it has", "Leave out `workers`", "engine.workers"
+            )
+        self._cluster: Any = None
+        self._client: Any = None
+
+    def open(self) -> None:
+        """Connect, or start a cluster of processes on this machine, with encrypted connections between them.
+
+        Raises RequestError if Dask is not installed, nobody answers at the address, no worker is there, or a worker has
+        another version of this program, which might count otherwise.
+        """
+        if self._client is not None:
+            return
+        try:
+            import dask
+            import distributed
+        except ImportError:
+            raise RequestError(
+                "the engine `dask` needs the package distributed, which is not installed",
+                "Install privsyn-flows[dask], or choose `kind: local`",
+                "engine.kind",
+            ) from None
+        if not self._address:
+            with dask.config.set(_NO_PAGES):
+                self._cluster = distributed.LocalCluster(
+                    n_workers=self._workers or thread_count(0), threads_per_worker=1, processes=True,
+                    dashboard_address=None, scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+                    security=True, memory_limit=_NO_LIMIT, silence_logs=50,
+                )  # fmt: skip
+        try:
+            where, security = self._cluster or self._address, None
+            if self._files:
+                security = distributed.Security(require_encryption=True, **self._files)
+            self._client = distributed.Client(where, timeout=_CONNECT, set_as_default=False, security=security)
+            self._client.wait_for_workers(1, timeout=_CONNECT)
+            found = set(self._client.run(worker_version).values())
+        except (OSError, TimeoutError, ImportError, ValueError) as error:
+            self.close()
+            raise RequestError(
+                f"no Dask scheduler with workers that have this program answers at {self._address or 'all'} "
+                f"({type(error).__name__}); nothing was read, nothing was spent",
+                "Start the scheduler and its workers, with this program installed, or correct the address",
+                "settings.dask",
+            ) from None
+        if found != {version("privsyn-flows")}:
+            self.close()
+            raise RequestError(
+                f"the workers at {self._address} have another version of privsyn-flows; nothing was spent",
+                "Install the same version everywhere",
+                "settings.dask",
+            )
+
+    def rows(self, stored: StoredTable, domain: Domain, *, padded: bool = False) -> Countable:
+        """The rows of a stored table, as the workers see them at the same path."""
+        return _Rows(self, stored, domain, padded)
+
+    def close(self) -> None:
+        """Let the cluster at an address be, and end one of our own."""
+        for part in (self._client, self._cluster):
+            if part is not None:
+                part.close()
+        self._client = self._cluster = None
+
+    def count(self, stored: StoredTable, domain: Domain, cliques: list[Clique], *, padded: bool) -> list[np.ndarray]:
+        """Flat exact counts of each clique over all partitions, filtered values included."""
+        self.open()
+        workers = max(1, len(self._client.nthreads()))
+        most = min(TASK_ROWS, -(-stored.num_rows // (_TASKS_A_WORKER * workers)))
+        parts = partitions(stored.files, max(1, most))
+        name = uuid.uuid4().hex  # tells nothing, and no result of an earlier look is taken for this one's
+        level = [
+            self._client.submit(count_partition, part, domain, cliques, padded=padded, key=f"count-{name}-{i}")
+            for i, part in enumerate(parts)
+        ]
+        while len(level) > 1:
+            name = uuid.uuid4().hex
+            groups = [level[i : i + _ADDED] for i in range(0, len(level), _ADDED)]
+            level = [self._client.submit(add_up, group, key=f"add-{name}-{i}") for i, group in enumerate(groups)]
+        with _in_words():
+            found: list[np.ndarray] = level[0].result()
+        return found
+
+
+def _certificates(settings: Settings) -> dict[str, str]:
+    """What Dask's ``Security`` is told of the operator's files; empty for a cluster on this machine without TLS."""
+    address = settings.dask
+    files = {
+        "tls_ca_file": ("settings.dask_ca", settings.dask_ca),
+        "tls_client_cert": ("settings.dask_certificate", settings.dask_certificate),
+        "tls_client_key": ("settings.dask_key", settings.dask_key),
+    }
+    if not address.startswith("tls://"):
+        if address and not _is_this_machine(address):
+            raise RequestError(
+                "is beyond this machine, so the connection must be encrypted and both sides known",
+                "Write tls://, and name the certificates: "
+                + mention("settings.dask_ca") + ", " + mention("settings.dask_certificate") + ", "
+                + mention("settings.dask_key"),
+                "settings.dask",
+            )  # fmt: skip
+        return {}
+    for field, path in files.values():
+        if path is None or not path.is_file():
+            raise RequestError(
+                "is not set" if path is None else f"there is no file {path}",
+                "A cluster at tls:// is one that your certificates know",
+                field,
+            )
+    return {name: str(path) for name, (_, path) in files.items()}
+
+
+def _is_this_machine(address: str) -> bool:
+    host = urlsplit(address).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Rows that workers count, pass by pass."""
+
+    engine: DaskEngine
+    stored: StoredTable
+    domain: Domain
+    padded: bool
+
+    def counts(
+        self, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
+    ) -> Iterator[np.ndarray]:
+        """The counts of each clique, in order; ``threads`` is for this machine, and takes no part."""
+        rows = self.stored.num_rows
+        for group in passes(self.domain, cliques, padded=self.padded):
+            found = self.engine.count(self.stored, self.domain, group, padded=self.padded)
+            yield from in_shape(found, self.domain, group, rows, padded=self.padded, filtered=padded_result)
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    """What workers meet, without their words; the noise is kept, so that a run again draws and costs nothing new."""
+    from distributed.scheduler import KilledWorker
+
+    try:
+        yield
+    except KilledWorker:
+        raise PrivsynError(
+            "the Dask workers died, one after another, while they counted",
+            "Give them more memory, or choose `engine: {kind: local}`, and run again: nothing is charged twice",
+        ) from None
+    except OSError as error:
+        raise PrivsynError(
+            f"a Dask worker cannot read the private store ({type(error).__name__})",
+            "Mount the private folder at the same path on every worker, and run again: nothing is charged twice",
+        ) from None

@@ -1,0 +1,204 @@
+"""Blocking contract checks, run by the shell at every boundary.
+
+A contract is a list of expectations of Great Expectations.  Each kind that our contracts have is a fact that Arrow can
+compute, so Arrow answers first, in microseconds; Great Expectations, which takes seconds to load, is asked about a
+table that does not surely meet its contract, and names what is broken.  A table passes only if Arrow finds that all
+holds, so neither can let through what the other refuses; tests hold their answers against each other.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
+from functools import lru_cache, partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from privsyn.base.errors import ContractError
+from privsyn.base.loading import no_collection
+from privsyn.data_contracts.receipts import Query, total_rho
+from privsyn.data_contracts.tables import PROFILE_SCHEMA, Expectation, TableContract
+from privsyn.engine.step import Wide
+
+USED_UP = Fraction(999_999, 1_000_000)
+"""A stage's receipts cost at least this part of its budget; the rest is sigma rounded up to a float."""
+
+FAULT = "This is a fault of the program or of a file changed from outside; nothing was released from it"
+
+Failure = dict[str, str]
+
+BROKEN: dict[str, Callable[[Any], bool]] = {
+    "outside": lambda count: count != 0,
+    "unwanted_nulls": lambda count: count != 0,
+    "type_matches": lambda matches: matches is not True,
+}
+"""When a row of a profile breaks PROFILE_EXPECTATIONS, by the profile's column."""
+
+
+def check_table(contract: TableContract, table: pa.Table) -> None:
+    """Raise ContractError unless ``table`` meets ``contract``: the whole table, or its profile if wide."""
+    expected = PROFILE_SCHEMA if contract.wide else contract.schema
+    failures = _schema_failures(contract, table, expected)
+    if not failures and table.num_rows:
+        failures = _run(contract.name, contract.expectations, table)
+        if contract.wide:
+            failures = [named for failure in failures for named in _by_attribute(failure, table)]
+    if failures:
+        what = "; ".join(f"{f['column']}: {f['expectation']}" for f in failures[:5])
+        raise ContractError(
+            f"the table {contract.name!r} breaks its contract ({what})",
+            failures,
+            FAULT,
+        )
+
+
+def checked_stream(contract: TableContract, wide: Wide) -> Iterator[pa.RecordBatch]:
+    """Pass batches through, profile each, and check the contract before the stream ends.
+
+    A writer that commits only after the last batch therefore never commits a table that fails.
+    """
+    profiles = []
+    for batch in wide.batches:
+        profiles.append(wide.profile([batch]))
+        yield batch
+    if not profiles:
+        empty = pa.RecordBatch.from_pylist([], schema=wide.schema)
+        profiles.append(wide.profile([empty]))
+    check_table(contract, pa.concat_tables(profiles))
+
+
+def check_stage(stage: str, queries: Iterable[Query], budget: Fraction) -> None:
+    """Raise ContractError unless the planned receipts cost the stage's exact budget: no more, and all but rounding."""
+    planned = list(queries)
+    spent = total_rho(planned)
+    broken = {"within_budget": spent > budget, "budget_used": bool(planned) and spent < budget * USED_UP}
+    failures = [{"table": "receipts", "column": stage, "expectation": name} for name, fails in broken.items() if fails]
+    if failures:
+        what = ", ".join(failure["expectation"] for failure in failures)
+        raise ContractError(f"the plan of {stage!r} breaks its budget ({what})", failures, FAULT)
+
+
+def _schema_failures(contract: TableContract, table: pa.Table, expected: pa.Schema | None) -> list[Failure]:
+    if expected is None or table.schema.equals(expected):
+        return []
+    want, have = ({_field(f) for f in schema} for schema in (expected, table.schema))
+    wrong = [(field, "schema: missing") for field in sorted(want - have)]
+    wrong += [(field, "schema: not asked for") for field in sorted(have - want)]
+    wrong = wrong or [("all", "schema: order of the columns")]
+    return [{"table": contract.name, "column": field, "expectation": what} for field, what in wrong]
+
+
+def _field(field: pa.Field) -> str:
+    return f"{field.name} ({field.type}{'' if field.nullable else ', not null'})"
+
+
+def _run(name: str, expectations: Iterable[Expectation], table: pa.Table) -> list[Failure]:
+    """What ``table`` fails, in the expectations' order."""
+    in_doubt = tuple(e for e in expectations if not surely_holds(e, table))
+    if not in_doubt:
+        return []
+    return asked_of_great_expectations(name, in_doubt, table) or [_failure(name, e) for e in in_doubt]
+
+
+def surely_holds(expectation: Expectation, table: pa.Table) -> bool:
+    """Whether Arrow finds that the expectation holds.  False also for a kind or an argument that it is not taught."""
+    answer, arguments = _ANSWERS.get(expectation.type, (None, frozenset()))
+    return answer is not None and expectation.kwargs.keys() <= arguments and answer(table, **expectation.kwargs)
+
+
+def _no_nulls(table: pa.Table, column: str) -> bool:
+    values = table[column]
+    return values.null_count == 0 and not (
+        pa.types.is_floating(values.type) and bool(pc.any(pc.is_nan(values)).as_py())
+    )
+
+
+def _unique(table: pa.Table, column: str) -> bool:
+    return _no_nulls(table, column) and int(pc.count_distinct(table[column]).as_py()) == table.num_rows
+
+
+def _unique_together(table: pa.Table, column_list: Sequence[str]) -> bool:
+    columns = list(column_list)
+    alone = all(_no_nulls(table, column) for column in columns)
+    return alone and table.group_by(columns).aggregate([]).num_rows == table.num_rows
+
+
+def _extreme_between(
+    extreme: Callable[[pa.ChunkedArray], pa.Scalar],
+    table: pa.Table,
+    column: str,
+    min_value: Any = None,
+    max_value: Any = None,
+    *,
+    strict_min: bool = False,
+) -> bool:
+    value = extreme(table[column]).as_py() if _no_nulls(table, column) else None
+    if value is None:
+        return False
+    high_enough = min_value is None or (value > min_value if strict_min else value >= min_value)
+    return high_enough and (max_value is None or value <= max_value)
+
+
+_RANGE = frozenset({"column", "min_value", "max_value", "strict_min"})
+_ANSWERS: dict[str, tuple[Callable[..., bool], frozenset[str]]] = {
+    "expect_column_values_to_not_be_null": (_no_nulls, frozenset({"column"})),
+    "expect_column_values_to_be_unique": (_unique, frozenset({"column"})),
+    "expect_compound_columns_to_be_unique": (_unique_together, frozenset({"column_list"})),
+    "expect_column_min_to_be_between": (partial(_extreme_between, pc.min), _RANGE),
+    "expect_column_max_to_be_between": (partial(_extreme_between, pc.max), _RANGE),
+}
+"""How Arrow answers: kind of expectation -> function, and the arguments that it knows."""
+
+
+def asked_of_great_expectations(name: str, expectations: Iterable[Expectation], table: pa.Table) -> list[Failure]:
+    """What Great Expectations finds broken in the columns that the expectations name."""
+    asked = tuple(expectations)
+    named = {c for e in asked for c in (e.kwargs.get("column_list") or [e.kwargs["column"]])}
+    frame = table.select([c for c in table.column_names if c in named]).to_pandas()
+    gx, whole = _great_expectations(), _batch_definition()
+    suite = gx.ExpectationSuite(name=name)
+    for e in asked:
+        kind = getattr(gx.expectations, "".join(part.capitalize() for part in e.type.split("_")))
+        suite.add_expectation(kind(**e.kwargs))
+    batch = whole.get_batch(batch_parameters={"dataframe": frame})
+    outcomes = batch.validate(suite, result_format="BOOLEAN_ONLY").results
+    # An expectation that could not run reports success=False too, with the reason in exception_info.
+    broken = (o.expectation_config for o in outcomes if not o.success)
+    return [_failure(name, Expectation(str(config.type), config.kwargs)) for config in broken]
+
+
+def _failure(name: str, expectation: Expectation) -> Failure:
+    column = expectation.kwargs.get("column") or ", ".join(expectation.kwargs.get("column_list", []))
+    return {"table": name, "column": str(column), "expectation": expectation.type}
+
+
+def _by_attribute(failure: Failure, profile: pa.Table) -> list[Failure]:
+    """A failure of a profile, told of the wide table's own columns: one a column that breaks it."""
+    measure = failure["column"]
+    attributes = [r["column"] for r in profile.to_pylist() if measure in BROKEN and BROKEN[measure](r[measure])]
+    return [
+        {**failure, "column": name, "expectation": f"{measure}, {failure['expectation']}"}
+        for name in dict.fromkeys(map(str, attributes))
+    ] or [failure]
+
+
+@lru_cache(maxsize=1)
+def _great_expectations() -> Any:
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    with no_collection():
+        import great_expectations
+
+    logging.getLogger("great_expectations").setLevel(logging.ERROR)
+    return great_expectations
+
+
+@lru_cache(maxsize=1)
+def _batch_definition() -> Any:
+    context = _great_expectations().get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False}
+    asset = context.data_sources.add_pandas("tables").add_dataframe_asset("table")
+    return asset.add_batch_definition_whole_dataframe("whole")

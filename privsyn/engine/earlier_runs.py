@@ -1,0 +1,160 @@
+"""Releases of earlier versions: refusing to draw one of them anew without the caller's explicit request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.publication import WORDS
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.execute import Shell
+from privsyn.engine.plan import Plan
+from privsyn.engine.step import release_steps
+from privsyn.storage.released_files import manifest_if_readable, public_spec
+
+FREE = frozenset({"data", "engine", "formats", "about", "preset"})
+"""Fields that no noise depends on, besides the words of a column and what :func:`_free_fields` finds."""
+
+
+def refuse_silent_redraw(shell: Shell, settings: Settings, fingerprint: str, asks: Mapping[str, Any]) -> None:
+    """Raises RequestError if an earlier version of this program was paid for what ``shell`` would draw anew.
+
+    That is a run of the same data with the same ``asks`` (the request beyond its spec: a period, figures), whose spec
+    has every value that this one gives explicitly.  Steps or defaults have changed since, so its noise does not fit.
+    Its charge stands in the ledger, and its released folder stays.
+    """
+    spec = shell.request.spec
+    periods = {row.run: row.period for row in shell.ledger.periods(shell.dataset)}
+    for note in sorted((settings.private_root / "runs").glob("*/run.json")):
+        run = read_note(note)
+        if run.get("fingerprint") != fingerprint or run.get("run") == shell.run:
+            continue
+        if _asks(run, periods) != asks:
+            continue
+        program, content = _origin(run, settings)
+        if program is None or content is None:
+            continue
+        free = FREE | _free_fields(shell.plan, content)
+        if any(True for _ in _unlike(spec, content, free, explicit_only=True)):
+            continue
+        if program == version("privsyn-flows") and not _by_other_steps(run, settings, shell):
+            continue
+        keys = run.get("keys")
+        paid = isinstance(keys, Mapping) and any(
+            shell.ledger.state(shell.dataset, str(key)) == "spent" for key in keys.values()
+        )
+        if paid:
+            changed = ", ".join(_unlike(spec, content, free, explicit_only=False)) or "its steps"
+            privacy = spec.privacy
+            raise RequestError(
+                f"the run {run['run']} of version {program} was paid for this request, and {_this(program)} would draw "
+                f"it anew ({changed} changed); nothing was spent",
+                f"Its release stands. New noise costs epsilon {privacy.epsilon:g} with delta {privacy.delta:g} "
+                f"(rho {float(shell.plan.rho):.4g}) once more: for that, " + shell.redraw,
+                "release.fresh",
+            )
+
+
+def read_note(note: Path) -> dict[str, Any]:
+    """A run's private note; empty where it cannot be read."""
+    try:
+        content = json.loads(note.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _asks(run: Mapping[str, Any], periods: Mapping[str, str]) -> Mapping[str, Any] | None:
+    """The request of a run beyond its spec; None for figures of a release before 0.3.0, whose notes do not state it."""
+    if "asks" in run:
+        return dict(run["asks"])
+    if "decode" not in run.get("keys", ()):
+        return None
+    return {"period": periods[run["run"]]} if run.get("run") in periods else {}
+
+
+def _origin(run: Mapping[str, Any], settings: Settings) -> tuple[str | None, ReleaseSpec | None]:
+    """The version that made a run, and its spec: from the run's note or, before 0.3.0, from its released folder."""
+    if "version" in run and "spec" in run:
+        try:
+            return str(run["version"]), ReleaseSpec.model_validate({**run["spec"], "data": "not-known"})
+        except ValidationError:  # of a version with other fields
+            return None, None
+    manifest = manifest_if_readable(settings.released_root / str(run.get("run", "")))
+    if manifest is None:
+        return None, None
+    try:
+        return manifest.versions.get("privsyn-flows"), public_spec(manifest)
+    except RequestError:
+        return None, None
+
+
+def _free_fields(plan: Plan, earlier: ReleaseSpec) -> frozenset[str]:
+    """``null_values`` and the fields of ``mechanism.synthesis``, dotted, whose earlier values would leave every look's
+    settings alone.
+
+    Of synthesis that is all of them where rows are made last; a mechanism that looks at rows made before has others.
+    """
+    spec, looks = plan.request.spec, {step.name for step in release_steps(plan.steps)}
+    last = max(place for place, step in enumerate(plan.steps) if step.name in looks)
+    synthesis = spec.mechanism.synthesis
+
+    def settings(**changes: Any) -> list[str]:
+        request = replace(plan.request, spec=spec.model_copy(update=changes))
+        return [step.settings_json(request) for step in plan.steps[: last + 1]]
+
+    def of_rows(name: str, value: Any) -> list[str]:
+        values = synthesis.model_copy(update={name: value})
+        return settings(mechanism=spec.mechanism.model_copy(update={"synthesis": values}))
+
+    asked = settings()
+    there = {name: getattr(earlier.mechanism.synthesis, name, None) for name in type(synthesis).model_fields}
+    free = {f"mechanism.synthesis.{n}" for n, value in there.items() if value is None or of_rows(n, value) == asked}
+    return frozenset(free | ({"null_values"} if settings(null_values=earlier.null_values) == asked else set()))
+
+
+def _this(program: str) -> str:
+    here = version("privsyn-flows")
+    return f"version {here}" if here != program else "this program"
+
+
+def _by_other_steps(run: Mapping[str, Any], settings: Settings, shell: Shell) -> bool:
+    """Whether the run's noise was drawn by steps of other versions, as its released folder says."""
+    manifest = manifest_if_readable(settings.released_root / str(run.get("run", "")))
+    if manifest is None:
+        return False
+    then = {str(step.get("step")): step.get("version") for step in manifest.steps}
+    last = max(i for i, step in enumerate(shell.steps) if step.kind is Kind.RELEASE)
+    return any(step.name in then and then[step.name] != step.version for step in shell.steps[: last + 1])
+
+
+def _unlike(
+    request: BaseModel, earlier: BaseModel, free: AbstractSet[str], *, explicit_only: bool, place: str = ""
+) -> Iterator[str]:
+    """The fields in which the two requests differ, dotted, without the ``free`` ones.
+
+    ``explicit_only``: of those that ``request`` gives explicitly.
+    """
+    names = request.model_fields_set if explicit_only else type(request).model_fields
+    for name in names:
+        here, there = getattr(request, name), getattr(earlier, name, None)
+        dotted = f"{place}.{name}" if place else name
+        if dotted in free or (place.startswith("columns.") and name in WORDS):
+            continue
+        if isinstance(here, BaseModel) and isinstance(there, BaseModel):
+            yield from _unlike(here, there, free, explicit_only=explicit_only, place=dotted)
+        elif isinstance(here, dict) and isinstance(there, dict) and here.keys() == there.keys():
+            for key, value in here.items():
+                yield from _unlike(value, there[key], free, explicit_only=explicit_only, place=f"{dotted}.{key}")
+        elif here != there:
+            yield dotted

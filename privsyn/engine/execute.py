@@ -1,0 +1,300 @@
+"""The shell runs every step of a stored release, so that the privacy-critical wiring is written once.
+
+A step is run like this: integrity of the inputs -> (release only) stage check, noise, look, sum ->
+contract of the outputs -> atomic write -> record -> (release only) settle the ledger.
+
+**One draw for one charge, through any crash.**  A release step draws its noise *before* it looks at the
+data and keeps it in the private zone until the noisy table is written and the charge settled.  Killed
+before that file is whole, the data has not been touched; killed after, the re-run adds the same noise to
+the same counts.  So a charge never covers two draws, and a draw is never charged twice.  The ledger enters
+each draw before its look and takes one a charge, which copies of a private folder share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from privsyn.base.errors import LedgerError, PrivsynError, RequestError, error_place
+from privsyn.base.wording import Text, action
+from privsyn.data_contracts.artifacts import ArtifactRef, Kind, Zone
+from privsyn.data_contracts.receipts import Query, total_rho
+from privsyn.engine.contract_checks import check_stage
+from privsyn.engine.inputs import Inputs, PrivateAccess
+from privsyn.engine.plan import Plan, digest_of
+from privsyn.engine.request import Request
+from privsyn.engine.step import Output, ReleaseStep, Step, release_steps, step_of
+from privsyn.engine.step_tables import StepRefs, recorded_outputs, write_outputs
+from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.storage.records import Records
+from privsyn.storage.store import Store
+from privsyn.tasks.estimation import noisy
+from privsyn.tasks.kernels.counting import thread_count
+from privsyn.tasks.privacy.noise import NoiseSource, draw_all
+
+ReportProgress = Callable[[str, int, int], None]
+"""Called with (step name, done, total)."""
+
+_PLAN = b"plan"
+
+REDRAW: Text = action("redraw") + " to draw new noise at new cost"
+"""How a release asks for new noise."""
+
+
+class StepFailedError(PrivsynError):
+    """An unexpected failure inside a step: its type and place, never its text, which may hold private values."""
+
+
+@dataclass
+class Shell:
+    """One run: its public plan, its access to private rows, its keys, store, ledger and noise.
+
+    ``redraw``: how its operator asks for new noise, for the message when a paid table is lost.
+    """
+
+    plan: Plan
+    private: PrivateAccess
+    keys: Mapping[str, str]
+    run: str
+    store: Store
+    records: Records
+    ledger: Ledger
+    noise: NoiseSource
+    report: ReportProgress = lambda step, done, total: None
+    drawn: list[str] = field(default_factory=list)
+    redraw: Text = REDRAW
+
+    @property
+    def request(self) -> Request:
+        """The run's public request."""
+        return self.plan.request
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The run's steps, in order."""
+        return self.plan.steps
+
+    @property
+    def release_steps(self) -> tuple[ReleaseStep, ...]:
+        """The run's steps that turn private into released and cost budget."""
+        return release_steps(self.steps)
+
+    @property
+    def dataset(self) -> str:
+        """The ledger's name for the data set."""
+        return self.request.spec.dataset
+
+    def is_whole(self, step: Step) -> bool:
+        """Whether the step's outputs are on disk, unchanged since they passed their contracts."""
+        return self._recorded(step) is not None
+
+    def missing_budget(self) -> list[Line]:
+        """The charges that this run needs: one a release step whose noise has not been drawn yet.
+
+        Raises RequestError if noise was paid for but its table is gone or changed: drawing again must be asked for.
+        """
+        if (lost := self.lost_step()) is not None:
+            raise RequestError(
+                f"the noisy table of the step {lost!r} was paid for but is missing or changed on disk",
+                "Restore the private folder from a backup, or " + self.redraw,
+            )
+        lines, states = [], self.ledger.states(self.dataset)
+        for step in self.release_steps:
+            key = self.keys[step.name]
+            if states.get(key) != "spent" and not self._has_no_queries(step):
+                lines.append(Line(step.name, key, step.rho(self.request), self._ledger_detail(step)))
+        return lines
+
+    def _has_no_queries(self, step: Step) -> bool:
+        """Whether the step is whole and has no query to pay for (one attribute has no pairs)."""
+        refs = self._recorded(step)
+        return refs is not None and self.store.read_table(refs.tables["receipts"]).num_rows == 0
+
+    def has_drawn(self, besides: Collection[str] = ()) -> bool:
+        """Whether any noise under these keys was paid for, ``besides`` that of these steps."""
+        states, own = self.ledger.states(self.dataset), [s for s in self.release_steps if s.name not in besides]
+        return any(states.get(self.keys[s.name]) in ("reserved", "spent") for s in own)
+
+    def has_drawn_all(self) -> bool:
+        """Whether all noise under these keys was paid for."""
+        held = ("reserved", "spent")
+        return all(
+            self.ledger.state(self.dataset, self.keys[s.name]) in held or self._has_no_queries(s)
+            for s in self.release_steps
+        )
+
+    def lost_step(self) -> str | None:
+        """The first release step whose noise was paid for but whose table is gone or changed."""
+        states = self.ledger.states(self.dataset)
+        for step in self.release_steps:
+            key = self.keys[step.name]
+            if (states.get(key) == "spent" or self.records.noise_is_damaged(key)) and not self.is_whole(step):
+                return step.name
+        return None
+
+    def _ledger_detail(self, step: Step) -> dict[str, str]:
+        spec, privacy = self.request.spec, self.request.spec.improves or self.request.spec.privacy
+        return {
+            "neighbours": "add or remove one person",
+            "unit": spec.unit.describe(),
+            "release_epsilon": repr(privacy.epsilon),
+            "release_delta": repr(privacy.delta),
+            "accountant": spec.accountant,
+            "mechanism": "discrete Gaussian",
+            "title": step.title,
+        }
+
+    def run_reported(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
+        """:meth:`execute`, telling ``report`` when the step begins and when it is done."""
+        self.report(step.name, 0, 1)
+        refs = self.execute(step, inputs)
+        self.report(step.name, 1, 1)
+        return refs
+
+    def execute(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
+        """Run one step whole, or find that it already ran whole; see the module's header."""
+        recorded = self._recorded(step)
+        try:
+            if isinstance(step, ReleaseStep):
+                return self._execute_release(step, inputs, recorded)
+            return recorded or self._execute_plain(step, inputs)
+        except PrivsynError:
+            raise
+        except Exception as error:
+            raise StepFailedError(
+                f"the step {step.name!r} failed with {type(error).__name__} at {error_place(error)}",
+                "Run again: finished steps are kept and nothing is charged twice; " + action("show_whole_error"),
+            ) from error
+
+    def _execute_plain(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
+        if step.run is None:
+            raise TypeError(f"{step.name} has no function to run")
+        outputs = step.run(self.request, self._inputs(step, inputs), self._progress(step))
+        return self._write(step, outputs)
+
+    def _execute_release(
+        self, step: ReleaseStep, inputs: Mapping[str, StepRefs], recorded: StepRefs | None
+    ) -> StepRefs:
+        key = self.keys[step.name]
+        state = self.ledger.state(self.dataset, key)
+        refs = recorded
+        if refs is None:
+            if state != "reserved":
+                raise LedgerError(
+                    f"the step {step.name!r} has no reservation in the ledger (state: {state})",
+                    "Nothing was read; run the release from its start",
+                )
+            refs = self._draw(step, inputs)
+        if state == "reserved":
+            self._settle(step, refs)
+        self.records.discard_noise(key)
+        return refs
+
+    def _draw(self, step: ReleaseStep, inputs: Mapping[str, StepRefs]) -> StepRefs:
+        """Draw the noise, then count the rows, then add: the only place where private counts become releasable."""
+        key, tables_in = self.keys[step.name], self._inputs(step, inputs)
+        queries = self.planned(step, inputs)
+        check_stage(step.name, queries, step.rho(self.request))
+        noise = self._noise(step, key, queries)
+        answers = []
+        if queries:
+            self.ledger.claim(self.dataset, key, self._kept_draw(key))
+            rows = step.read_rows(self.request, tables_in)
+            exact = step.exact(self.request, tables_in, rows, queries)
+            for i, (counts, draw) in enumerate(zip(exact, noise, strict=True)):
+                answers.append(counts + draw)
+                self.report(step.name, i + 1, len(queries))
+            self.drawn.append(step.name)
+        receipts = noisy.receipts_to_table(queries)
+        return self._write(step, {"noisy": noisy.answers_to_table(answers), "receipts": receipts})
+
+    def planned(self, step: ReleaseStep, inputs: Mapping[str, StepRefs]) -> list[Query]:
+        """What the step asks of the rows, priced: a function of the public request and of released tables."""
+        return self.plan.queries(step, self._inputs(step, inputs, released_only=True))
+
+    def _noise(self, step: ReleaseStep, key: str, queries: list[Query]) -> noisy.Answers:
+        """The noise of this charge, drawn once for this plan and kept privately until the charge is settled."""
+        kept, plan = self.records.kept_noise(key), digest_of(queries)
+        if kept is None:
+            draws = self._draws(queries)
+            kept = noisy.answers_to_table(draws).replace_schema_metadata({_PLAN: plan})
+            self.records.keep_noise(key, kept)
+        elif (kept.schema.metadata or {}).get(_PLAN) != plan:
+            raise LedgerError(
+                f"the noise kept for the step {step.name!r} was drawn for other queries, by another version",
+                "Run it with the version that began it, or " + self.redraw,
+            )
+        return noisy.answers_from_table(kept, queries)
+
+    def _draws(self, queries: list[Query]) -> noisy.Answers:
+        """Independent noise for every cell of every query."""
+        threads = thread_count(self.request.threads)
+        return noisy.draws_for(queries, lambda asked: draw_all(self.noise, asked, threads))
+
+    def _settle(self, step: ReleaseStep, refs: StepRefs) -> None:
+        receipts = noisy.receipts_from_table(self.store.read_table(refs.tables["receipts"]))
+        spent, budget = total_rho(receipts), step.rho(self.request)
+        if spent > budget or any(q.pricing != self.request.pricing for q in receipts):
+            raise LedgerError(
+                f"the receipts of {step.name!r} cost more than their reservation, or are priced for another accountant",
+                "Report this fault",
+            )
+        if receipts:
+            self.ledger.settle(self.dataset, self.keys[step.name])
+        else:
+            self.ledger.abandon(self.dataset, self.keys[step.name], touched=False)
+
+    def give_back(self) -> None:
+        """Cancel the reservations of a failed run whose noise was not drawn.
+
+        A reservation with kept noise stays, and the re-run draws on it.  All stay where a copy of this private folder
+        has drawn for the run: they are what it goes on with.
+        """
+        if any(self._is_drawn_elsewhere(step) for step in self.release_steps):
+            return
+        for step in self.release_steps:
+            key = self.keys[step.name]
+            undrawn = not self.records.has_noise(key) and not self.is_whole(step)
+            if undrawn and self.ledger.state(self.dataset, key) == "reserved":
+                self.ledger.abandon(self.dataset, key, touched=False)
+
+    def _is_drawn_elsewhere(self, step: ReleaseStep) -> bool:
+        """Whether the ledger has another draw for the step's charge than the one that is kept or used here."""
+        key = self.keys[step.name]
+        entered = self.ledger.claimed(self.dataset, key)
+        if entered is None or self.is_whole(step):
+            return False
+        return not self.records.has_noise(key) or self._kept_draw(key) != entered
+
+    def _kept_draw(self, key: str) -> str:
+        """What the noise that is kept for this charge is known by in the ledger; it tells nothing of the noise."""
+        return self.store.mark("draw", key, self.records.noise_digest(key))
+
+    def _inputs(self, step: Step, inputs: Mapping[str, StepRefs], *, released_only: bool = False) -> Inputs:
+        """The step's input tables; a plan and post-processing get released tables only, and no access to rows."""
+        looks = step.kind is not Kind.POSTPROCESS and not released_only
+        read = {}
+        for name in step.inputs:
+            producer, table = name.split(".")
+            ref = inputs[producer].tables[table]
+            if not looks and ref.zone is not Zone.RELEASED:
+                continue
+            if inputs[producer].key != self.keys[producer] or not self.store.verify(ref):
+                raise RequestError(
+                    f"the table {name!r} is missing, changed, or from another run", "Run again to make it anew"
+                )
+            contract = step_of(self.steps, producer).outputs[table]
+            read[name] = self._reader(ref, wide=contract.wide)
+        return Inputs(read, self.private if looks else None)
+
+    def _reader(self, ref: ArtifactRef, *, wide: bool) -> Callable[[], object]:
+        return (lambda: self.store.stored(ref)) if wide else (lambda: self.store.read_table(ref))
+
+    def _write(self, step: Step, outputs: Mapping[str, Output]) -> StepRefs:
+        return write_outputs(step, outputs, self.keys[step.name], self.store, self.records)
+
+    def _recorded(self, step: Step) -> StepRefs | None:
+        return recorded_outputs(step, self.keys[step.name], self.store, self.records)
+
+    def _progress(self, step: Step) -> Callable[[int, int], None]:
+        return lambda done, total: self.report(step.name, done, total)

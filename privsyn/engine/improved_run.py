@@ -1,0 +1,135 @@
+"""The earlier runs that a release improves: their keys, once it is sure that data, spec and steps are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import takewhile
+from typing import Any
+
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
+from privsyn.engine.earlier_runs import read_note
+from privsyn.engine.keys import lineage_keys
+from privsyn.engine.plan import Plan
+from privsyn.engine.step import ReleaseStep, Step
+from privsyn.engine.step_tables import recorded_outputs
+from privsyn.ledgers.ledger import Ledger
+from privsyn.storage.record_kinds import CounterRecord
+from privsyn.storage.records import Records
+from privsyn.storage.released_files import ITEMSETS, of_itemsets
+from privsyn.storage.safe_names import safe_name
+from privsyn.storage.store import Store
+from privsyn.tasks.privacy.noise import NoiseSource
+
+FIELD = "improve.release"
+
+
+def keys_of_earlier(
+    plan: Plan,
+    fingerprint: str,
+    noise: type[NoiseSource],
+    settings: Settings,
+    store: Store,
+    records: Records,
+    ledger: Ledger,
+) -> dict[str, str]:
+    """Step -> key, of the steps that the improved runs have made and paid for; empty where nothing is improved.
+
+    The last of them has the keys of all.  Every key is worked out again from this request and this table, so that it
+    can only be theirs if the data, the domain, the options, and the versions of the steps are the same.  Raises
+    RequestError, having read nothing but the fingerprint, where they are not, where the run is not in this private
+    folder, and where its noise is not all drawn and at hand.
+    """
+    improves = plan.request.spec.improves
+    if improves is None:
+        return {}
+    run = improves.earlier[-1].run
+    note = note_of(run, settings)
+    if note.get("fingerprint") != fingerprint:
+        raise RequestError(
+            f"the table is not what it was when {run} was released, and counts of other rows cannot be pooled",
+            "Give the unchanged table, or make a release of the new one",
+            "release.data",
+        )
+    if [look.run for look in improves.earlier[:-1]] != earlier_of(note):
+        raise RequestError(
+            f"the runs before {run} are not those that it improved", "Leave the spec as it was written", FIELD
+        )
+    keys = note["keys"]
+    steps = tuple(takewhile(lambda step: step.name in keys, plan.steps))
+    if not steps:
+        raise RequestError(f"{run} has no step of this release", "Improve another run", FIELD)
+    last = (records.load_as(f"generations-{keys[steps[0].name]}", CounterRecord) or CounterRecord(last=0)).last
+    _check_keys(plan, steps, keys, (fingerprint, noise, last), run)
+    for step in steps:
+        if isinstance(step, ReleaseStep):
+            _check_paid(step, keys[step.name], run, store, records, ledger)
+    return {step.name: str(keys[step.name]) for step in steps}
+
+
+def note_of(run: str, settings: Settings) -> dict[str, Any]:
+    """The private note of a run that can be improved.  Raises RequestError where there is none, or it cannot be."""
+    note = read_note(settings.private_root / "runs" / safe_name(run, FIELD) / "run.json")
+    if not isinstance(note.get("keys"), Mapping) or not isinstance(note.get("spec"), Mapping):
+        raise RequestError(
+            f"there is no run {run!r} in the private folder {settings.private_root}",
+            "Name a run whose private folder is here: what it was paid for lies there",
+            FIELD,
+        )
+    if ITEMSETS in (note.get("asks") or {}):
+        raise of_itemsets(run, FIELD)
+    if note.get("asks"):
+        raise RequestError(
+            f"{run} is a release of a period, or of quality figures, which cannot be improved",
+            "Name a release of the whole table",
+            FIELD,
+        )
+    return note
+
+
+def earlier_of(note: Mapping[str, Any]) -> list[str]:
+    """The runs that the run of a note improved, in order."""
+    improves = note["spec"].get("improves") or {}
+    return [str(look["run"]) for look in improves.get("earlier", ())]
+
+
+def _check_keys(
+    plan: Plan, steps: tuple[Step, ...], keys: Mapping[str, str], made: tuple[str, type[NoiseSource], int], run: str
+) -> None:
+    """Raises RequestError unless ``keys`` follow from the request; each earlier run has a generation of its own."""
+    fingerprint, noise, last = made
+    sure: dict[str, str] = {}
+    while len(sure) < len(steps):
+        found = max((_agreeing(plan, steps, keys, (fingerprint, noise, g), sure) for g in range(last + 1)), key=len)
+        if len(found) == len(sure):
+            raise RequestError(
+                f"{run} was made from another spec, or by steps of another version, than this request says, so counts "
+                "of the two cannot be pooled",
+                "Improve it with the spec and the version that made it",
+                FIELD,
+            )
+        sure = found
+
+
+def _agreeing(
+    plan: Plan,
+    steps: tuple[Step, ...],
+    keys: Mapping[str, str],
+    made: tuple[str, type[NoiseSource], int],
+    sure: Mapping[str, str],
+) -> dict[str, str]:
+    """The first steps whose keys are those that the request has at this generation after ``sure``."""
+    fingerprint, noise, generation = made
+    own = lineage_keys(plan.request, fingerprint, generation, noise, steps, given=sure)
+    return {step.name: own[step.name] for step in takewhile(lambda s: own[s.name] == keys[s.name], steps)}
+
+
+def _check_paid(step: ReleaseStep, key: str, run: str, store: Store, records: Records, ledger: Ledger) -> None:
+    refs = recorded_outputs(step, key, store, records)
+    asked_nothing = refs is not None and store.read_table(refs.tables["receipts"]).num_rows == 0
+    if refs is None or not (asked_nothing or ledger.state(store.dataset, key) == "spent"):
+        raise RequestError(
+            f"the noisy table of the step {step.name!r} of {run} is not at hand",
+            "Run that release again, which finishes it, or restore the private folder from a backup",
+            FIELD,
+        )

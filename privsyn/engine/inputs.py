@@ -1,0 +1,102 @@
+"""The inputs of a step: the tables that it declares and, for a step that may look, access to private rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.counting.engine import Engine
+from privsyn.counting.local_engine import LocalEngine
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.step_options import Compression
+from privsyn.storage.table_files import StoredTable
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.estimation import noisy
+from privsyn.tasks.estimation.recode import Recode, coarse_domain, recode_from_table, refined
+from privsyn.tasks.estimation.recompress import recompress
+from privsyn.tasks.kernels.counting import CodeTable, Countable
+from privsyn.tasks.steps import encode
+
+Batches = Iterable[pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class PrivateAccess:
+    """The one object of a run that can read private rows.
+
+    ``rows`` starts a fresh pass over the private table; ``unchanged`` says whether it is what it was when the run was
+    opened; ``engine`` counts stored rows.
+    """
+
+    rows: encode.Batches
+    unchanged: Callable[[], bool] = lambda: True
+    engine: Engine = field(default_factory=LocalEngine)
+
+
+class Inputs:
+    """The tables that a step declared as its inputs, read when asked for.
+
+    ``private``: the access to private rows, None for a plan and for post-processing, which cannot look.
+    """
+
+    def __init__(self, read: Mapping[str, Callable[[], Any]], private: PrivateAccess | None = None) -> None:
+        self._read, self._private = dict(read), private
+
+    @property
+    def private(self) -> PrivateAccess:
+        """The access to private rows.  Raises TypeError for a step that has none."""
+        if self._private is None:
+            raise TypeError("this step has no access to private rows")
+        return self._private
+
+    def table(self, name: str) -> pa.Table:
+        """A whole table.  Raises KeyError if the step did not declare it."""
+        return self._read[name]()
+
+    def batches(self, name: str) -> Batches:
+        """A stream of batches.  Raises KeyError if the step did not declare it."""
+        stored = self.stored(name)
+        return stored.to_batches() if isinstance(stored, pa.Table) else stored.batches()
+
+    def stored(self, name: str) -> pa.Table | StoredTable:
+        """A table as it is held: in memory or in files.  Raises KeyError if the step did not declare it."""
+        return self._read[name]()
+
+    def countable(self, name: str, domain: Domain, *, padded: bool = False) -> Countable:
+        """The private rows of a table of codes, to be counted: by the engine, or here where they are in memory."""
+        stored = self.stored(name)
+        if isinstance(stored, pa.Table):
+            return CodeTable.from_arrow(stored, domain, padded=padded)
+        return self.private.engine.rows(stored, domain, padded=padded)
+
+    def recode(self) -> Recode:
+        """The declared table ``recode``, parsed."""
+        return recode_from_table(self.table("compress_domain.recode"))
+
+    def refined(self, encoding: EncodingPlan, settings: Compression, stages: Sequence[str]) -> Recode:
+        """The recoding with the one-ways that ``stages`` measured pooled in, and what they say together."""
+        queries, answers = self.measured(stages)
+        pooled = refined(self.recode(), queries, answers, encoding.groups, encoding.levels)
+        return recompress(
+            pooled, queries, encoding.groups, settings, encoding.in_order, encoding.added, encoding.levels
+        )
+
+    def measured(self, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[Any]]]:
+        """Queries and noisy answers of these release steps, each marginal once."""
+        receipts = [self.table(f"{stage}.receipts") for stage in stages]
+        return noisy.all_measured(receipts, [self.table(f"{stage}.noisy") for stage in stages])
+
+    def domain(self) -> Domain:
+        """The compressed domain."""
+        return coarse_domain(self.recode())
+
+    def noisy(self, stage: str) -> tuple[list[Query], list[NDArray[np.int64]]]:
+        """Queries and noisy answers of an earlier release step."""
+        queries = noisy.receipts_from_table(self.table(f"{stage}.receipts"))
+        return queries, noisy.answers_from_table(self.table(f"{stage}.noisy"), queries)

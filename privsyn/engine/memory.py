@@ -1,0 +1,90 @@
+"""The runner in memory: the same steps on tables held here, with noise that has a seed.  Its result is not a release.
+
+For comparisons, simulations and audits: no file, no ledger, no contract check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.receipts import Query
+from privsyn.engine.inputs import Inputs, PrivateAccess
+from privsyn.engine.plan import Plan
+from privsyn.engine.request import Request
+from privsyn.engine.runner import run_steps
+from privsyn.engine.step import Output, ReleaseStep, Step, Wide
+from privsyn.tasks.estimation import noisy
+
+Tables = Mapping[str, pa.Table]
+"""What a step left: its tables by name."""
+
+Draw = Callable[[ReleaseStep, Sequence[Query]], noisy.Answers]
+"""Noise for the queries of a release step, one flat vector each."""
+
+
+@dataclass
+class MemoryRun:
+    """One run in memory.
+
+    ``given``: step name -> its tables, for steps that are not run; ``receipts``: the queries of each release step.
+    """
+
+    request: Request
+    steps: Sequence[Step]
+    draw: Draw
+    private: PrivateAccess | None = None
+    given: Mapping[str, Tables] = field(default_factory=dict)
+    receipts: dict[str, list[Query]] = field(default_factory=dict)
+
+    def run(self) -> dict[str, Tables]:
+        """Run every step; returns step name -> its tables."""
+        plan = Plan(self.request, tuple(self.steps))
+        return run_steps(self.steps, partial(self._step, plan))
+
+    def _step(self, plan: Plan, step: Step, inputs: Mapping[str, Tables]) -> Tables:
+        if step.name in self.given:
+            return self.given[step.name]
+        read = {name: partial(_table, inputs, name) for name in step.inputs}
+        if isinstance(step, ReleaseStep):
+            return self._look(plan, step, read)
+        visible = Inputs(read, self.private) if step.kind is Kind.TRANSFORM else _released(plan, step, read)
+        assert step.run is not None  # noqa: S101 - only release steps have none
+        outputs = step.run(self.request, visible, lambda done, total: None)
+        return {name: _whole(output) for name, output in _in_order(outputs)}
+
+    def _look(self, plan: Plan, step: ReleaseStep, read: Mapping[str, Callable[[], pa.Table]]) -> Tables:
+        inputs = Inputs(read, self.private)
+        queries = plan.queries(step, _released(plan, step, read))
+        noise = self.draw(step, queries)
+        answers = []
+        if queries:
+            exact = step.exact(self.request, inputs, step.read_rows(self.request, inputs), queries)
+            answers = [counts + drawn for counts, drawn in zip(exact, noise, strict=True)]
+        self.receipts[step.name] = queries
+        return {"noisy": noisy.answers_to_table(answers), "receipts": noisy.receipts_to_table(queries)}
+
+
+def _released(plan: Plan, step: Step, read: Mapping[str, Callable[[], pa.Table]]) -> Inputs:
+    """The step's released inputs, without access to private rows."""
+    return Inputs({name: read[name] for name in plan.released_inputs(step)})
+
+
+def _table(inputs: Mapping[str, Tables], name: str) -> pa.Table:
+    producer, table = name.split(".")
+    return inputs[producer][table]
+
+
+def _in_order(outputs: Mapping[str, Output]) -> list[tuple[str, Output]]:
+    """Wide tables first: others may be known only once these have streamed."""
+    return sorted(outputs.items(), key=lambda item: not isinstance(item[1], Wide))
+
+
+def _whole(output: Output) -> pa.Table:
+    if isinstance(output, Wide):
+        return pa.Table.from_batches(list(output.batches), schema=output.schema)
+    return output() if callable(output) else output

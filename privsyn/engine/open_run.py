@@ -1,0 +1,267 @@
+"""Opening a run: it takes the data set's lock, checks ledger and data, works out the keys and reserves the budget.
+
+Order: policy -> lock -> the right ledger, whole, writable and with this cap -> (a period) is it released? -> (a request
+never seen before) is there room? -> structure of the data -> fingerprint -> keys -> (rows that are not encoded yet) can
+every row be read? -> is the table known under another name? -> reserve what is not yet drawn and begin the period, in
+one transaction -> steps -> (a period) it is released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+from privsyn.base.errors import PrivsynError, RequestError
+from privsyn.base.settings import Settings
+from privsyn.counting.chosen_engine import engine_of
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.earlier_runs import refuse_silent_redraw
+from privsyn.engine.execute import ReportProgress, Shell
+from privsyn.engine.generations import current_generation, keep_run_name, request_name, run_name
+from privsyn.engine.improved_run import keys_of_earlier
+from privsyn.engine.inputs import PrivateAccess
+from privsyn.engine.job import Job
+from privsyn.engine.keys import lineage_keys
+from privsyn.engine.ledger_checks import check_ledger, check_room, refuse_released_period
+from privsyn.engine.names_of_tables import checked_reason, fingerprints_by_name, names_of
+from privsyn.engine.policy_checks import check_policy
+from privsyn.engine.prior_checks import refuse_private_prior
+from privsyn.engine.request import Request
+from privsyn.engine.request_checks import check_package, checked_rules
+from privsyn.ledgers.known_tables import KnownTable
+from privsyn.ledgers.ledger import Ledger
+from privsyn.ledgers.noted_history import note_ledger, noted_ledger
+from privsyn.ledgers.released_periods import PeriodRow
+from privsyn.sources.open_source import open_source
+from privsyn.sources.private_table import Source, SupportsArrowStream
+from privsyn.sources.public_table import public_file
+from privsyn.storage.disk import in_words, remove_parts
+from privsyn.storage.record_kinds import DataRecord, RequestRecord
+from privsyn.storage.records import Records, write_json
+from privsyn.storage.store import Store
+from privsyn.tasks.privacy.accountant import cap_accountant
+from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """An open run: the shell, and the two roots."""
+
+    shell: Shell
+    private: Path
+    released: Path
+
+    @property
+    def private_folder(self) -> Path:
+        """The run's own folder in the private zone."""
+        return self.private / "runs" / self.shell.run
+
+    @property
+    def private_report(self) -> Path:
+        """Where ``privsyn evaluate`` writes the run's private report."""
+        return self.private / "reports" / self.shell.run / "report.html"
+
+
+@contextmanager
+def open_run(
+    spec: ReleaseSpec,
+    settings: Settings,
+    *,
+    fresh: bool,
+    report: ReportProgress,
+    job: Job,
+    noise: NoiseSource | None = None,
+    data: SupportsArrowStream | None = None,
+) -> Iterator[OpenRun]:
+    """Open a run of ``spec``; RequestError or BudgetRefusedError before anything is read or spent.
+
+    ``data``: a table in memory in place of ``spec.data``; None: the table is at ``spec.data``.
+
+    The lock makes concurrent releases of one data set wait for each other: one draws, the other finds the
+    result.  The operating system holds it, so a killed process leaves none behind; Prefect's own lock files can
+    then only be left-overs of a killed run, and are removed.
+    """
+    checked_reason(job.new_dataset)
+    spec = spec if data is None else spec.model_copy(update={"data": ""})
+    agreed = _agreed(spec, settings, fresh=fresh, job=job)
+    with agreed as (store, records, ledger), engine_of(spec.engine, settings) as engine:
+        request_record = request_name(spec, job)
+        source = (job.opened or open_source)(spec.data if data is None else data, spec)
+        fingerprint, *file_fingerprints = source.fingerprints(store)
+        refuse_private_prior(spec, (fingerprint, *file_fingerprints), store, ledger, settings.private_root)
+        plan = job.plan(Request(spec, job.order or _released_order(source, spec), settings.threads))
+        private = PrivateAccess(source.batches, lambda: source.fingerprint(store) == fingerprint, engine)
+        source_of_noise = noise or OpenDPNoise()
+
+        given = keys_of_earlier(plan, fingerprint, type(source_of_noise), settings, store, records, ledger)
+
+        def keys_of(number: int, data: str) -> dict[str, str]:
+            return lineage_keys(plan.request, data, number, type(source_of_noise), job.steps, job.period, given=given)
+
+        def shell_of(number: int, data: str) -> Shell:
+            keys = keys_of(number, data)
+            run = run_name(records, job.name or spec.dataset, keys[job.steps[-1].name])
+            money = (store, records, ledger, source_of_noise)
+            return Shell(plan, private, keys, run, *money, report, redraw=job.redraw)
+
+        def note(*, finished: bool) -> None:
+            records.save(generation.counter, {"last": max(generation.last, generation.number)})
+            records.save(generation.record, {"generation": generation.number, "finished": finished, "fresh": fresh})
+            records.save(request_record, {"dataset": spec.dataset, "finished": finished})
+
+        if job.period is not None:
+            begun = ledger.period(spec.dataset, job.period)
+            fingerprint = _data_to_finish(records, begun, fingerprint, partial(shell_of, 0))
+        generation = current_generation(records, keys_of(0, fingerprint), job.steps)
+        shell = shell_of(generation.number, fingerprint)
+        if fresh and not generation.killed_fresh and (generation.finished or shell.has_drawn(given)):
+            generation = replace(generation, number=generation.last + 1, finished=False)
+            shell = shell_of(generation.number, fingerprint)
+        if not fresh and not shell.has_drawn_all():
+            refuse_silent_redraw(shell, settings, fingerprint, job.asks)
+        while fresh and shell.lost_step() not in (None, *given):
+            generation = replace(generation, number=generation.number + 1, finished=False)
+            shell = shell_of(generation.number, fingerprint)
+        store.released.check_place(shell.run)
+        if not all(shell.is_whole(step) for step in shell.release_steps):
+            engine.open()
+        if not shell.is_whole(job.steps[0]):
+            source.check_rows()
+        keep_run_name(records, shell.run, shell.keys[job.steps[-1].name])
+        records.save(request_record, {"dataset": spec.dataset, "finished": False})  # its room may be its own
+        if job.period is not None:
+            records.save(f"data-of-{shell.run}", {"fingerprint": fingerprint})
+        try:
+            lines = shell.missing_budget()
+            table = _known_table(shell, settings, (fingerprint, *file_fingerprints), job) if lines else None
+            if table is not None:
+                ledger.check_table(spec.dataset, table)  # before its name is entered
+            ledger.register(spec.dataset, spec.budget, cap_accountant(spec.accountant))
+            note_ledger(ledger, records, spec.dataset)
+            ledger.reserve(spec.dataset, shell.run, lines, spec.privacy.delta, job.period, table)
+        except PrivsynError:
+            records.save(request_record, {"dataset": spec.dataset, "finished": True})
+            raise
+        note_ledger(ledger, records, spec.dataset)  # before any noise is drawn for these charges
+        note(finished=generation.finished)
+        opened = OpenRun(shell, settings.private_root, settings.released_root)
+        try:
+            _write_private_note(opened, source, (fingerprint, *file_fingerprints), job)
+            yield opened
+        except BaseException:
+            shell.give_back()
+            raise
+        note_ledger(ledger, records, spec.dataset)
+        note(finished=True)
+        if job.period is not None:
+            ledger.release_period(spec.dataset, job.period, shell.run)
+            note_ledger(ledger, records, spec.dataset)
+
+
+def check_request(
+    spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job, data: SupportsArrowStream | None = None
+) -> None:
+    """Refuse a release that :func:`open_run` would refuse for its spec, ledger or table; charge and draw nothing.
+
+    For a command that starts a server for its run: what is wrong is said before that.  The rows of a request that was
+    seen before are left to :func:`open_run`, which knows whether they are encoded already.
+    """
+    checked_reason(job.new_dataset)
+    with _agreed(spec, settings, fresh=fresh, job=job) as (store, records, ledger):
+        source = (job.opened or open_source)(spec.data if data is None else data, spec)
+        if spec.prior is not None:
+            refuse_private_prior(spec, source.fingerprints(store), store, ledger, settings.private_root)
+        if records.load_as(request_name(spec, job), RequestRecord) is None:
+            source.check_rows()
+
+
+@contextmanager
+def _agreed(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job) -> Iterator[tuple[Store, Records, Ledger]]:
+    """Hold the data set's lock, once the promises can be accounted and the ledger agrees; no data is looked for."""
+    check_policy(spec, job, settings)
+    check_package(spec)
+    plan = job.plan(checked_rules(Request(spec)))
+    plan.check_noise()
+    store = Store(settings.private_root, settings.released_root, spec.dataset)
+    records = Records(settings.private_root, spec.dataset)
+    with store.lock(f"release-{spec.dataset}"):
+        store.remove_leftovers()
+        records.remove_leftovers()
+        _clear_stale_locks(settings.private_root / "prefect" / "locks" / spec.dataset)
+        ledger = Ledger(settings.ledger, create=noted_ledger(records) is None)
+        check_ledger(ledger, records, spec)
+        refuse_released_period(ledger, spec.dataset, job.period, fresh=fresh)
+        seen = records.load_as(request_name(spec, job), RequestRecord)
+        unbegun = job.period is not None and ledger.period(spec.dataset, job.period) is None
+        if seen is None or (seen.finished and (fresh or unbegun)):
+            check_room(ledger, spec)
+        yield store, records, ledger
+
+
+def _data_to_finish(records: Records, begun: PeriodRow | None, current: str, shell_of: Callable[[str], Shell]) -> str:
+    """The fingerprint of the data that a begun period is to be released from.
+
+    A run that has encoded its rows is finished from those, though the table has changed since: its noise may be drawn.
+    One that has not has drawn nothing; its charges are given back, and the period is released from the table as it is.
+    """
+    noted = records.load_as(f"data-of-{begun.run}", DataRecord) if begun is not None else None
+    if begun is None or noted is None or noted.fingerprint == current:
+        return current
+    shell = shell_of(noted.fingerprint)
+    if shell.run != begun.run:  # another request's: the ledger decides
+        return current
+    if shell.is_whole(shell.steps[0]):
+        return noted.fingerprint
+    shell.give_back()
+    return current
+
+
+def _released_order(source: Source, spec: ReleaseSpec) -> tuple[str, ...]:
+    released = spec.released_columns
+    return tuple(name for name in source.columns if name in released)
+
+
+def _known_table(shell: Shell, settings: Settings, fingerprints: Sequence[str], job: Job) -> KnownTable:
+    """The run's table as this private folder and the ledger may know it under another name."""
+    known = fingerprints_by_name(settings.private_root, shell.ledger.entries())
+    own = frozenset(known.get(shell.dataset, ()))
+    elsewhere = names_of(known, set(fingerprints) - own) - {shell.dataset}
+    mark = partial(shell.store.mark, "table")
+    return KnownTable(fingerprints, mark, elsewhere, own, checked_reason(job.new_dataset))
+
+
+def _write_private_note(opened: OpenRun, source: Source, fingerprints: Sequence[str], job: Job) -> None:
+    """The run's private folder: where the data came from and which stored tables belong to the run."""
+    folder = opened.private_folder
+    with in_words(folder):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    remove_parts(folder)
+    note = {
+        "run": opened.shell.run,
+        "data": opened.shell.request.spec.data,
+        "fingerprint": fingerprints[0],
+        "file_fingerprints": list(fingerprints[1:]),
+        "files": list(source.names),
+        "keys": dict(opened.shell.keys),
+        "version": version("privsyn-flows"),
+        "spec": opened.shell.request.spec.public(),
+        "asks": dict(job.asks),
+    }
+    stated = opened.shell.request.spec.prior
+    if stated is not None:
+        note["prior"] = str(public_file(stated))
+    write_json(folder / "run.json", note)
+
+
+def _clear_stale_locks(folder: Path) -> None:
+    if not folder.is_dir():
+        return
+    for left_over in folder.glob("*.lock"):
+        try:
+            left_over.unlink()
+        except OSError as error:
+            raise RequestError(f"cannot remove the stale lock {left_over}", "Check the folder's permissions") from error

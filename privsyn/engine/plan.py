@@ -1,0 +1,133 @@
+"""The public plan of a request: all that can be said of it without data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from privsyn.base.errors import RequestError
+from privsyn.data_contracts.artifacts import Zone
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.promise import Guarantee
+from privsyn.data_contracts.receipts import Query, sigma_for
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import ReleaseStep, Step, release_steps
+from privsyn.tasks.privacy.accountant import Accountant, cap_accountant, epsilon_for, rho_for
+
+MOST_NOISE = 1e8
+"""Largest standard deviation of a table's total, in records: beyond it `rows: auto` may be too many to make."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One look at the private rows, before it is taken.
+
+    ``rho``: its budget; ``queries``: what it asks, with their noise, None if that follows from released tables.
+    """
+
+    step: ReleaseStep
+    rho: Fraction
+    queries: tuple[Query, ...] | None
+
+    def sigma_if(self, request: Request, queries: int) -> float:
+        """The standard deviation of a count's noise if so many marginals shared the budget equally, in records."""
+        return sigma_for(self.rho / queries, request.records, request.pricing)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A request, its steps, and what follows from them: domain, queries, noise and price.
+
+    It holds nothing that could read a row.  The shell, the note, ``spec check`` and the tests ask the same plan.
+    """
+
+    request: Request
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def of(cls, request: Request, steps: Sequence[Step]) -> Plan:
+        """The plan of ``steps``.  Raises RequestError if the promise or the lifetime cap cannot be accounted."""
+        spec = request.spec
+        allowed = accounted(spec.privacy, "privacy", spec.accountant)
+        accounted(spec.budget, "budget", cap_accountant(spec.accountant))
+        if spec.improves is not None:
+            _check_sum(request, allowed)
+        return cls(request, tuple(steps))
+
+    @property
+    def domain(self) -> Domain:
+        """The fine domain: every released column and the number of its codes."""
+        return self.request.encoding.domain
+
+    @property
+    def rho(self) -> Fraction:
+        """The price of the whole request, at most."""
+        return self.request.total_rho
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Every look at the private rows, in order."""
+        return tuple(Stage(s, s.rho(self.request), self._known(s)) for s in release_steps(self.steps))
+
+    def queries(self, step: ReleaseStep, inputs: Inputs) -> list[Query]:
+        """What ``step`` asks of the rows, with the noise that its price buys: from public and released things only."""
+        return [query.under(self.request.pricing) for query in step.plan(self.request, inputs, step.rho(self.request))]
+
+    def released_inputs(self, step: Step) -> tuple[str, ...]:
+        """The inputs of ``step`` that are released tables: all that its plan, and post-processing, may read."""
+        zones = {f"{s.name}.{name}": contract.zone for s in self.steps for name, contract in s.outputs.items()}
+        return tuple(name for name in step.inputs if zones.get(name) is Zone.RELEASED)
+
+    def _known(self, step: ReleaseStep) -> tuple[Query, ...] | None:
+        if self.released_inputs(step):
+            return None
+        return tuple(self.queries(step, Inputs({})))
+
+    def check_noise(self) -> None:
+        """Raises RequestError if the first look would say nothing: its total could be any number of rows."""
+        known = [query for stage in self.stages for query in stage.queries or ()]
+        if max((q.sigma * math.sqrt(q.cells) for q in known), default=0.0) > MOST_NOISE:
+            spec = self.request.spec
+            asked = (spec.improves or spec.privacy).epsilon
+            raise RequestError(
+                f"epsilon {asked:g} means noise of more than {MOST_NOISE:,.0f} records; "
+                "nothing was read, nothing was spent",
+                "Choose a larger epsilon",
+                "privacy.epsilon" if spec.improves is None else "improve.epsilon",
+            )
+
+
+def _check_sum(request: Request, allowed: Fraction) -> None:
+    """Raises RequestError if the looks of an improved release cost more together than ``privacy`` says."""
+    privacy = request.spec.privacy
+    if request.total_rho > allowed and epsilon_for(request.total_rho, privacy.delta, request.spec.accountant) > (
+        privacy.epsilon
+    ):
+        raise RequestError(
+            f"epsilon {privacy.epsilon:g} is less than what this release and those that it improves cost together",
+            "Leave the spec as it was written for the improvement",
+            "privacy.epsilon",
+        )
+
+
+def accounted(promise: Guarantee, field: str, accountant: Accountant) -> Fraction:
+    """The rho of a promise.  Raises RequestError that names ``field`` if it cannot be accounted."""
+    try:
+        return rho_for(promise.epsilon, promise.delta, accountant)
+    except (ValueError, OverflowError):
+        raise RequestError(
+            f"epsilon {promise.epsilon:g} with delta {promise.delta:g} cannot be accounted",
+            "Choose a larger epsilon or delta",
+            field,
+        ) from None
+
+
+def digest_of(queries: Sequence[Query]) -> bytes:
+    """A digest (SHA-256, hex) of planned queries: noise that was drawn for them fits no others."""
+    facts = [[q.attributes, q.cells, q.sensitivity, q.sigma.hex(), q.pricing] for q in queries]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest().encode()

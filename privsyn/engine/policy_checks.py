@@ -1,0 +1,133 @@
+"""The operator's policy, enforced: the one place for the command line, Python, worker and schedule."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
+from privsyn.base.wording import Text, mention
+from privsyn.data_contracts.policy import LENGTHS, DatasetPolicy, Policy
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.job import Job
+from privsyn.ledgers.calendar_periods import period as period_named
+from privsyn.specs.policy_file import load_policy
+from privsyn.storage.table_files import entries_of_folder
+
+
+def check_policy(spec: ReleaseSpec, job: Job, settings: Settings) -> None:
+    """Raises RequestError that names the rule if the operator's policy does not allow this release.
+
+    Nothing but the policy's file is read; without one everything is allowed.
+    """
+    found = _rules(spec.dataset, settings)
+    if found is None:
+        return
+    rules, at = found
+    _check_path(rules, at, spec.data or None, "data")
+    _check_prior(rules, at, spec)
+    for field, asked, most in (
+        ("budget.epsilon", spec.budget.epsilon, rules.budget.epsilon),
+        ("budget.delta", spec.budget.delta, rules.budget.delta),
+        ("privacy.epsilon", spec.privacy.epsilon, rules.epsilon),
+        ("privacy.delta", spec.privacy.delta, rules.delta),
+    ):
+        if asked > most:
+            rule = field.removeprefix("privacy.")
+            raise _refused(f"is {asked:g}, and the policy's {at}.{rule} allows at most {most:g}", field)
+    if rules.unit is not None and spec.unit != rules.unit:
+        raise _refused(f"is not the unit of the policy's {at}.unit, which is {rules.unit.describe()}", "unit")
+    if job.output is not None:
+        _check_output(rules, at, job.output, {"figures": "evaluate.epsilon_report"}.get(job.output, "dataset"))
+    else:
+        for output in spec.formats:
+            _check_output(rules, at, output, "formats")
+    if job.output != "figures":
+        _check_period(rules, at, job.period)
+
+
+def check_formats(dataset: str, formats: Iterable[str], settings: Settings) -> None:
+    """Raises RequestError that names the rule if the policy does not allow these formats for the data set."""
+    found = _rules(dataset, settings)
+    if found is not None:
+        for output in formats:
+            _check_output(*found, output, "add_formats.formats")
+
+
+def check_table(dataset: str, table: object, settings: Settings, field: str) -> None:
+    """Raises RequestError that names the rule if the policy does not allow ``table`` for looks at the data set.
+
+    ``table``: a path, or a table in memory; ``field``: the argument that names it.
+    """
+    found = _rules(dataset, settings)
+    if found is not None:
+        _check_path(*found, str(table) if isinstance(table, str | Path) else None, field)
+
+
+def check_prior(spec: ReleaseSpec, settings: Settings) -> None:
+    """Raises RequestError that names the rule if the policy does not allow the place of the spec's prior."""
+    found = _rules(spec.dataset, settings)
+    if found is not None:
+        _check_prior(*found, spec)
+
+
+def _check_prior(rules: DatasetPolicy, at: str, spec: ReleaseSpec) -> None:
+    prior = spec.prior
+    if prior is not None and prior.place and not _is_within(Path(prior.place).resolve(), rules.priors):
+        raise _refused(f"is not among the policy's {at}.priors", "prior.table" if prior.table else "prior.release")
+
+
+def _rules(dataset: str, settings: Settings) -> tuple[DatasetPolicy, str] | None:
+    """The data set's rules and their place in the file; None without a policy."""
+    if settings.policy is None:
+        return None
+    policy: Policy = load_policy(settings.policy)
+    rules = policy.of(dataset)
+    if rules is None:
+        raise _refused(f"{dataset!r} is not among the policy's datasets, and its `others` allows nothing", "dataset")
+    return rules, policy.place_of(dataset)
+
+
+def _check_path(rules: DatasetPolicy, at: str, path: str | None, field: str) -> None:
+    if path is None:
+        if not rules.in_memory:
+            raise _refused(f"is a table in memory, which the policy's {at}.in_memory does not allow", field)
+        return
+    place = Path(path).resolve()
+    if not _is_within(place, rules.paths):
+        raise _refused(f"is not among the policy's {at}.paths", field)
+    with suppress(OSError):  # what cannot be listed cannot be read either, and the source says why
+        for entry in entries_of_folder(place) if place.is_dir() else ():
+            if not _is_within(entry.resolve(), rules.paths):
+                raise _refused(f"holds the link {entry.name!r}, which leads out of the policy's {at}.paths", field)
+
+
+def _is_within(place: Path, allowed: Iterable[str]) -> bool:
+    """Whether a path without links is one of the allowed ones, or below one."""
+    return any(place.is_relative_to(root) for root in allowed)
+
+
+def _check_output(rules: DatasetPolicy, at: str, output: str, field: str) -> None:
+    if output not in rules.outputs:
+        raise _refused(f"{output!r} is not among the policy's {at}.outputs", field)
+
+
+def _check_period(rules: DatasetPolicy, at: str, period: str | None) -> None:
+    if rules.period is None:
+        return
+    rule = f"the policy's {at}.period allows releases of one {rules.period} or longer"
+    if period is None:
+        raise _refused(f"is missing, and {rule}", "release.period")
+    length, begins = period_named(period)
+    if LENGTHS.index(length) < LENGTHS.index(rules.period):
+        raise _refused(f"{period!r} is one {length}, and {rule}", "release.period")
+    if begins > dt.datetime.now(dt.UTC).date() + dt.timedelta(days=1):  # somewhere it is tomorrow
+        raise _refused(f"{period!r} has not begun, and {rule}", "release.period")
+
+
+def _refused(problem: str, field: str) -> RequestError:
+    cure: Text = "Ask for what it allows, or ask the operator, who keeps the file that " + mention("settings.policy")
+    return RequestError(problem, cure + " names; nothing was read, nothing was spent", field)

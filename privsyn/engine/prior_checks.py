@@ -1,0 +1,46 @@
+"""A private table given as a public prior by mistake: refused where its fingerprint tells, before anything is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+from pathlib import Path
+
+from privsyn.base.errors import RequestError
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.names_of_tables import fingerprints_by_name, names_of
+from privsyn.ledgers.known_tables import KnownTable
+from privsyn.ledgers.ledger import Ledger
+from privsyn.sources.public_table import checked_file
+from privsyn.storage.store import Store
+
+_NOBODY = ""
+"""No data set has this name, so that a table known under any is known under another."""
+
+
+def refuse_private_prior(
+    spec: ReleaseSpec, own: Collection[str], store: Store, ledger: Ledger, private_root: Path
+) -> None:
+    """Raise RequestError if the prior's file is the run's private table or one of a data set of the ledger.
+
+    ``own``: the fingerprints of the run's table and of its files.  The same rows in another file format, or some of
+    them, have another fingerprint and are not caught.
+    """
+    if spec.prior is None:
+        return
+    path = checked_file(spec.prior)
+    fingerprint = store.fingerprint([path])
+    field = "prior.table" if spec.prior.table else "prior.release"
+    cure = "Name a table that anybody may have: its statistics show in the release"
+    if path.resolve().is_relative_to(private_root.resolve()):
+        raise RequestError("lies in the private folder, where nothing is public; nothing was spent", cure, field)
+    if fingerprint in own:
+        raise RequestError("is the private table itself, or a file of it; nothing was spent", cure, field)
+    known = names_of(fingerprints_by_name(private_root, ledger.entries()), {fingerprint})
+    table = KnownTable((fingerprint,), partial(store.mark, "table"), known)
+    try:
+        ledger.check_table(_NOBODY, table)
+    except RequestError:
+        raise RequestError(
+            "is the private table, or a file of it, of a data set of the ledger; nothing was spent", cure, field
+        ) from None

@@ -1,0 +1,177 @@
+"""The declaration of a step: its inputs, outputs, settings, function and facts, and the output types it may return."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.tables import TableContract
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.tasks.kernels.counting import Countable
+
+Batches = Iterable[pa.RecordBatch]
+Progress = Callable[[int, int], None]
+"""Called with (done, total)."""
+
+
+@dataclass(frozen=True)
+class Wide:
+    """A wide output: its schema, its rows as a stream, and the profile its contract is checked on.
+
+    ``parts``: rows of each file of a table that is written as a folder of files; empty: it is one file.
+    """
+
+    schema: pa.Schema
+    batches: Batches
+    profile: Callable[[Batches], pa.Table]
+    parts: tuple[int, ...] = ()
+
+
+Output: TypeAlias = pa.Table | Wide | Callable[[], pa.Table]
+"""What a step makes: a long table, a wide one, or a table known only after the wide one has streamed."""
+
+
+class PublishedFile(NamedTuple):
+    """Where a table lies in the released folder, and what it holds, as the end of a sentence; empty: not described."""
+
+    name: str
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: ``inputs`` are names ``step.table`` of earlier outputs; ``settings`` the spec's values it uses.
+
+    ``version`` is raised by hand when the same inputs and settings would give another output; it is part
+    of the cache key, so that an upgrade re-runs what changed and nothing else.  The keys of ``settings`` enter the
+    cache key, too, so they keep their names when a field of the spec gets another one.
+    ``published``: the step's table -> its file in the released folder; ``words``: what the step does with released
+    counts, for the release's descriptions, empty for nothing worth telling; ``limit``: what the release cannot show
+    because of this step, for its note.
+    """
+
+    name: str
+    title: str
+    kind: Kind
+    inputs: tuple[str, ...]
+    outputs: Mapping[str, TableContract]
+    settings: Callable[[Request], Any] = field(repr=False)
+    run: Callable[[Request, Inputs, Progress], Mapping[str, Output]] | None = field(default=None, repr=False)
+    version: int = 1
+    published: Mapping[str, PublishedFile] = field(default_factory=dict)
+    words: Callable[[Request], str] = field(default=lambda request: "", repr=False)
+    limit: str = ""
+
+    @property
+    def label(self) -> str:
+        """Title and kind, as people read them: "Encode (transform)"."""
+        return f"{self.title} ({self.kind})"
+
+    @property
+    def producers(self) -> tuple[str, ...]:
+        """The steps whose tables it reads, once each, in declared order."""
+        return tuple(dict.fromkeys(name.split(".")[0] for name in self.inputs))
+
+    def settings_json(self, request: Request) -> str:
+        """The step's own settings as canonical JSON: part of its cache key."""
+        return json.dumps(self.settings(request), sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class Look:
+    """A look at private rows, in words for the note and the certificate.
+
+    ``what``: what is looked at; ``reason``: why its queries have their sensitivity, from the public request;
+    ``noise_of``: what the noise is added to; ``round``: of measuring, from 1; None: there is one only; ``alone``: what
+    is looked at where no relation was measured, if that is something else.
+    """
+
+    what: str
+    reason: Callable[[Request], str] = field(repr=False)
+    noise_of: str = "a count"
+    round: int | None = None
+    alone: str = ""
+
+    @property
+    def words(self) -> str:
+        """What is looked at, with the number of its round where there are several."""
+        return self.what if self.round is None else f"{self.what}, round {self.round}"
+
+    def words_of(self, *, related: bool) -> str:
+        """:attr:`words` of a release that measured relations, or of one that did not."""
+        return self.words if related or not self.alone else replace(self, what=self.alone).words
+
+
+@dataclass(frozen=True)
+class ReleaseStep(Step):
+    """A release step never sees noise: it says what to ask (``plan``, public) and counts it (``exact``).
+
+    ``plan`` gets the request, released tables and the step's exact budget rho. The shell gives each planned query the
+    noise that its price buys under the release's pricing (``Query.under``), draws it before the look, adds it, and
+    publishes sums only. ``share``: of the request's budget; the shares of a mechanism's release steps sum to 1.
+    """
+
+    plan: Callable[[Request, Inputs, Fraction], list[Query]] = field(default=None, repr=False)  # type: ignore[assignment]
+    exact: Callable[[Request, Inputs, Countable, list[Query]], Iterator[NDArray[np.int64]]] = field(  # type: ignore[assignment]
+        default=None, repr=False
+    )
+    share: Callable[[Request], Fraction] = field(default=lambda request: Fraction(1), repr=False)
+    look: Look = field(default=None, repr=False)  # type: ignore[assignment]
+    rows: str = ""
+    rows_domain: Callable[[Request, Inputs], Domain] = field(default=None, repr=False)  # type: ignore[assignment]
+    padded: bool = False
+
+    def settings_json(self, request: Request) -> str:
+        """The settings with what every release step depends on: its budget, and the records of one person."""
+        return json.dumps({**self.priced(request), **self.settings(request)}, sort_keys=True, separators=(",", ":"))
+
+    def priced(self, request: Request) -> dict[str, Any]:
+        """What the step's noise depends on, JSON-ready: its budget, and the records of one person."""
+        return {"rho": str(self.rho(request)), "records": request.records}
+
+    def rho(self, request: Request) -> Fraction:
+        """The step's exact budget."""
+        return request.total_rho * self.share(request)
+
+    def read_rows(self, request: Request, inputs: Inputs) -> Countable:
+        """The private rows, to be counted: the look at the data."""
+        return inputs.countable(self.rows, self.rows_domain(request, inputs), padded=self.padded)
+
+
+def release_steps(steps: Iterable[Step]) -> tuple[ReleaseStep, ...]:
+    """Those of ``steps`` that turn private into released and cost budget."""
+    return tuple(step for step in steps if isinstance(step, ReleaseStep))
+
+
+AnyStep = TypeVar("AnyStep", bound=Step)
+
+
+def step_of(steps: Iterable[AnyStep], name: str) -> AnyStep:
+    """The step of that name.  Raises LookupError if there is none."""
+    for step in steps:
+        if step.name == name:
+            return step
+    raise LookupError(f"there is no step {name!r}")
+
+
+def published_files(steps: Iterable[Step]) -> dict[str, str]:
+    """Released file -> table (``step.table``) of a run of these steps: all that the synthetic table was made from."""
+    return {file.name: f"{step.name}.{table}" for step in steps for table, file in step.published.items()}
+
+
+def check_shares(steps: Sequence[Step], request: Request) -> None:
+    """Raises ValueError unless the shares of the release steps are positive and sum to exactly 1."""
+    shares = [step.share(request) for step in release_steps(steps)]
+    if sum(shares) != 1 or min(shares, default=Fraction(0)) <= 0:
+        raise ValueError(f"the shares of the release steps are {', '.join(map(str, shares))}: they must sum to 1")

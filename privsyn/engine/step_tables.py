@@ -1,0 +1,66 @@
+"""The tables of a step on disk: checked, written whole, recorded last, and found again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict
+
+from privsyn.data_contracts.artifacts import ArtifactRef, Kind
+from privsyn.engine.contract_checks import check_table, checked_stream
+from privsyn.engine.step import Output, Step, Wide
+from privsyn.storage.records import Records
+from privsyn.storage.store import Store
+
+
+class StepRefs(BaseModel):
+    """The result of a step: references to its tables.  Prefect passes, stores and shows these."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    step: str
+    key: str
+    tables: dict[str, ArtifactRef]
+
+
+def write_outputs(step: Step, outputs: Mapping[str, Output], key: str, store: Store, records: Records) -> StepRefs:
+    """Check every output against its contract, write it atomically, and record the whole step last.
+
+    ``key``: the step's lineage key.  Raises ContractError, having recorded nothing.
+    """
+    refs = {}
+    for name, contract in step.outputs.items():
+        output = outputs[name]
+        if callable(output):
+            output = output()
+        parts: tuple[int, ...] = ()
+        if isinstance(output, Wide):
+            rows, schema, parts = checked_stream(contract, output), output.schema, output.parts
+        else:
+            check_table(contract, output)
+            rows, schema = output, output.schema
+        # What follows from released tables is made again where it is lost; noise and what was counted are not.
+        for_good = step.kind is not Kind.POSTPROCESS
+        where = (name, step.name, key, contract.zone)
+        refs[name] = store.write_table(rows, schema, *where, parts=parts, for_good=for_good)
+    done = StepRefs(step=step.name, key=key, tables=refs)
+    records.save(record_name(key), done.model_dump(mode="json"))
+    return done
+
+
+def recorded_outputs(step: Step, key: str, store: Store, records: Records) -> StepRefs | None:
+    """The step's tables if all are on disk, unchanged since they passed their contracts.
+
+    Raises PrivsynError for a record of other tables than the step's.
+    """
+    refs = records.load_as(record_name(key), StepRefs)
+    if refs is None:
+        return None
+    if refs.tables.keys() != step.outputs.keys():
+        raise records.damaged(record_name(key))
+    return refs if all(store.verify(ref) for ref in refs.tables.values()) else None
+
+
+def record_name(key: str) -> str:
+    """The record of the step with this lineage key."""
+    return f"step-{key}"

@@ -1,0 +1,122 @@
+"""Loading an itemset spec: YAML file -> ItemsetSpec, or one clear RequestError; and the release spec behind it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from privsyn.base.errors import RequestError
+from privsyn.base.paths import expanded
+from privsyn.data_contracts.certificate import Manifest
+from privsyn.data_contracts.itemset_spec import ItemsetSpec, ListLayout, PairsLayout
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.specs.messages import refused, suggestion, wrong_value
+from privsyn.specs.places import dotted, model_at
+from privsyn.specs.yaml_file import Document, read_yaml
+
+EXAMPLE = "the example of docs/itemsets.md"
+"""What a spec can be made from."""
+
+_MOST_BYTES = 50_000_000
+
+
+def load_itemset_spec(path: Path, epsilon: float | None = None, data: Path | None = None) -> ItemsetSpec:
+    """The spec in the YAML file ``path``, its paths made absolute from its folder, its universe read.
+
+    ``epsilon`` and ``data`` take the place of the spec's.  Raises RequestError that names the field, its line and the
+    cure.  Reads this file and ``items_file``, which is public, and nothing else.
+    """
+    document = read_yaml(path, EXAMPLE)
+    content, folder = dict(document.content), path.absolute().parent
+    if epsilon is not None and isinstance(content.get("privacy"), dict):
+        content["privacy"] = {**content["privacy"], "epsilon": epsilon}
+    spec = checked_itemset_spec(content, document)
+    if spec.items_file:
+        items = _universe(folder / expanded(spec.items_file, "items_file"))
+        spec = checked_itemset_spec({**content, "items": items, "items_file": ""}, document)
+    place = data.absolute() if data is not None else folder / expanded(spec.data, "data")
+    return spec.model_copy(update={"data": str(place)})
+
+
+def checked_itemset_spec(content: dict[str, Any], document: Document | None = None) -> ItemsetSpec:
+    """The spec in a mapping of the YAML file's form.  Raises RequestError for its first fault."""
+    try:
+        return ItemsetSpec.model_validate(content)
+    except ValidationError as error:
+        raise _refusal(error, document or Document({}, {})) from None
+
+
+def released_itemset_spec(manifest: Manifest) -> ItemsetSpec:
+    """The request that a manifest of itemsets states; where the private table lies is not known.
+
+    Raises RequestError for one of another version.
+    """
+    try:
+        return ItemsetSpec.model_validate({**manifest.spec, "data": "not-known"})
+    except ValidationError:
+        problem = f"the manifest of {manifest.run} was written by another version of this program"
+        raise RequestError(problem, "Release its itemsets again, or use that version") from None
+
+
+def release_spec_of(asked: ItemsetSpec) -> ReleaseSpec:
+    """The release spec of an itemset request: its money, its unit, and the columns that are read.
+
+    Raises RequestError where the universe still lies in a file.
+    """
+    if not asked.items:
+        problem = f"{asked.items_file} was not read: only loading a spec's file reads it"
+        raise RequestError(problem, "Give `items`, or load the spec with load_itemset_spec", "items_file")
+    layout, drop = asked.layout, {"kind": "drop"}
+    listed = {"kind": "categorical", "values": list(asked.items)}
+    if isinstance(layout, ListLayout):
+        columns: dict[str, Any] = {layout.column: listed}
+    elif isinstance(layout, PairsLayout):
+        columns = {layout.transaction: drop, layout.item: listed}
+    else:
+        columns = {item: {"kind": "boolean"} for item in asked.items}
+    return ReleaseSpec.model_validate(
+        {
+            "dataset": asked.dataset,
+            "data": asked.data,
+            "unit": {"records_per_person": asked.transactions_per_person},
+            "privacy": asked.privacy.model_dump(),
+            "budget": asked.budget.model_dump(),
+            "accountant": asked.accountant,
+            "columns": columns,
+            "csv": asked.csv.model_dump(),
+        }
+    )
+
+
+def _universe(path: Path) -> list[str]:
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise RequestError(f"{path} is larger than {_MOST_BYTES:,} bytes", "Name a list of items", "items_file")
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        problem = f"{path} cannot be read as text in UTF-8"
+        raise RequestError(problem, "Name a text file with one item a line", "items_file") from None
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _refusal(error: ValidationError, document: Document) -> RequestError:
+    first = error.errors(include_url=False)[0]
+    place = tuple(p for p in first["loc"] if p not in ("list", "wide", "pairs"))
+    known = list(model_at(ItemsetSpec, place or ("",)).model_fields)
+    if first["type"] == "extra_forbidden":
+        cure = suggestion(str(place[-1]), known) or f"Known are {', '.join(known)}"
+        problem = "is not a field of the spec" if len(place) == 1 else f"is not a field of `{dotted(place[:-1])}`"
+    elif first["type"] == "missing":
+        problem, cure = "is missing", "Add it; docs/itemsets.md says what each field means"
+    elif first["type"] == "value_error":
+        inner = first["ctx"]["error"]
+        problem, cure = refused(inner)
+        place = (*place, *getattr(inner, "place", ()))
+    elif first["type"].startswith("union_tag"):
+        problem, cure = "has no known `kind`", "Write `kind: list`, `kind: wide` or `kind: pairs`"
+    else:
+        problem, cure = wrong_value(first)
+    field = dotted(place) if place else ""
+    return RequestError(problem if field else f"the spec is wrong: {problem}", cure, field, document.line_of(place))

@@ -1,0 +1,124 @@
+"""Releasing frequent itemsets: the run, and the released folder."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict
+
+from privsyn.base.settings import Settings
+from privsyn.data_contracts.itemset_spec import ItemsetSpec
+from privsyn.engine.execute import ReportProgress
+from privsyn.engine.job import Job
+from privsyn.engine.open_run import OpenRun, open_run
+from privsyn.engine.runner import run_steps
+from privsyn.engine.step import published_files
+from privsyn.engine.step_tables import StepRefs
+from privsyn.itemsets.itemset_note import itemset_note
+from privsyn.itemsets.itemset_spec_file import release_spec_of
+from privsyn.itemsets.steps import itemset_steps
+from privsyn.publish.certificate_of_run import certificate_of
+from privsyn.publish.folder import REPAIRS, place, write_manifest
+from privsyn.publish.release_note import looks_of
+from privsyn.publish.versions import versions_of_files
+from privsyn.sources.transaction_source import open_transactions
+from privsyn.storage.records import write_json
+from privsyn.tasks.privacy.noise import NoiseSource
+
+ASKS = "itemsets"
+"""The request beyond the release spec, in a run's notes."""
+
+
+class ItemsetSummary(BaseModel):
+    """The released itemsets and their cost.  It holds noisy figures and public facts only."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run: str
+    released: str
+    private: str
+    itemsets: int
+    epsilon: float
+    delta: float
+    rho: float
+    drawn: tuple[str, ...]
+
+
+def itemset_job(asked: ItemsetSpec) -> Job:
+    """The job of a release of ``asked``."""
+    return Job(
+        steps=itemset_steps(asked),
+        asks={ASKS: asked.model_dump(mode="json", exclude={"data", "items", "items_file", "privacy", "budget"})},
+        name=f"{asked.dataset}-itemsets",
+        output="itemsets",
+        opened=lambda data, spec: open_transactions(data, spec, asked),
+    )
+
+
+def publish_itemsets(
+    asked: ItemsetSpec,
+    settings: Settings,
+    *,
+    fresh: bool = False,
+    noise: NoiseSource | None = None,
+    report: ReportProgress = lambda step, done, total: None,
+) -> ItemsetSummary:
+    """Release the frequent itemsets that ``asked`` asks for, charged to its data set; or find them.
+
+    The same request on the same table again draws and costs nothing, unless ``fresh``; ``noise`` other than the
+    release source keeps everything in the private zone.
+
+    Privacy: the released folder is (epsilon, delta)-differentially private for adding or removing one person with at
+    most ``transactions_per_person`` transactions, by the prices of its three release steps, later ones depending on
+    earlier answers (adaptive composition).  Raises RequestError for a wrong request or table, BudgetRefusedError when
+    the cap would be passed: then nothing was spent.
+    """
+    job, spec = itemset_job(asked), release_spec_of(asked)
+    with open_run(spec, settings, fresh=fresh, report=report, noise=noise, job=job) as run:
+        return _publish(run, asked, run_steps(run.shell.steps, run.shell.run_reported))
+
+
+def _publish(run: OpenRun, asked: ItemsetSpec, refs: Mapping[str, StepRefs]) -> ItemsetSummary:
+    """Write the released folder, or find it whole; the private folder gets the repair counts."""
+    shell = run.shell
+    certificate = certificate_of(shell, refs).model_copy(update={"unit_of_protection": asked.unit_of_protection})
+    table = shell.store.read_table(refs["itemsets"].tables["itemsets"])
+    note = itemset_note(asked, certificate, table, looks_of(shell.steps), private=shell.noise.private)
+    repairs = shell.store.read_table(refs["transactions"].tables["repairs"])
+    write_json(run.private_folder / REPAIRS, {"repairs": repairs.to_pylist()})
+
+    def build(folder: Path) -> None:
+        for name, source in published_files(shell.steps).items():
+            step, output = source.split(".")
+            shell.store.add_released(refs[step].tables[output], folder, name)
+        _write_csv(folder)
+        versions = versions_of_files(shell.records, folder, run.released / shell.run)
+        (folder / "request.json").write_text(json.dumps(asked.public(), indent=2) + "\n", encoding="utf-8")
+        (folder / "certificate.json").write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        (folder / "README.md").write_text(note, encoding="utf-8")
+        write_manifest(shell, folder, 0, versions, asked.public())
+
+    return ItemsetSummary(
+        run=shell.run,
+        released=str(place(run, build)),
+        private=str(run.private_folder),
+        itemsets=table.num_rows,
+        epsilon=asked.privacy.epsilon,
+        delta=asked.privacy.delta,
+        rho=float(shell.request.total_rho),
+        drawn=tuple(shell.drawn),
+    )
+
+
+def _write_csv(folder: Path) -> None:
+    """The itemsets as CSV beside the Parquet file; a set of items is a JSON list."""
+    table, text = pq.read_table(folder / "itemsets.parquet"), io.StringIO()
+    writer = csv.DictWriter(text, table.column_names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({**row, "items": json.dumps(row["items"], ensure_ascii=False)} for row in table.to_pylist())
+    (folder / "itemsets.csv").write_text(text.getvalue(), encoding="utf-8")

@@ -1,0 +1,297 @@
+"""The steps of an itemset release, in the order of PrivBasis: tuple of steps from a public request."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from privsyn.data_contracts import itemset_tables as contracts
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.itemset_spec import ItemsetSpec
+from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.tables import PROFILE_SCHEMA, REPAIRS
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step, Wide
+from privsyn.itemsets.itemset_table import itemset_table
+from privsyn.pipelines.common_steps import RELEASED, counts_of, published, unless_changed
+from privsyn.sources.transaction_source import held_items
+from privsyn.tasks.itemsets import basis_marginals, basis_set, estimates, item_counts, pair_counts
+from privsyn.tasks.itemsets.basis_set import Basis
+from privsyn.tasks.itemsets.estimates import Measured
+from privsyn.tasks.itemsets.frequent_items import frequent_items, threshold
+from privsyn.tasks.itemsets.transactions import ROW_SCHEMA, Transactions, gathered
+from privsyn.tasks.steps.encode import Repairs
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+ROWS = "transactions.transaction_rows"
+
+SHARES = {"item_counts": Fraction(1, 4), "pair_counts": Fraction(1, 4), "basis_marginals": Fraction(1, 2)}
+"""Parts of the budget; constants (PrivBasis: .1 for lambda, .4 for items and pairs, .5 for the marginals)."""
+
+ITEMS_MARGIN = 0.8
+"""An item is looked at from this part of the count that makes a set frequent: noise may have lowered it."""
+
+PAIR_FLOOR = 2.0
+"""Pairs whose count is below so many standard deviations of its noise are not taken for frequent (docs/itemsets.md)."""
+
+
+@dataclass(frozen=True)
+class TransactionLook(ReleaseStep):
+    """A release step over transactions; ``items``: the size of the universe."""
+
+    items: int = 0
+
+    def read_rows(self, request: Request, inputs: Inputs) -> Any:
+        """The private transactions, to be counted: the look at the data."""
+        return Transactions.from_arrow(inputs.batches(ROWS), self.items)
+
+
+def itemset_steps(asked: ItemsetSpec) -> tuple[Step, ...]:
+    """Every step of a release of ``asked``."""
+    return tuple(make(asked) for make in (_transactions, _items, _frequent, _pairs, _bases, _marginals, _itemsets))
+
+
+def _transactions(asked: ItemsetSpec) -> Step:
+    universe = hashlib.sha256(json.dumps(asked.items).encode()).hexdigest()
+
+    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        repairs = Repairs()
+        rows = unless_changed(_rows(asked, inputs, repairs), inputs)
+        return {"transaction_rows": Wide(ROW_SCHEMA, rows, lambda b: _profile(b, asked)), "repairs": repairs.to_table}
+
+    return Step(
+        "transactions",
+        "Transactions",
+        Kind.TRANSFORM,
+        (),
+        {"transaction_rows": contracts.TRANSACTION_ROWS, "repairs": REPAIRS},
+        lambda r: {
+            "layout": asked.layout.model_dump(),
+            "universe": universe,
+            "max_items": asked.max_items,
+            "csv": asked.csv.model_dump(),
+        },
+        run,
+    )
+
+
+def _rows(asked: ItemsetSpec, inputs: Inputs, repairs: Repairs) -> Iterator[pa.RecordBatch]:
+    for rows, codes, size, unlisted in held_items(inputs.private.rows(repairs), asked):
+        batch, cut = gathered(rows, codes, size, len(asked.items), asked.max_items)
+        found = {"not in the universe": unlisted, "transaction with more than max_items": cut}
+        for repair, times in found.items():
+            repairs.counts["items", repair] += times
+        yield batch
+
+
+def _profile(batches: Any, asked: ItemsetSpec) -> pa.Table:
+    """PROFILE_SCHEMA: codes outside the universe, and transactions of too many items, count as outside."""
+    rows = []
+    for batch in batches:
+        column = batch.column(0)
+        codes, lengths = column.flatten(), pc.list_value_length(column)
+        wrong = int(pc.sum(pc.greater_equal(codes, len(asked.items))).as_py() or 0)
+        wrong += int(pc.sum(pc.greater(lengths, asked.max_items)).as_py() or 0)
+        matches = batch.schema.equals(ROW_SCHEMA)
+        rows.append(
+            {
+                "column": "items",
+                "rows": len(column),
+                "unwanted_nulls": column.null_count + codes.null_count,
+                "outside": wrong,
+                "type_matches": matches,
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=PROFILE_SCHEMA)
+
+
+def _look(
+    asked: ItemsetSpec, name: str, title: str, inputs: tuple[str, ...], plan: Any, exact: Any, look: Look, words: str
+) -> ReleaseStep:
+    return TransactionLook(
+        name,
+        title,
+        Kind.RELEASE,
+        (ROWS, *inputs),
+        RELEASED,
+        lambda r: {"top": asked.top, "largest": asked.largest},
+        plan=plan,
+        exact=exact,
+        share=lambda r: SHARES[name],
+        look=look,
+        rows=ROWS,
+        published=published(name, words),
+        items=len(asked.items),
+    )
+
+
+def _items(asked: ItemsetSpec) -> Step:
+    top, most = asked.top, asked.max_items
+    rank = "" if top is None else ", and how frequent the last of the itemsets asked for is"
+    return _look(
+        asked,
+        "item_counts",
+        "Item counts",
+        (),
+        lambda r, i, rho: item_counts.plan(len(asked.items), most, top, rho, r.records),
+        lambda r, i, rows, queries: item_counts.exact(rows, queries, top, asked.largest),
+        Look(
+            f"the number of transactions, and of those with each item{rank}",
+            lambda r: (
+                "k for a single count, which each transaction changes by at most 1; k times the root of "
+                f"{most}, rounded up, for the counts of all items, of which each transaction changes at most {most}"
+            ),
+        ),
+        "has the noisy number of transactions, the count that an itemset needs, and the counts of all items",
+    )
+
+
+def _frequent(asked: ItemsetSpec) -> Step:
+    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        queries, answers = inputs.noisy("item_counts")
+        codes = frequent_items(queries, answers, asked.at_least, asked.most_frequent_items, ITEMS_MARGIN)
+        rows = [
+            {"place": place, "code": code, "item": asked.items[code], "count": int(answers[-1][code])}
+            for place, code in enumerate(codes)
+        ]
+        return {"items": pa.Table.from_pylist(rows, schema=contracts.FREQUENT_ITEMS.schema)}
+
+    return Step(
+        "frequent_items",
+        "Frequent items",
+        Kind.POSTPROCESS,
+        counts_of(["item_counts"]),
+        {"items": contracts.FREQUENT_ITEMS},
+        lambda r: {"at_least": asked.at_least, "most": asked.most_frequent_items},
+        run,
+        published={"items": PublishedFile("marginals/frequent_items.parquet", "names the items looked at together")},
+    )
+
+
+def _places(inputs: Inputs) -> list[int]:
+    return inputs.table("frequent_items.items")["code"].to_pylist()
+
+
+def _pairs(asked: ItemsetSpec) -> Step:
+    def exact(request: Request, inputs: Inputs, rows: Any, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
+        return pair_counts.exact(rows, _places(inputs))
+
+    return _look(
+        asked,
+        "pair_counts",
+        "Pair counts",
+        ("frequent_items.items",),
+        lambda r, i, rho: pair_counts.plan(len(_places(i)), asked.max_items, rho, r.records),
+        exact,
+        Look(
+            "the number of transactions with each pair of the frequent items",
+            lambda r: (
+                "k times the root, rounded up, of the pairs that one transaction can hold: of at most "
+                f"{asked.max_items} items, and of no more than the frequent ones"
+            ),
+        ),
+        "has the counts of all pairs of these items, row by row of the upper triangle",
+    )
+
+
+def _graph(asked: ItemsetSpec, inputs: Inputs) -> nx.Graph:
+    """The graph of frequent pairs, by places of the frequent items."""
+    queries, answers = inputs.noisy("pair_counts")
+    size = len(_places(inputs))
+    if not queries:
+        return basis_set.pair_graph(np.empty(0), size, 0.0)
+    count, _ = threshold(*inputs.noisy("item_counts"), asked.at_least)
+    return basis_set.pair_graph(answers[0], size, max(count, PAIR_FLOOR * queries[0].sigma))
+
+
+def _bases(asked: ItemsetSpec) -> Step:
+    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        found = [] if asked.largest < 3 else basis_set.basis_set(_graph(asked, inputs), asked.largest_basis)
+        names = inputs.table("frequent_items.items")["item"].to_pylist()
+        rows = [{"basis": i, "places": list(b), "items": [names[p] for p in b]} for i, b in enumerate(found)]
+        return {"bases": pa.Table.from_pylist(rows, schema=contracts.BASES.schema)}
+
+    return Step(
+        "basis_set",
+        "Basis set",
+        Kind.POSTPROCESS,
+        ("frequent_items.items", *counts_of(["item_counts", "pair_counts"])),
+        {"bases": contracts.BASES},
+        lambda r: {"largest_basis": asked.largest_basis, "at_least": asked.at_least, "largest": asked.largest},
+        run,
+        published={"bases": PublishedFile("marginals/bases.parquet", "names the items of each basis")},
+    )
+
+
+def _marginals(asked: ItemsetSpec) -> Step:
+    def exact(request: Request, inputs: Inputs, rows: Any, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
+        codes = _places(inputs)
+        bases = inputs.table("basis_set.bases")["places"].to_pylist()
+        return basis_marginals.exact(rows, [[codes[p] for p in basis] for basis in bases])
+
+    return _look(
+        asked,
+        "basis_marginals",
+        "Basis marginals",
+        ("frequent_items.items", "basis_set.bases"),
+        lambda r, i, rho: basis_marginals.plan(i.table("basis_set.bases")["items"].to_pylist(), rho, r.records),
+        exact,
+        Look(
+            "the number of transactions that hold exactly each subset of a basis",
+            lambda r: "k: each transaction is in one cell of each marginal",
+        ),
+        "has for each basis the counts of its subsets: bit j of a cell's number is its item j",
+    )
+
+
+def _itemsets(asked: ItemsetSpec) -> Step:
+    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        names = inputs.table("frequent_items.items")["item"].to_pylist()
+        singles, single_counts = inputs.noisy("item_counts")
+        count, total = threshold(singles, single_counts, asked.at_least)
+        pairs, pair_answers = inputs.noisy("pair_counts")
+        bases, cells = inputs.noisy("basis_marginals")
+        places = inputs.table("basis_set.bases")["places"].to_pylist()
+        graph = _graph(asked, inputs)
+        codes, variance = _places(inputs), singles[-1].sigma ** 2
+        by_item: dict[Basis, Measured] = {
+            (p,): (float(single_counts[-1][code]), variance) for p, code in enumerate(codes)
+        }
+        by_pair: dict[Basis, Measured] = {}
+        if pairs and asked.largest > 1:
+            triangle = zip(*np.triu_indices(len(codes), 1), pair_answers[0], strict=True)
+            by_pair = {(int(a), int(b)): (float(y), pairs[0].sigma ** 2) for a, b, y in triangle}
+        subsets = [
+            estimates.of_basis(tuple(p), y, q.sigma, asked.largest)
+            for p, q, y in zip(places, bases, cells, strict=True)
+        ]
+        found = estimates.estimates(by_item, by_pair, subsets, graph)
+        chosen = estimates.frequent(found, count, asked.top)
+        return {"itemsets": itemset_table([(s, *found[s]) for s in chosen], names, total, singles[0].sigma)}
+
+    return Step(
+        "itemsets",
+        "Itemsets",
+        Kind.POSTPROCESS,
+        (
+            "frequent_items.items",
+            "basis_set.bases",
+            *counts_of(["item_counts", "pair_counts", "basis_marginals"]),
+        ),
+        {"itemsets": contracts.ITEMSETS},
+        lambda r: {"top": asked.top, "at_least": asked.at_least, "largest": asked.largest},
+        run,
+        published={"itemsets": PublishedFile("itemsets.parquet", "has the itemsets, the most frequent first")},
+    )

@@ -1,0 +1,96 @@
+"""AIM over rows: one-ways, then rounds that make rows, score all candidates, and measure those that are worst.
+
+McKenna, Mullins, Sheldon, Miklau: *AIM*, PVLDB 15(11), 2022.  The paper's: one-ways first; a round asks where what is
+known is worst, weighted by the workload and less the noise that measuring would have; a tenth of a round's budget for
+asking; later rounds have more budget.  Not the paper's: rows by sweeps stand in for the graphical model; scores of all
+candidates get noise, in place of one draw by the exponential mechanism, and several marginals are taken from them; the
+number of rounds and their budgets are public and fixed, where the paper anneals by what it sees.
+
+Privacy: rho-zCDP for adding or removing one person with at most k records.  Of d attributes, d one-way marginals of
+sensitivity k; in each of R rounds at most d (d - 1) scores of sensitivity k, against what was released before, and at
+most d times ``per_column`` marginals, rounded up, of sensitivity k (or the d one-ways again, where no score is above
+its noise): each is one mechanism instance.  The shares are fixed before any look, so the prices add up to rho (adaptive
+composition).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.mechanism_options import Aim
+from privsyn.data_contracts.step_options import Selection
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import Output, Progress, ReleaseStep, Step
+from privsyn.pipelines.adaptive import Candidates, measure_again, rows_so_far, scores_of_rows
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, RECODE, counts_of, one_way_step, options_as
+from privsyn.pipelines.privsyn import RECODE_ROWS, evenly_weighed, first_measurement, scores_step, targets_of
+from privsyn.pipelines.synthesis_steps import rows_from
+from privsyn.tasks.steps import worst_marginals
+
+LIMIT = (
+    "The rows keep the relations of few columns, those that were measured in rounds; any others only as far as they "
+    "follow from these."
+)
+
+
+def options_of(request: Request) -> Aim:
+    """The request's options.  Raises TypeError if it asks for another mechanism."""
+    return options_as(request, Aim)
+
+
+def aim(request: Request) -> tuple[Step, ...]:
+    """The one-ways, the rounds, and rows from all that was measured."""
+    options = options_of(request)
+    first, *further = options.exact_rounds()
+    scores = scores_step(lambda r: Selection(max_cells=options_of(r).max_cells), lambda r: first[0])
+    measure = replace(first_measurement(first[1], "worst_marginals_1.cliques"), limit=LIMIT)
+    rounds: list[Step] = [scores, _choice(1, scores, measure), measure]
+    stages = [measure.name]
+    limits = Candidates(options.max_cells, options.gamma if options.triples else None)
+    for n, (asking, measuring) in enumerate(further, start=2):
+        rows = rows_so_far(n, tuple(stages))
+        scores = scores_of_rows(n, tuple(stages), rows, asking, limits)
+        measure = measure_again(n, f"worst_marginals_{n}.cliques", measuring)
+        rounds += [rows, scores, _choice(n, scores, measure), measure]
+        stages.append(measure.name)
+    one_ways = one_way_step(options.exact_one_ways(), "equal")
+    return (ENCODE, one_ways, COMPRESS_DOMAIN, RECODE_ROWS, *rounds, *rows_from(stages))
+
+
+def _at_once(request: Request) -> int:
+    return options_of(request).at_once(len(request.encoding.domain.attributes))
+
+
+def _choice(n: int, scores: ReleaseStep, measure: ReleaseStep) -> Step:
+    """The marginals to measure in round ``n``, by their noisy distances."""
+
+    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        queries, answers = inputs.noisy(scores.name)
+        cliques, distances = [q.attributes for q in queries], [float(y[0]) for y in answers]
+        noise, rho = (queries[0].sigma if queries else 0.0), float(measure.rho(request))
+        how = (inputs.domain(), _at_once(request), rho, request.records, targets_of(request))
+        chosen = worst_marginals.worst_marginals(cliques, distances, noise, *how)
+        return {"cliques": evenly_weighed(chosen, request, inputs)}
+
+    def key(request: Request) -> dict[str, Any]:
+        return {**measure.priced(request), "at_once": _at_once(request), **request.spec.targets()}
+
+    return Step(
+        f"worst_marginals_{n}",
+        f"Worst marginals, round {n}",
+        Kind.POSTPROCESS,
+        (*counts_of([scores.name]), RECODE),
+        {"cliques": tables.CLIQUES},
+        key,
+        run,
+        words=lambda r: (
+            "the few marginals in which independent columns, by the noisy one-ways, are worst are measured first"
+            if n == 1
+            else "rows made from what was measured so far say which few marginals are measured next"
+        ),
+    )

@@ -1,0 +1,167 @@
+"""PrivSyn on top of earlier releases of the same data: their looks, pooled with as many new ones, then rows.
+
+The first steps are those of the earlier releases, with their keys, so that their noisy tables are found and nothing is
+drawn for them again.  Each further release looks at one-ways, scores and marginals in the same codes.  Answers to the
+same question are pooled by inverse variance.  All prices are in one sum (adaptive composition).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.mechanism_options import PrivSyn
+from privsyn.data_contracts.receipts import Query
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import Look, Output, Progress, ReleaseStep, Step
+from privsyn.pipelines.common_steps import ENCODED, ONE_CELL, RECODE, counts_of, known_key, one_way_step, published
+from privsyn.pipelines.privsyn import (
+    ALONE,
+    COMBINE_CLIQUES,
+    INDIF_SCORES,
+    JOINT,
+    choice_key,
+    measure_step,
+    options_of,
+    select_step,
+    targets_of,
+    up_to_measurement,
+    with_scores,
+)
+from privsyn.pipelines.synthesis_steps import rows_from
+from privsyn.tasks.estimation.recode import coarse_domain, refined
+from privsyn.tasks.steps import combine_cliques, select_more
+
+
+def improved(request: Request) -> tuple[Step, ...]:
+    """The steps of the earlier releases, then those of this one.  Raises ValueError where nothing is improved."""
+    improves = request.spec.improves
+    if improves is None:
+        raise ValueError("the request improves no release")
+    options, total = options_of(request), request.total_rho
+    parts = [rho / total for rho in request.rounds]
+    measurement = options.split.exact()[2]
+    steps = list(up_to_measurement(options, measurement, parts[0]))
+    looks = _Looks(["one_way_marginals"], ["indif_scores"], ["measure_marginals"])
+    for n, part in enumerate(parts[1:], 2):
+        run = improves.earlier[n - 2].run
+        steps += _round(n, part, run, looks, options)
+    steps += rows_from([*looks.measured, *looks.one_ways[1:]])
+    return tuple(steps if request.prior is None else map(with_scores, steps))
+
+
+class _Looks:
+    """The names of the release steps so far, by what they look at."""
+
+    def __init__(self, one_ways: list[str], scores: list[str], measured: list[str]) -> None:
+        self.one_ways, self.scores, self.measured = one_ways, scores, measured
+
+
+def _round(n: int, part: Fraction, run: str, looks: _Looks, options: PrivSyn) -> tuple[Step, ...]:
+    """The steps of the release number ``n``, which has this part of the budget and improves ``run``."""
+    split = options.split
+    one_ways = _one_ways(n, split.exact()[0] * part, run, options)
+    scores = _scores(n, split.exact()[1] * part)
+    measure = measure_step(
+        f"measure_more_{n}",
+        f"Measure more, release {n}",
+        f"select_more_{n}.cliques",
+        split.exact()[2] * part,
+        Look(JOINT, lambda r: ONE_CELL, round=n, alone=ALONE),
+        published(f"measured_{n}", f"has those of release {n}"),
+    )
+    looks.one_ways.append(one_ways.name)
+    looks.scores.append(scores.name)
+    choice = _choice(n, tuple(looks.one_ways), tuple(looks.scores), tuple(looks.measured), measure)
+    looks.measured.append(measure.name)
+    return one_ways, scores, choice, measure
+
+
+def _one_ways(n: int, share: Fraction, run: str, options: PrivSyn) -> ReleaseStep:
+    """A further look at every column on its own; its key names the run that is improved."""
+    step = one_way_step(share, options.split.one_ways)
+    return replace(
+        step,
+        name=f"one_way_marginals_{n}",
+        title=f"One-way marginals, release {n}",
+        settings=lambda r: {"one_ways": options.split.one_ways, "improves": run, **known_key(r)},
+        look=replace(step.look, round=n),
+        inputs=(ENCODED,),
+        published=published(f"one_way_{n}", f"has those of release {n}"),
+    )
+
+
+def _scores(n: int, share: Fraction) -> ReleaseStep:
+    """A further look at how strongly pairs are related, against the same table as the first."""
+    return replace(
+        INDIF_SCORES,
+        name=f"indif_scores_{n}",
+        title=f"InDif scores, release {n}",
+        share=lambda r: share,
+        look=replace(INDIF_SCORES.look, round=n),
+        published=published(f"scores_{n}"),
+    )
+
+
+def _measured_rho(request: Request, n: int) -> Fraction:
+    """The budget of all marginals up to release ``n``."""
+    return sum(request.rounds[:n], Fraction(0)) * options_of(request).split.exact()[2]
+
+
+def _choice(
+    n: int, one_ways: Sequence[str], scores: Sequence[str], measured: Sequence[str], measure: ReleaseStep
+) -> Step:
+    """The cliques to measure in release ``n``: what all budgets together would give them, less what they had."""
+
+    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        first, fine, options = inputs.recode(), request.measured_alone, options_of(request)
+        looked, answers = inputs.measured(one_ways[1:])
+        known = refined(first, looked, answers, request.encoding.groups, request.encoding.levels)
+        asked, scored = _all(inputs, scores)
+        rho = float(_measured_rho(request, n))
+        pairs = select_more.select_from_all_scores(
+            asked,
+            scored,
+            first,
+            known,
+            rho,
+            request.records,
+            options.selection,
+            remeasure_one_ways=options.split.remeasure_one_ways,
+            targets=targets_of(request),
+        )
+        domain = coarse_domain(first)
+        weights = combine_cliques.weighed_cliques(pairs, domain, fine, options.selection)
+        left = select_more.lacking(weights, select_more.spent_on(_all(inputs, measured)[0]), rho)
+        return {"cliques": combine_cliques.cliques_to_table(left, domain, fine)}
+
+    return Step(
+        f"select_more_{n}",
+        f"Select more, release {n}",
+        Kind.POSTPROCESS,
+        (RECODE, *counts_of(one_ways[1:]), *counts_of(scores), *counts_of(measured)),
+        {"cliques": tables.CLIQUES},
+        lambda r: {**choice_key(r, measure), **_choosing(r), "all": str(_measured_rho(r, n))},
+        run,
+        version=select_step(measure).version + COMBINE_CLIQUES.version,
+        words=lambda r: "all releases' noisy scores together say what to measure more",
+    )
+
+
+def _choosing(request: Request) -> dict[str, Any]:
+    return options_of(request).selection.model_dump()
+
+
+def _all(inputs: Inputs, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[np.int64]]]:
+    """Queries and answers of these release steps, one after the other."""
+
+    found = [inputs.noisy(stage) for stage in stages]
+    return [q for queries, _ in found for q in queries], [y for _, answers in found for y in answers]

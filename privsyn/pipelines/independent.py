@@ -1,0 +1,20 @@
+"""Independent columns: the one-ways with the whole budget, and rows drawn column by column."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+from privsyn.engine.request import Request
+from privsyn.engine.step import Step
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, one_way_step
+from privsyn.pipelines.synthesis_steps import rows_from
+
+
+def independent(request: Request) -> tuple[Step, ...]:
+    """One look at the private rows, at every column on its own; no relation between columns is kept."""
+    one_ways = replace(
+        one_way_step(Fraction(1), "cells"),
+        limit="Each column is made on its own: the rows show no relation between columns, whatever is so in reality.",
+    )
+    return (ENCODE, one_ways, COMPRESS_DOMAIN, *rows_from([]))

@@ -1,0 +1,254 @@
+"""A public table updated by levels: one-ways, related columns in large groups, then single columns by group.
+
+"Public prior: distribution estimation" (second place, NIST challenge of 2020, sprint 2), Algorithm 2.  The paper's:
+four looks with a quarter of the budget each, a workload chosen from the public table, the update of least relative
+entropy, rows that are rows of the public table.  Not the paper's: the first look asks every column on its own, which
+gives bins, and large groups have the sum of their small ones' rows; discrete Gaussian noise; counts drawn to what is
+known before (``shrink``); a group begins with its own public rows.
+
+Privacy: rho-zCDP for adding or removing one person with at most k records, to which the shell cuts or bounds the rows
+first (the paper's individual stability by truncation).  Every query is one marginal, over the groups' columns and a set
+of others, of sensitivity k: one mechanism instance for all groups together, since a record is in one group only
+(parallel composition over disjoint groups).  It is not divided among a person's groups: all k records may fall into one
+cell.  With d columns there are d, at most d, 1 and at most d queries (or d one-ways in place of none); what is measured
+follows from the public table and earlier noisy counts, and the prices add up to rho (adaptive composition).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from privsyn.base.errors import RequestError
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.mechanism_options import PriorLevels
+from privsyn.data_contracts.step_options import MAX_CELLS
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import Batches, Look, Output, Progress, Step
+from privsyn.pipelines.common_steps import (
+    COMPRESS_DOMAIN,
+    ENCODE,
+    RECODE,
+    counts_of,
+    one_way_step,
+    options_as,
+    published,
+    wide_codes,
+)
+from privsyn.pipelines.privsyn import RECODE_ROWS, evenly_weighed, measure_step
+from privsyn.pipelines.synthesis_steps import (
+    consistent_step,
+    decode_step,
+    forbidden_codes,
+    refined,
+    rules_key,
+    synthesis_of,
+)
+from privsyn.tasks.estimation import public_workload
+from privsyn.tasks.estimation.prior_levels import NoisyLevel, Support, by_group, shares_by_group
+from privsyn.tasks.estimation.recode import Recode, coarse_domain, coarse_one_ways, noisy_total
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.steps import prior_rows, synthesize
+
+QUARTER = Fraction(1, 4)
+MEASURED = ("measure_marginals", "measure_groups", "measure_in_groups")
+
+
+def options_of(request: Request) -> PriorLevels:
+    """The request's options.  Raises TypeError if it asks for another mechanism."""
+    return options_as(request, PriorLevels)
+
+
+def _public(request: Request, recode: Recode) -> CodeTable:
+    """The public rows in coarse codes.  Raises RequestError where the request does not say where they are."""
+    if request.prior is None:
+        raise RequestError(
+            "rows are made of the public table, whose file a released folder does not have",
+            "Ask the release's spec, with its file",
+            "prior",
+        )
+    return prior_rows.coarse_rows(request.prior, recode)
+
+
+def _levels(request: Request) -> tuple[Clique, Clique]:
+    """The attributes of the large groups, none where the whole table is one, and of the small ones."""
+    options, of = options_of(request), request.encoding.attributes_of
+    return of(options.large), of(options.group)
+
+
+def _workload(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    options, recode = options_of(request), inputs.recode()
+    public, domain, (large, small) = _public(request, recode), inputs.domain(), _levels(request)
+    others = tuple(a for a in domain.attributes if a not in small)
+    known = public_workload.mutual_information(public, others, request.threads)
+    cliques = public_workload.related_cliques(known, domain, options.most_cells, edge=options.edge)
+    ones = public_workload.independent_one_ways(known, domain)
+
+    def asked(group: Clique, sets: Sequence[Clique]) -> pa.Table:
+        whole = [domain.ordered((*group, *c)) for c in (sets if known else [others])]
+        fitting = [c for c in whole if domain.cells(c) <= MAX_CELLS]
+        return evenly_weighed(sorted(fitting, key=lambda c: len(c) == 1), request, inputs)
+
+    groups = evenly_weighed([small], request, inputs)
+    return {"large": asked(large, cliques), "groups": groups, "in_groups": asked(small, ones)}
+
+
+def _workload_key(request: Request) -> dict[str, Any]:
+    chosen = options_of(request).model_dump(mode="json", include={"group", "large", "edge", "most_cells"})
+    return {**chosen, **request.spec.prior_key()}
+
+
+PUBLIC_WORKLOAD = Step(
+    "public_workload",
+    "Public workload",
+    Kind.POSTPROCESS,
+    (RECODE,),
+    {"large": tables.CLIQUES, "groups": tables.CLIQUES, "in_groups": tables.CLIQUES},
+    _workload_key,
+    _workload,
+    words=lambda r: "what is counted in the groups is chosen from the public table: related columns, then single ones",
+)
+
+ONE_CELL = (
+    "k, the records a person may have: all k may fall into one cell; the groups are disjoint, so that one query asks "
+    "all of them (parallel composition)"
+)
+
+
+def _measure(name: str, title: str, table: str, look: str, file: str, words: str) -> Step:
+    chosen = f"public_workload.{table}"
+    return measure_step(name, title, chosen, QUARTER, Look(look, lambda r: ONE_CELL), published(file, words))
+
+
+MEASURE_LARGE = replace(
+    _measure(
+        MEASURED[0],
+        "Measure large groups",
+        "large",
+        "joint counts of related columns in the large groups",
+        "measured",
+        "has the joint counts, cell by cell, the last attribute running fastest",
+    ),
+    limit="Every row is a row of the public table, put into a group: combinations that it lacks do not occur, and "
+    "relations that were not counted are the public table's.",
+)
+MEASURE_GROUPS = _measure(
+    MEASURED[1], "Measure groups", "groups", "the number of rows of every group", "groups", "has the groups' rows"
+)
+MEASURE_IN_GROUPS = _measure(
+    MEASURED[2],
+    "Measure in groups",
+    "in_groups",
+    "counts of single columns in every group",
+    "in_groups",
+    "has counts of single columns by group",
+)
+
+
+def _level(request: Request, inputs: Inputs, recode: Recode, stage: str, group: Clique, number: Any) -> NoisyLevel:
+    """What ``stage`` measured of other columns in the groups by ``group``."""
+    domain, small = coarse_domain(recode), set(_levels(request)[1])
+    sets, counts, noise = [], [], []
+    for query, noisy in zip(*inputs.noisy(stage), strict=True):
+        rest = tuple(a for a in query.attributes if a not in group)
+        if len(query.attributes) > 1 and rest and set(group) <= set(query.attributes) and not small & set(rest):
+            sets.append(rest)
+            counts.append(by_group(noisy.astype(np.float64), (*group, *rest), len(group), domain))
+            noise.append(query.sigma)
+    return NoisyLevel(group, number, tuple(sets), tuple(counts), tuple(noise) if options_of(request).shrink else None)
+
+
+def _with_one_ways(request: Request, recode: Recode, level: NoisyLevel) -> NoisyLevel:
+    """The whole table's ``level`` with single columns, by all that was measured of them."""
+    ones = zip(*coarse_one_ways(recode), strict=True)
+    told = [(m, float(np.sqrt(v.mean()))) for m, v in ones if m.attributes[0] not in _levels(request)[1]]
+    return replace(
+        level,
+        of=(*level.of, *(m.attributes for m, _ in told)),
+        counts=(*level.counts, *(m.counts[None] for m, _ in told)),
+        noise=None if level.noise is None else (*level.noise, *(sigma for _, sigma in told)),
+    )
+
+
+def _number_of_rows(inputs: Inputs, recode: Recode) -> tuple[Clique, Any, float]:
+    """The groups' attributes, their noisy numbers of rows, of the domain's shape, and the noise of one."""
+    (query,), (noisy,) = inputs.noisy(MEASURED[1])
+    if len(query.attributes) > 1:
+        return (
+            query.attributes,
+            noisy.reshape(coarse_domain(recode).shape(query.attributes)),
+            query.sigma,
+        )
+    r = recode[query.attributes[0]]  # of a single column fine codes were asked
+    kept = r.coarse[r.kept]
+    counts = np.bincount(kept, weights=noisy[r.kept], minlength=r.size)
+    return query.attributes, counts, query.sigma * float(np.sqrt(kept.size / r.size))
+
+
+def _rows(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    recode, options, (large, _) = refined(request, inputs, MEASURED), options_of(request), _levels(request)
+    public, domain = _public(request, recode), coarse_domain(recode)
+    small, number, sigma = _number_of_rows(inputs, recode)
+    total = noisy_total(recode)
+    in_large = number.sum(axis=tuple(i for i, a in enumerate(small) if a not in large)).reshape(-1)
+    noise = () if options.shrink else None
+    whole = NoisyLevel((), np.array([total]), (), (), noise)
+    above = _level(request, inputs, recode, MEASURED[0], large, in_large if large else whole.number)
+    levels = [_with_one_ways(request, recode, whole if large else above), *([above] if large else [])]
+    levels.append(_level(request, inputs, recode, MEASURED[2], small, number.ravel()))
+    settings, support = synthesis_of(request), Support.of(public, small)
+    can = prior_rows.possible_rows(support, forbidden_codes(request, recode))
+    rows = synthesize.output_rows(total, settings)
+    groups = prior_rows.groups_with_rows(public, small, number.ravel(), sigma, rows, can)
+    shares = shares_by_group(support, levels, groups.codes, options.turns, settings.seed, own=True)
+
+    def batches() -> Batches:
+        for part in prior_rows.drawn_rows(support, groups, shares, can, settings.seed):
+            yield from part.to_arrow().to_batches()
+
+    return {"codes": wide_codes(batches(), domain)}
+
+
+PRIOR_ROWS = Step(
+    "prior_rows",
+    "Prior rows",
+    Kind.POSTPROCESS,
+    (RECODE, *counts_of(MEASURED)),
+    {"codes": tables.SYNTHETIC_CODES},
+    lambda r: {
+        **r.spec.mechanism.synthesis.model_dump(),
+        **options_of(r).model_dump(mode="json", include={"group", "large", "turns", "shrink"}),
+        **rules_key(r),
+        **r.spec.prior_key(),
+    },
+    _rows,
+    words=lambda r: (
+        "synthetic rows: those of the public table, drawn group by group as often as the noisy counts say, the counts "
+        "met by the least change in relative entropy"
+    ),
+)
+
+
+def priorlevels(request: Request) -> tuple[Step, ...]:
+    """The steps: four looks of a quarter of rho each, then rows of the public table."""
+    return (
+        ENCODE,
+        one_way_step(QUARTER, "equal"),
+        COMPRESS_DOMAIN,
+        RECODE_ROWS,
+        PUBLIC_WORKLOAD,
+        MEASURE_LARGE,
+        MEASURE_GROUPS,
+        MEASURE_IN_GROUPS,
+        consistent_step(MEASURED),
+        PRIOR_ROWS,
+        decode_step(MEASURED, "prior_rows.codes"),
+    )

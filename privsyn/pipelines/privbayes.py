@@ -1,0 +1,128 @@
+"""PrivBayes' network and sampling over this project's scores: one-ways, a network, its families, rows drawn along it.
+
+Zhang, Cormode, Procopiuc, Srivastava, Xiao: *PrivBayes*, SIGMOD 2014.  The paper's: 0.3 of the budget for the network
+(here one-ways and scores) and 0.7 for the families, theta-usefulness, equal noise, no consistency before rows are
+drawn.  Not the paper's: noisy scores of pairs in place of draws by the exponential mechanism, discrete Gaussian noise,
+low-count values combined first, and the consistent marginals beside the rows, for whoever asks for counts.
+
+Privacy: rho-zCDP for adding or removing one person with at most k records.  Of d attributes, d one-way marginals of
+sensitivity k, at most d (d - 1) / 2 scores of sensitivity k against them, and at most d - 1 families of sensitivity k
+(or the one-ways again, where there is no family): each is one mechanism instance, and their prices add up to rho
+(adaptive composition).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.mechanism_options import PrivBayes
+from privsyn.data_contracts.step_options import Selection
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import Batches, Output, Progress, ReleaseStep, Step
+from privsyn.pipelines.common_steps import (
+    COMPRESS_DOMAIN,
+    ENCODE,
+    RECODE,
+    counts_of,
+    one_way_step,
+    options_as,
+    wide_codes,
+)
+from privsyn.pipelines.privsyn import RECODE_ROWS, evenly_weighed, first_measurement, noisy_scores, scores_step
+from privsyn.pipelines.synthesis_steps import consistent_step, decode_step, refined, synthesis_of
+from privsyn.tasks.estimation.recode import coarse_domain, coarse_one_ways, noisy_total
+from privsyn.tasks.steps import ancestral_rows, build_network, make_consistent, synthesize
+from privsyn.tasks.synthesis import shards
+
+ONE_WAYS, SCORES, FAMILIES = Fraction(2, 10), Fraction(1, 10), Fraction(7, 10)
+MEASURED = ("measure_marginals",)
+
+
+def options_of(request: Request) -> PrivBayes:
+    """The request's options.  Raises TypeError if it asks for another mechanism."""
+    return options_as(request, PrivBayes)
+
+
+def _selection(request: Request) -> Selection:
+    return Selection(max_cells=options_of(request).max_cells)
+
+
+def _build(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    scores, options, domain = noisy_scores(inputs), options_of(request), inputs.domain()
+    total, rho = noisy_total(inputs.recode()), MEASURE.rho(request)
+    useful = build_network.useful_cells(total, len(domain.attributes) - 1, rho, request.records, options.usefulness)
+    families = build_network.bayesian_network(scores, domain, options.degree, min(useful, options.max_cells))
+    return {"cliques": evenly_weighed(families, request, inputs)}
+
+
+def _network_key(request: Request) -> dict[str, Any]:
+    limits = options_of(request).model_dump(include={"degree", "usefulness", "max_cells"})
+    return {**MEASURE.priced(request), **limits}
+
+
+BUILD_NETWORK = Step(
+    "build_network",
+    "Build network",
+    Kind.POSTPROCESS,
+    (*counts_of(["indif_scores"]), RECODE),
+    {"cliques": tables.CLIQUES},
+    _network_key,
+    _build,
+    words=lambda r: "every column has as its parents the columns that it is related to most, by the noisy scores",
+)
+
+MEASURE: ReleaseStep = replace(
+    first_measurement(FAMILIES, "build_network.cliques"),
+    limit="The rows keep the relations of each column with a few others, its parents; any others only as far as they "
+    "follow from these. They were drawn from noisy counts that were not brought into agreement first.",
+)
+
+
+def _draw(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    recode = refined(request, inputs, MEASURED)
+    domain = coarse_domain(recode)
+    families = make_consistent.measured_marginals(*inputs.measured(MEASURED), domain)
+    ones = {m.attributes[0]: m.counts for m in coarse_one_ways(recode)[0]}
+    settings = synthesis_of(request)
+    wanted = shards.shards(synthesize.output_rows(noisy_total(recode), settings), settings)
+
+    def batches() -> Batches:
+        for s in wanted:
+            progress(s.number, s.of)
+            yield from ancestral_rows.ancestral_rows(families, ones, domain, s.rows, s.own_seed).to_arrow().to_batches()
+
+    return {"codes": wide_codes(batches(), domain)}
+
+
+ANCESTRAL_ROWS = Step(
+    "ancestral_rows",
+    "Ancestral rows",
+    Kind.POSTPROCESS,
+    (RECODE, *counts_of(MEASURED)),
+    {"codes": tables.SYNTHETIC_CODES},
+    lambda r: r.spec.mechanism.synthesis.model_dump(),
+    _draw,
+    words=lambda r: "synthetic rows: every column drawn given its parents, from the noisy counts as they were measured",
+)
+
+
+def privbayes(request: Request) -> tuple[Step, ...]:
+    """The steps: three looks, then rows drawn along the network."""
+    return (
+        ENCODE,
+        one_way_step(ONE_WAYS, "equal"),
+        COMPRESS_DOMAIN,
+        RECODE_ROWS,
+        scores_step(_selection, lambda r: SCORES),
+        BUILD_NETWORK,
+        MEASURE,
+        consistent_step(MEASURED),
+        ANCESTRAL_ROWS,
+        decode_step(MEASURED, "ancestral_rows.codes"),
+    )

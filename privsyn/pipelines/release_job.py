@@ -1,0 +1,41 @@
+"""The job and the public plan of a release, from its spec."""
+
+from __future__ import annotations
+
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.job import Job
+from privsyn.engine.plan import Plan
+from privsyn.engine.request import Request
+from privsyn.ledgers.calendar_periods import checked_period
+from privsyn.pipelines.registry import steps_of
+from privsyn.tasks.kernels.counting import CodeTable
+
+NO_REDRAW = "release another period: one period is drawn once"
+"""What a release of a period says where its noise is lost."""
+
+
+def release_job(spec: ReleaseSpec, period: str | None = None, new_dataset: str | None = None) -> Job:
+    """A release of ``spec``, for a period or for none; ``new_dataset`` is the job's.
+
+    Raises RequestError if ``period`` is not a period's label.
+    """
+    steps = steps_of(_unread(spec))
+    if period is None:
+        return Job(steps, new_dataset=new_dataset)
+    asks = {"period": checked_period(period)}
+    name = f"{spec.dataset}-{period.lower()}"
+    return Job(steps, asks=asks, name=name, redraw=NO_REDRAW, period=period, new_dataset=new_dataset)
+
+
+def _unread(spec: ReleaseSpec) -> Request:
+    """The request with no row of its prior: the same steps, and no file is opened before the policy is asked."""
+    if spec.prior is None:
+        return Request(spec)
+    return Request(spec.model_copy(update={"prior": spec.prior.at("")}), prior=CodeTable(Domain((), ()), ()))
+
+
+def plan_of(spec: ReleaseSpec, column_order: tuple[str, ...] = ()) -> Plan:
+    """The public plan of a release of ``spec``.  Raises RequestError if its promise cannot be accounted."""
+    request = Request(spec, column_order)
+    return Plan.of(request, steps_of(request))

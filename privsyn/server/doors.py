@@ -1,0 +1,98 @@
+"""Which host names and which pages' origins the server answers: its own, so that no other page can speak for a person.
+
+A page of another origin in a browser on the same computer reaches the server's port, and a page whose name is bound
+anew to the loopback address looks like the server's own: the first is told by its Origin, the second by its Host.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from privsyn.server.environment import Address
+from privsyn.server.login import LOOPBACK
+
+UI_API = "PREFECT_SERVER_UI_API_URL"
+"""Prefect's variable: the API's address as a browser finds it, behind a proxy for example."""
+
+ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
+
+
+def own_hosts(variables: Mapping[str, str]) -> list[str]:
+    """The names by which the server may be called: loopback, where it listens, and its addresses for others."""
+    address = Address.of(variables)
+    named = (urlsplit(url).hostname or "" for url in (address.api, variables.get(UI_API) or address.api))
+    return sorted({*LOOPBACK, *(f"[{n}]" if ":" in n else n for n in (address.host, *named) if n)})
+
+
+def own_origins(variables: Mapping[str, str]) -> list[str]:
+    """The origins of its own page: those of PREFECT_SERVER_CORS_ALLOWED_ORIGINS where that is set."""
+    if variables.get(ORIGINS):
+        return [origin.strip() for origin in variables[ORIGINS].split(",")]
+    address = Address.of(variables)
+    others = {_origin(address.api), _origin(variables.get(UI_API) or address.api)}
+    return sorted({*(f"http://{name}:{address.port}" for name in LOOPBACK), *others})
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}".lower()
+
+
+class OwnOrigins:
+    """Answers 403 to a request or WebSocket that says it comes from a page of another origin.
+
+    Programs say no origin.  Without this, a request that a browser takes for simple (a POST without a content type)
+    would be done, and only its answer withheld from the page.
+    """
+
+    def __init__(self, app: ASGIApp, origins: list[str]) -> None:
+        self._app, self._origins = app, frozenset(origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what is the server's own."""
+        told = Headers(scope=scope).get("origin") if scope["type"] in ("http", "websocket") else None
+        if told is None or told.lower() in self._origins or "*" in self._origins:
+            await self._app(scope, receive, send)
+        else:
+            await PlainTextResponse("This server answers its own page only.", status_code=403)(scope, receive, send)
+
+
+def guarded(app: Any, hosts: list[str], origins: list[str]) -> ASGIApp:
+    """The application behind both checks."""
+    return TrustedHostMiddleware(OwnOrigins(app, origins), allowed_hosts=hosts, www_redirect=False)
+
+
+def uvicorn(factory: str, host: str, port: int, log_level: str) -> list[str]:
+    """The module uvicorn and its arguments, as Prefect has them, for an application of this module.
+
+    The folder of the installed packages stands first in its path: uvicorn's default is the working folder, whose
+    modules may have common names.
+    """
+    found = find_spec("starlette")
+    installed = str(Path(found.origin).parents[1]) if found is not None and found.origin else ""
+    at = ["--host", host, "--port", str(port), "--log-level", log_level, "--lifespan", "on"]
+    return ["uvicorn", "--app-dir", installed, "--factory", f"{__name__}:{factory}", *at]
+
+
+def create_app() -> ASGIApp:
+    """Prefect's server with its page, for uvicorn."""
+    from prefect.server.api.server import create_app as prefect_app
+
+    return guarded(prefect_app(final=True), own_hosts(os.environ), own_origins(os.environ))
+
+
+def create_temporary_app() -> ASGIApp:
+    """Prefect's temporary server, which has no page: no browser has anything to ask of it."""
+    from prefect.server.api.server import create_app as prefect_app
+
+    return guarded(prefect_app(), list(LOOPBACK), [])

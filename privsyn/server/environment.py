@@ -1,0 +1,135 @@
+"""The environment of Prefect's programs: address, database, folder, silence."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from privsyn.base.errors import PrivsynError, RequestError
+from privsyn.base.settings import Settings, user_data
+from privsyn.server.login import CLIENT, client_login, login_refused
+
+POOL = "privsyn"
+"""The process pool whose workers run the deployments."""
+
+HOST, PORT, API = "PREFECT_SERVER_API_HOST", "PREFECT_SERVER_API_PORT", "PREFECT_API_URL"
+DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the server listens (``host``, ``port``) and where others find it (``api``)."""
+
+    host: str
+    port: int
+    api: str
+
+    @classmethod
+    def of(cls, variables: Mapping[str, str]) -> Address:
+        """From the environment; this computer's port 4200 where it says nothing."""
+        host, text = variables.get(HOST) or "127.0.0.1", variables.get(PORT) or "4200"
+        if not text.isdecimal() or not 0 < int(text) < 65536:
+            raise RequestError(f"{text!r} is not a valid port", "Write a number from 1 to 65535", PORT)
+        near = "127.0.0.1" if host == "0.0.0.0" else f"[{host}]" if ":" in host else host  # noqa: S104 - compared
+        return cls(host, int(text), (variables.get(API) or f"http://{near}:{text}/api").rstrip("/"))
+
+    @property
+    def page(self) -> str:
+        """The address for a browser."""
+        return self.api.removesuffix("/api")
+
+    def check_free(self) -> None:
+        """Raises RequestError if another program listens there, or if the address is not of this computer."""
+        try:
+            family, kind, _, _, place = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
+            with socket.socket(family, kind) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does it
+                probe.bind(place)
+        except socket.gaierror:
+            raise RequestError(f"{self.host!r} is not an address of this computer", "Correct it", HOST) from None
+        except OSError as error:
+            raise RequestError(
+                f"port {self.port} of {self.host} is not free ({os.strerror(error.errno or 0)})",
+                f"Stop the program that uses it (perhaps a server started earlier), or set {PORT} to another port for "
+                "every command",
+                PORT,
+            ) from None
+
+    def answers(self) -> bool:
+        """Whether a Prefect server answers there and is healthy."""
+        try:
+            with urllib.request.urlopen(f"{self.api}/health", timeout=5) as answer:  # noqa: S310 - http or https only
+                return bool(answer.status == 200)
+        except (OSError, ValueError):
+            return False
+
+    def admits(self, login: str) -> bool:
+        """Whether the server lets in who brings ``login``; True where it does not answer, which is said elsewhere."""
+        header = {"Authorization": "Basic " + b64encode(login.encode()).decode("ascii")} if login else {}
+        request = urllib.request.Request(f"{self.api}/admin/version", headers=header)  # noqa: S310 - http or https only
+        try:
+            with urllib.request.urlopen(request, timeout=5):  # noqa: S310
+                return True
+        except urllib.error.HTTPError as error:
+            return error.code != 401
+        except (OSError, ValueError):
+            return True
+
+    def wait(self, seconds: float = 60.0) -> None:
+        """Wait for a server that is starting; PrivsynError after ``seconds``."""
+        end = time.monotonic() + seconds
+        while not self.answers():
+            if time.monotonic() > end:
+                raise PrivsynError(
+                    f"no Prefect server answers at {self.api}",
+                    f"Start one with `make server`, or set {API} to the address of the one to use",
+                )
+            time.sleep(0.2)
+
+
+def prefect_environment(settings: Settings, variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """``variables`` (os.environ), and what Prefect's programs need besides.
+
+    Server's history and Prefect's profiles lie in the user's data folder, beside the ledger, so that removing a clone
+    loses neither; PRIVSYN_DATABASE_URL puts the history into PostgreSQL.
+    """
+    given = dict(os.environ if variables is None else variables)
+    address = Address.of(given)
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{given.get('PATH', os.defpath)}"
+    wanted = {
+        "DO_NOT_TRACK": "1",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+        "PREFECT_HOME": str(user_data() / "prefect"),
+        "PREFECT_WORKER_QUERY_SECONDS": "2",
+        "PREFECT_SERVER_METRICS_ENABLED": "true",
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+        "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
+        HOST: address.host,
+        PORT: str(address.port),
+        API: address.api,
+    }
+    if settings.server_database is not None:
+        wanted[DATABASE] = settings.server_database
+    return {**wanted, **{name: value for name, value in given.items() if value or name not in wanted}, "PATH": programs}
+
+
+def let_in(settings: Settings, environment: Mapping[str, str], address: Address) -> dict[str, str]:
+    """The variable with which a program is let in by the server at ``address``; RequestError if it lets in nobody."""
+    found = client_login(settings, environment, address.api)
+    if not address.admits(found.get(CLIENT, "")):
+        raise login_refused(address.api, brought=found.get(CLIENT))
+    return found
+
+
+def prefect_command(*arguments: str) -> list[str]:
+    """Prefect's command line, of the Python that runs this, without the working folder's modules."""
+    return [sys.executable, "-P", "-m", "prefect", "--no-prompt", *arguments]

@@ -1,0 +1,185 @@
+"""A private table in files: CSV or Parquet, one file or a folder of them, streamed.
+
+CSV columns are always text, because a type guessed from private values would depend on them; what its fields mean is
+said in csv_fields.py; wholly empty lines are left out.  A record is a line (csv_lines.py), unless ``csv.line_breaks``
+says otherwise.  Parquet columns keep their stored types, which may differ from file to file; a moment with a time zone
+is read in the clock time of the column's ``zone`` (tasks/codecs/parsing.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from privsyn.base.errors import RequestError
+from privsyn.data_contracts.csv_options import CsvOptions
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.sources.csv_fields import as_written
+from privsyn.sources.csv_lines import LineReader, text_options
+from privsyn.sources.private_table import LEFT_OUT, Note, Source, check_types, columns_to_read, with_valid_text
+from privsyn.storage.table_files import (
+    Layout,
+    Place,
+    csv_header,
+    delimiter,
+    open_parquet,
+    open_stream,
+    parquet_columns,
+    read_layout,
+)
+
+if TYPE_CHECKING:
+    from privsyn.storage.store import Store
+
+_RECORDS_BLOCK = 1 << 23
+"""Bytes of CSV parsed at a time where records may take several lines; also the most that one may have."""
+
+_BROKEN = (OSError, EOFError, ValueError, KeyError, pa.ArrowException)
+"""What pyarrow raises on a file that is not what its name says."""
+
+_WHOLE: set[tuple[Any, ...]] = set()
+"""Files, as they were when every row of theirs could be read."""
+
+
+@dataclass(frozen=True, eq=False)
+class FileSource(Source):
+    """A table in files whose structure fits the spec; ``columns`` are in the first file's order."""
+
+    layout: Layout
+    spec: ReleaseSpec
+
+    @classmethod
+    def open(cls, path: Place, spec: ReleaseSpec) -> FileSource:
+        """Check that the table at ``path`` is readable and has exactly the spec's columns.
+
+        Looks at headers and schemas only.  Raises RequestError that names the column or file.
+        """
+        if not path:
+            raise RequestError("names no table", "Give a path, or hand over a table in memory", "data")
+        layout = read_layout(path, spec.columns, spec.csv)
+        if layout.format == "parquet" and spec.csv != CsvOptions():
+            raise RequestError("says how CSV files are written, and the table is Parquet", "Take it out", "csv")
+        read = columns_to_read(layout.columns, spec, layout.files[0].name)
+        _check_types(layout, read, spec)
+        types = {name: layout.type_of(name) for name in read}
+        return cls(layout.columns, read, types, layout, spec)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The table's files, in the order in which they are read."""
+        return self.layout.files
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The files' paths."""
+        return tuple(str(file) for file in self.files)
+
+    def fingerprint(self, store: Store) -> str:
+        """HMAC (hex) of the files' bytes, by the private root's key."""
+        return store.fingerprint(self.files)
+
+    def fingerprints(self, store: Store) -> tuple[str, ...]:
+        """The table's fingerprint, and those of its files, each as a table of its own, where it has several."""
+        macs = [store.mac(file) for file in self.files]
+        single = [store.fingerprint_of_macs([mac]) for mac in macs] if len(macs) > 1 else []
+        return (store.fingerprint_of_macs(macs), *single)
+
+    def check_rows(self) -> None:
+        """Read every row once and keep none; RequestError as of :meth:`batches`.
+
+        Files that were read whole are not read again in this process unless one was written since.
+        """
+        stamps = tuple((str(f), (s := f.stat()).st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for f in self.files)
+        key = (stamps, self.read, self.spec.csv)
+        if key not in _WHOLE:
+            for _ in self.batches():
+                pass
+            _WHOLE.add(key)
+
+    def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
+        for file in self.files:
+            if self.layout.format == "csv":
+                yield from self._csv(file, note)
+            else:
+                yield from self._parquet(file, batch_rows, note)
+
+    def _csv(self, file: Path, note: Note) -> Iterator[pa.RecordBatch]:
+        options = self.spec.csv
+        header, mark = csv_header(file, options), options.delimiter or delimiter(file) or ","
+        failure = None
+        try:
+            with open_stream(file, options.encoding) as stream:
+                _skip(stream, header.size)
+                if options.line_breaks:
+                    batches = self._records(header.names, mark, stream, note)
+                else:
+                    batches = LineReader(header.names, self.read, mark, (), options.quote).batches(stream, note)
+                for batch in batches:
+                    yield as_written(batch, self.spec)
+        except _BROKEN as error:
+            failure = _csv_error(file, str(error))
+        if failure is not None:  # raised here, so that the parser's error is not even its context
+            raise failure
+
+    def _records(self, names: Sequence[str], mark: str, stream: Any, note: Note) -> Iterator[pa.RecordBatch]:
+        """Records that may take several lines; those with more or fewer fields than names are left out.
+
+        Where one ends depends on every quotation mark before it.
+        """
+
+        def left_out(row: pacsv.InvalidRow) -> str:
+            note("", Counter({LEFT_OUT: 1}))
+            return "skip"
+
+        options = pacsv.ReadOptions(column_names=list(names), block_size=_RECORDS_BLOCK)
+        parse = pacsv.ParseOptions(delimiter=mark, newlines_in_values=True, invalid_row_handler=left_out)
+        parse.quote_char = self.spec.csv.quote or False
+        convert = text_options(self.read, (), check_utf8=False)
+        try:
+            for batch in pacsv.open_csv(stream, options, parse, convert):
+                yield with_valid_text(batch, note)
+        except pa.ArrowInvalid as error:
+            if "Empty CSV file" not in str(error)[:60]:  # that is a header line without records
+                raise
+
+    def _parquet(self, file: Path, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
+        whole = False
+        try:
+            with open_parquet(file) as table:
+                for batch in table.iter_batches(batch_size=batch_rows, columns=list(self.read)):
+                    yield with_valid_text(batch.select(self.read), note)
+            whole = True
+        except _BROKEN:
+            pass
+        if not whole:
+            raise RequestError(f"{file} breaks off or is damaged", "Write or copy the Parquet file again", "data")
+
+
+def _skip(stream: Any, size: int) -> None:
+    while size and (skipped := stream.read(size)):
+        size -= len(skipped)
+
+
+def _csv_error(file: Path, words: str) -> RequestError:
+    """Which of the known failures the parser's words mean; the words themselves may hold a row."""
+    if words.startswith("straddling"):
+        return RequestError(
+            f"{file} has a record longer than {_RECORDS_BLOCK >> 20} MiB, or an open quotation mark",
+            "Close every quotation mark, or leave `line_breaks` out",
+            "csv.line_breaks",
+        )
+    return RequestError(f"{file} breaks off or is not a whole CSV file", "Write or copy it again", "data")
+
+
+def _check_types(layout: Layout, read: tuple[str, ...], spec: ReleaseSpec) -> None:
+    if layout.types is None:
+        return
+    for file in layout.files:
+        types = layout.types if file == layout.files[0] else parquet_columns(file)[1]
+        check_types(types, read, spec, file.name)

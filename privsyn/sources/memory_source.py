@@ -1,0 +1,225 @@
+"""A private table in memory: pyarrow, pandas, polars and whatever else exports an Arrow stream.
+
+The rules are those of Parquet files.  A column's type never depends on its values: where a pandas column says only
+that it holds objects, all of them must be of one plain class, because Arrow's own choice would let one row change how
+the others are read (a date beside a moment makes dates of all).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+
+from privsyn.base.errors import RequestError
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.sources.canonical_bytes import canonical_bytes
+from privsyn.sources.private_table import (
+    Note,
+    Source,
+    SupportsArrowStream,
+    check_types,
+    columns_to_read,
+    forget,
+    valid_text,
+)
+from privsyn.storage.table_files import refuse_repeats
+
+if TYPE_CHECKING:
+    from privsyn.storage.store import Store
+
+WHERE = "the table in memory"
+"""How errors name it."""
+
+FINGERPRINT_ROWS = 1 << 16
+"""Rows of a block of canonical bytes; another number would give every table another fingerprint."""
+
+_CLASSES: dict[type, pa.DataType] = {
+    str: pa.large_string(),
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    dt.date: pa.date32(),
+    dt.datetime: pa.timestamp("us"),
+    dt.tzinfo: pa.timestamp("us", "UTC"),
+    dt.time: pa.time64("us"),
+}
+"""What the objects of a pandas column may be, and the type as which they are read; dt.tzinfo: moments with a zone."""
+
+
+@dataclass(frozen=True, eq=False)
+class MemorySource(Source):
+    """A table in memory whose structure fits the spec; ``table`` holds the columns ``read``."""
+
+    table: pa.Table = field(repr=False)
+
+    @classmethod
+    def open(cls, data: SupportsArrowStream, spec: ReleaseSpec) -> MemorySource:
+        """Check that ``data`` is a table with exactly the spec's columns; dropped ones are not converted.
+
+        The index of a pandas DataFrame is not part of the table: ``reset_index()`` makes a column of it.  Where
+        pyarrow can, the rows stay where they are, so they must not change before the run ends.  Raises RequestError
+        that names the column or ``data``.
+        """
+        columns = column_names(data, spec.columns)
+        read = columns_to_read(columns, spec, WHERE)
+        table = _pandas_columns(data, read) if isinstance(data, pd.DataFrame) else _arrow_table(data).select(read)
+        types = dict(zip(table.schema.names, table.schema.types, strict=True))
+        check_types(types, read, spec, WHERE)
+        return cls(columns, read, types, table)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Words for the private run note: a table in memory has no path."""
+        return ("a table in memory",)
+
+    def fingerprint(self, store: Store) -> str:
+        """HMAC (hex) of the columns that are read, by the private root's key.
+
+        Equal values of equal types have the same fingerprint however they are held in memory; no file has it.
+        """
+        return store.fingerprint_of_table(canonical_bytes(self.table.schema, self._stream(FINGERPRINT_ROWS, forget)))
+
+    def check_rows(self) -> None:
+        """Read every row once and keep none; RequestError as of :meth:`batches`."""
+        for _ in self.batches():
+            pass
+
+    def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
+        """Batches of ``batch_rows`` rows (the last: what is left), checked, without dictionaries and views."""
+        for start in range(0, self.table.num_rows, batch_rows):
+            rows = self.table.slice(start, batch_rows)
+            arrays = [_one_array(name, rows.column(name), note) for name in self.read]
+            yield pa.RecordBatch.from_arrays(arrays, names=list(self.read))
+
+
+def column_names(data: SupportsArrowStream, known: Collection[str]) -> tuple[str, ...]:
+    """The names of the columns of a table in memory, in its order.  Raises RequestError unless all are text and differ.
+
+    ``known`` are the names that errors may show: a table that was read without its header line may have its first row
+    as names.
+    """
+    names = list(data.columns) if isinstance(data, pd.DataFrame) else _arrow_schema(data).names
+    for number, name in enumerate(names, 1):
+        if not isinstance(name, str):
+            raise RequestError(
+                f"{WHERE} has a column whose name is not text (number {number})", "Give every column a name", "data"
+            )
+    refuse_repeats(names, WHERE, known)
+    return tuple(names)
+
+
+def stored_types(data: SupportsArrowStream) -> dict[str, pa.DataType | None]:
+    """The Arrow type of each column, without a look at its values; None: a pandas column of objects says none.
+
+    The names must have passed :func:`column_names`.
+    """
+    if isinstance(data, pd.DataFrame):
+        return {name: _declared_type(data[name]) for name in data.columns}
+    schema = _arrow_schema(data)
+    return dict(zip(schema.names, schema.types, strict=True))
+
+
+def _arrow_schema(data: Any) -> pa.Schema:
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        return data.schema
+    _refuse_other_objects(data)
+    return _exported(data, lambda: pa.RecordBatchReader.from_stream(data).schema)
+
+
+def _arrow_table(data: Any) -> pa.Table:
+    if isinstance(data, pa.Table):
+        return data
+    _refuse_other_objects(data)
+    return _exported(data, lambda: pa.table(data))
+
+
+def _refuse_other_objects(data: Any) -> None:
+    if isinstance(data, pa.RecordBatchReader):
+        raise RequestError(
+            "is a stream, which can be read only once; a release reads its table several times",
+            "Hand over its table: `reader.read_all()`",
+            "data",
+        )
+    if not hasattr(data, "__arrow_c_stream__"):
+        raise RequestError(
+            f"is of the type {type(data).__name__}, not a table",
+            "Hand over a path, a pyarrow Table, a pandas or polars DataFrame, or another table that exports an Arrow "
+            "stream (`__arrow_c_stream__`)",
+            "data",
+        )
+
+
+def _exported(data: Any, export: Any) -> Any:
+    """What ``export`` makes of ``data``.  Raises RequestError if the object's own code or Arrow refuses."""
+    with suppress(Exception):  # another library's code may raise anything; its words, which may hold a value, end here
+        return export()
+    raise RequestError(
+        f"is of the type {type(data).__name__}, and cannot be read as an Arrow table",
+        "Hand it over as a pyarrow Table with one type a column",
+        "data",
+    )
+
+
+def _pandas_columns(frame: pd.DataFrame, read: Sequence[str]) -> pa.Table:
+    arrays: dict[str, Any] = {}
+    for name in read:
+        with suppress(Exception):  # objects' own code may raise anything
+            arrays[name] = _pandas_column(frame[name])
+        if arrays.get(name) is None:
+            raise RequestError(
+                "its cells in the pandas table are not all of one type that can be read",
+                "Give the column one type, for example with `infer_objects()` or `astype()`, or list it as "
+                "`{kind: drop}`",
+                f"columns.{name}",
+            )
+    return pa.table(arrays)
+
+
+def _pandas_column(column: pd.Series) -> Any:
+    """The column in Arrow; None if it holds objects that are not all of one class of _CLASSES."""
+    if not _holds_objects(column):
+        return pa.Array.from_pandas(column)
+    cells = column.astype(object)
+    classes = set(map(_class, cells[cells.notna()]))
+    if not classes:
+        return pa.nulls(len(cells))
+    type_ = _CLASSES.get(classes.pop()) if len(classes) == 1 else None
+    return None if type_ is None else pa.Array.from_pandas(cells, type=type_)
+
+
+def _class(cell: object) -> type:
+    return dt.tzinfo if type(cell) is dt.datetime and cell.tzinfo is not None else type(cell)
+
+
+def _holds_objects(column: pd.Series) -> bool:
+    dtype = column.cat.categories.dtype if isinstance(column.dtype, pd.CategoricalDtype) else column.dtype
+    return bool(pd.api.types.is_object_dtype(dtype))
+
+
+def _declared_type(column: pd.Series) -> pa.DataType | None:
+    if _holds_objects(column):
+        return None
+    try:
+        return pa.Array.from_pandas(column.iloc[:0]).type
+    except (pa.ArrowException, TypeError, ValueError):
+        return None
+
+
+def _one_array(name: str, column: pa.ChunkedArray, note: Note) -> pa.Array:
+    """The column as one valid array without a dictionary or views, null where text is not UTF-8.
+
+    Raises RequestError if its buffers are not valid.
+    """
+    with suppress(pa.ArrowException, IndexError, ValueError):
+        chunks = []
+        for chunk in column.chunks:
+            dense = valid_text(name, chunk, note)
+            chunks.append(dense.dictionary_decode() if pa.types.is_dictionary(dense.type) else dense)
+        return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+    raise RequestError(f"its cells in {WHERE} are damaged", "Make the table again", f"columns.{name}")

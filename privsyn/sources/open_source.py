@@ -1,0 +1,35 @@
+"""Opening a private table: a path, or a table in memory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.sources.file_source import FileSource
+from privsyn.sources.private_table import Source, SupportsArrowStream
+from privsyn.storage.table_files import Place, read_layout
+
+
+def open_source(data: Place | SupportsArrowStream, spec: ReleaseSpec) -> Source:
+    """Check that the table ``data`` is readable and has exactly the spec's columns; no row is encoded.
+
+    ``data``: the path of a file or of a folder of files (CSV or Parquet), or a table in memory: a pyarrow Table or
+    RecordBatch, a pandas or polars DataFrame, or any object that exports a table as an Arrow stream
+    (``__arrow_c_stream__``) as often as it is asked.  The index of a pandas DataFrame is not part of the table.
+    ``spec.data`` is not looked at.  Raises RequestError that names the file, the column or ``data``.
+    """
+    if isinstance(data, str | os.PathLike | tuple):
+        return FileSource.open(data if isinstance(data, tuple) else Path(data) if data else "", spec)
+    from privsyn.sources.memory_source import MemorySource  # it loads pandas
+
+    return MemorySource.open(data, spec)
+
+
+def table_columns(data: Place | SupportsArrowStream, spec: ReleaseSpec) -> tuple[str, ...]:
+    """The names of the table's columns, whatever the spec says of them; it tells how a CSV's header is written."""
+    if isinstance(data, str | os.PathLike | tuple):
+        return read_layout(data, spec.columns, spec.csv).columns
+    from privsyn.sources.memory_source import column_names
+
+    return column_names(data, spec.columns)

@@ -1,0 +1,244 @@
+"""The private table as a run reads it, wherever it is: what every source offers, and the structure that it checks.
+
+What can fail a release is structure only (a missing column, a table that cannot be read), and no message holds anything
+from a row: a parser's or converter's own words can contain one, so they are never passed on.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from privsyn.base.errors import RequestError
+from privsyn.data_contracts.columns import Zoned
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.storage.table_files import name_list
+
+if TYPE_CHECKING:
+    from privsyn.storage.store import Store
+    from privsyn.tasks.steps.encode import Repairs
+
+BATCH_ROWS = 131_072
+
+Note = Callable[[str, Counter[str]], None]
+"""Takes a column's name, empty for whole records, and how many rows each repair touched."""
+
+LEFT_OUT = "record left out"
+NOT_UTF8 = "not UTF-8"
+"""The repairs of reading."""
+
+
+def forget(column: str, repairs: Counter[str]) -> None:
+    """A note that nobody keeps."""
+
+
+class SupportsArrowStream(Protocol):
+    """A table in memory: a pyarrow Table or RecordBatch, a pandas or polars DataFrame, and others."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """A PyCapsule with an ArrowArrayStream of the table's rows."""
+
+
+Table: TypeAlias = str | Path | SupportsArrowStream
+"""A private table: a path (CSV or Parquet, a file or a folder), or a table in memory (pandas, pyarrow, polars, or any
+object that exports an Arrow stream as often as it is asked)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Source(ABC):
+    """A private table whose structure fits the spec; :func:`privsyn.sources.open_source.open_source` opens one.
+
+    ``columns``: every column of the table, in the table's order.  ``read``: those that are streamed: all but the
+    dropped ones and those that are not measured, and ``unit.person_id`` if the spec names one.  ``types``: the stored
+    Arrow type of each column that is read; None: its values are text.
+    """
+
+    columns: tuple[str, ...]
+    read: tuple[str, ...]
+    types: Mapping[str, pa.DataType | None]
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Where the table is, for the private run note."""
+
+    @abstractmethod
+    def fingerprint(self, store: Store) -> str:
+        """HMAC (hex) of the table's content by the private root's key; reads the whole table anew at every call."""
+
+    def fingerprints(self, store: Store) -> tuple[str, ...]:
+        """The table's fingerprint, and those of its files, each as a table of its own, where it has several."""
+        return (self.fingerprint(store),)
+
+    @abstractmethod
+    def check_rows(self) -> None:
+        """Read every row once and keep none; RequestError as of :meth:`batches`.
+
+        So a table that cannot be read to its end is refused before its release reserves anything.
+        """
+
+    def batches(self, repairs: Repairs | None = None, *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """The rows as batches of at most ``batch_rows`` rows with the columns ``read``, in their order.
+
+        A record is read by itself: it becomes one row or none, whatever the others hold.  How many are left out, and
+        how many cells of a column are null because they are not UTF-8 text, is added to ``repairs`` (private).
+
+        Streams: memory depends on the width of the table, not on its length.  Raises RequestError that names the file
+        or column that cannot be read.
+        """
+        if batch_rows < 1:
+            raise ValueError(f"batch_rows must be at least 1, not {batch_rows}")
+        for batch in self._stream(batch_rows, forget if repairs is None else repairs.add):
+            for start in range(0, batch.num_rows, batch_rows):
+                yield batch.slice(start, batch_rows)
+
+    @abstractmethod
+    def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
+        """The rows in batches of any size near ``batch_rows``; ``note`` is told what was repaired."""
+
+
+def columns_to_read(columns: Sequence[str], spec: ReleaseSpec, where: str) -> tuple[str, ...]:
+    """The columns that a release of ``spec`` reads, in the table's order.
+
+    Raises RequestError unless it has exactly the spec's columns.
+
+    Names that only the table has are shown once all of the spec's are there, because without a header line they would
+    be the first row.  ``where`` names the table in errors.
+    """
+    missing = [name for name in spec.columns if name not in set(columns)]
+    unlisted = [name for name in columns if name not in spec.columns]
+    if missing:
+        alike = {name.strip().casefold() for name in unlisted}
+        hint = "Mind capital letters and spaces. " if missing[0].strip().casefold() in alike else ""
+        raise RequestError(
+            f"the spec lists {name_list(missing)}, which {where} does not have",
+            f"{hint}Correct the name in the spec, or take the column out of it",
+            "columns",
+        )
+    if unlisted:
+        raise RequestError(
+            f"{where} has {name_list(unlisted)}, which the spec does not list",
+            "List every column of the table; `{kind: drop}` leaves one out of the release",
+            "columns",
+        )
+    read = {*spec.measured_columns, spec.unit.person_id}
+    return tuple(name for name in columns if name in read)
+
+
+def check_types(types: Mapping[str, pa.DataType], read: Sequence[str], spec: ReleaseSpec, where: str) -> None:
+    """RequestError that names the first column of ``read`` whose type cannot be encoded, or whose zone is not known."""
+    for name in read:
+        column = spec.columns[name]
+        if isinstance(column, Zoned) and column.zone is None and _zone_of(types[name]) is not None:
+            zone = str(_zone_of(types[name]))[:60]
+            raise RequestError(
+                f"its moments in {where} have a time zone ({zone}), and the spec does not say in whose clock time they "
+                "are to be read",
+                f"Write `zone: {zone}`, or another zone",
+                f"columns.{name}.zone",
+            )
+        if not readable(types[name]):
+            raise RequestError(
+                f"its type in {where} is {str(types[name])[:60]}, which cannot be encoded",
+                "Store it as numbers, text, booleans or moments, or list it as `{kind: drop}`",
+                f"columns.{name}",
+            )
+
+
+def _zone_of(type_: Any) -> str | None:
+    """The zone that a stored type has."""
+    if pa.types.is_dictionary(type_):
+        return _zone_of(type_.value_type)
+    return type_.tz if pa.types.is_timestamp(type_) else None
+
+
+def readable(type_: Any) -> bool:
+    """Whether columns of this Arrow type can be encoded: numbers, text, booleans, dates, moments, times."""
+    if pa.types.is_dictionary(type_):
+        return readable(type_.value_type)
+    tests = (
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_decimal,
+        pa.types.is_boolean,
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_string_view,
+        pa.types.is_date,
+        pa.types.is_timestamp,
+        pa.types.is_time,
+        pa.types.is_null,
+    )
+    return any(test(type_) for test in tests)
+
+
+def without_views(array: pa.Array) -> pa.Array:
+    """The array with string views as large strings, which every Arrow function takes; also within a dictionary."""
+    if pa.types.is_string_view(array.type):
+        return array.cast(pa.large_string())
+    if pa.types.is_dictionary(array.type) and pa.types.is_string_view(array.type.value_type):
+        return pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.large_string()))
+    return array
+
+
+def with_valid_text(batch: pa.RecordBatch, note: Note) -> pa.RecordBatch:
+    """The batch with each column as :func:`valid_text` has it."""
+    names = batch.schema.names
+    return pa.RecordBatch.from_arrays([valid_text(name, batch.column(name), note) for name in names], names=names)
+
+
+def valid_text(name: str, array: pa.Array, note: Note) -> pa.Array:
+    """The column's array without views, null where its text is not UTF-8; ``note`` is told in how many rows.
+
+    Each row is looked at by itself, and only text is.  Raises pyarrow.ArrowException or IndexError if the array's own
+    structure is broken.
+    """
+    values = array.dictionary if pa.types.is_dictionary(array.type) else array
+    if not _is_text(values.type):
+        array.validate()
+        return array
+    try:
+        array.validate(full=True)
+        return without_views(array)
+    except pa.ArrowInvalid:
+        text, bad = _without_bad_text(array)
+        note(name, Counter({NOT_UTF8: bad}))
+        return text
+
+
+def _without_bad_text(array: pa.Array) -> tuple[pa.Array, int]:
+    """The same for an array that is not valid, one row after the other; a dictionary is resolved."""
+    type_, cells = array.type, array
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+        cells = pa.DictionaryArray.from_arrays(array.indices, _as_bytes(array.dictionary)).dictionary_decode()
+    cells = _as_bytes(cells)
+    bad = [cell is not None and not _is_utf8(cell) for cell in cells.to_pylist()]
+    text = pc.if_else(pa.array(bad, pa.bool_()), pa.scalar(None, cells.type), cells).view(pa.large_string())
+    return text.cast(pa.string()) if pa.types.is_string(type_) else text, sum(bad)
+
+
+def _as_bytes(array: pa.Array) -> pa.Array:
+    """Text as its bytes.  Raises pyarrow.ArrowInvalid unless they can be read."""
+    array = array.cast(pa.large_binary())
+    array.validate(full=True)
+    return array
+
+
+def _is_utf8(cell: bytes) -> bool:
+    try:
+        cell.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return any(test(type_) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))

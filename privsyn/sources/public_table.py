@@ -1,0 +1,153 @@
+"""The public table of a prior: found, hashed, and encoded by the spec's codecs.  No private row is near it."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from privsyn.base.errors import RequestError
+from privsyn.data_contracts.columns import DropColumn
+from privsyn.data_contracts.prior import Prior
+from privsyn.data_contracts.promise import Unit
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.tables import code_schema
+from privsyn.sources.open_source import open_source, table_columns
+from privsyn.storage.released_files import check_measured, manifest_if_readable
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.steps.encode import Repairs, encode_batch
+
+MAX_BYTES = 4 << 30
+"""Largest file of a prior."""
+
+MAX_ROWS = 1_000_000
+"""Rows of a prior that are read, its first ones: more say no more of a distribution."""
+
+_SUFFIXES = (".parquet", ".csv")
+
+
+def public_file(prior: Prior) -> Path:
+    """The file of the public rows.  Raises RequestError where there is none, or it is too large."""
+    field = "prior.table" if prior.table else "prior.release"
+    path = Path(prior.place)
+    if prior.release and path.is_dir():
+        tables = [path / f"synthetic{suffix}" for suffix in _SUFFIXES if (path / f"synthetic{suffix}").is_file()]
+        if not tables and (path / "synthetic").is_dir():
+            raise RequestError(
+                f"{path.name} has its rows in parts, and a prior is one file",
+                "Join the parts in its folder `synthetic` to one Parquet file, and name that by `table`",
+                field,
+            )
+        if not tables:
+            raise RequestError(
+                f"{path.name} has no synthetic.parquet or synthetic.csv", "Name the folder of a release", field
+            )
+        manifest = manifest_if_readable(path)
+        if manifest is None or not manifest.differentially_private:
+            raise RequestError(
+                f"{path.name} is not the folder of a release: it has no manifest that says so",
+                "Name the folder of a release, or its table by `table`",
+                field,
+            )
+        path = tables[0]
+    if not path.is_file() or not path.stat().st_size:  # a file of the system, which may have no end, has size 0
+        raise RequestError("is not there, or is no file with rows", "Name a CSV or Parquet file beside the spec", field)
+    if path.stat().st_size > MAX_BYTES:
+        raise RequestError(f"{path.name} is larger than {MAX_BYTES >> 30} GiB", "Take a sample of it", field)
+    return path
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal digits."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        raise RequestError(f"{path.name} cannot be read", "Name a file that can be read", "prior") from None
+
+
+def checked_file(prior: Prior) -> Path:
+    """The prior's file, which has the content that the spec says.
+
+    Raises RequestError for a prior whose hash is not stated: whoever may start runs must not choose which file is read.
+    """
+    if not prior.place:
+        raise RequestError("names no place: this is a released spec", "Name the public file again", "prior")
+    if not prior.sha256:
+        raise RequestError(
+            "names a file without its `sha256`, and a run takes none",
+            "Start the release from the spec's file, or state the file's SHA-256",
+            "prior",
+        )
+    field = "prior.table" if prior.table else "prior.release"
+    try:
+        path = public_file(prior)
+        if sha256_of(path) == prior.sha256:
+            return path
+    except RequestError:
+        pass  # one sentence for all: who names a file must not learn what is there
+    raise RequestError("names no file of the content that its `sha256` says", "Name the file that was meant", field)
+
+
+def public_rows(spec: ReleaseSpec, encoding: EncodingPlan) -> CodeTable:
+    """The rows of the spec's prior as fine codes.  Raises RequestError for a file that does not fit the spec."""
+    assert spec.prior is not None  # noqa: S101 - the caller looked
+    path = checked_file(spec.prior)
+    manifest = manifest_if_readable(Path(spec.prior.release)) if spec.prior.release else None
+    if manifest is not None:
+        check_measured(manifest, spec, "prior.release")
+    return _rows(str(path), spec.prior.sha256, _Plan(spec, encoding))
+
+
+class _Plan:
+    """A spec and its encoding, equal where their codes are; for the cache."""
+
+    def __init__(self, spec: ReleaseSpec, encoding: EncodingPlan) -> None:
+        self.spec, self.encoding = spec, encoding
+        self._key = (spec.model_dump_json(include={"columns", "csv", "null_values", "rules"}), encoding.domain)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Plan) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+@lru_cache(maxsize=4)
+def _rows(path: str, sha256: str, plan: _Plan) -> CodeTable:
+    spec, encoding = _for_the_prior(plan.spec, path), plan.encoding
+    _check_columns(path, spec)
+    try:
+        source = open_source(path, spec)
+    except RequestError as error:
+        raise error.about("prior") from None
+    parts, rows = [], 0
+    for batch in source.batches():
+        parts.append(encode_batch(batch.slice(0, MAX_ROWS - rows), encoding, Repairs()))
+        rows += parts[-1].num_rows
+        if rows >= MAX_ROWS:
+            break
+    if not rows:
+        raise RequestError(f"{Path(path).name} has no rows", "Name a table with rows", "prior")
+    table = pa.Table.from_batches(parts, code_schema(encoding.domain))
+    return CodeTable.from_arrow(table, encoding.domain)
+
+
+def _for_the_prior(spec: ReleaseSpec, path: str) -> ReleaseSpec:
+    """The spec without what the prior's rows need not have: persons, and columns that are not measured."""
+    columns: dict[str, Any] = dict(spec.measured_columns)
+    others = set(table_columns(path, spec)) - columns.keys()
+    columns.update(dict.fromkeys(sorted(others), DropColumn(kind="drop")))
+    return spec.model_copy(update={"columns": columns, "unit": Unit(records_per_person=1), "prior": None})
+
+
+def _check_columns(path: str, spec: ReleaseSpec) -> None:
+    missing = sorted(spec.measured_columns.keys() - set(table_columns(path, spec)))
+    if missing:
+        raise RequestError(
+            f"{Path(path).name} has no column {missing[0]!r}", "Name a table with all released columns", "prior"
+        )

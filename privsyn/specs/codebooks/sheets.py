@@ -1,0 +1,129 @@
+"""Codebooks as a table, CSV or Excel: a row a column, or a row a value; read by pandas (Excel with openpyxl).
+
+Columns of the codebook are known by their headings, in any order and of any case.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from privsyn.base.errors import RequestError
+from privsyn.specs.facts import Dictionary, Facts, bound_of, needs, range_in, text_of, unreadable, values_of
+
+ENDINGS = (".csv", ".tsv", ".xlsx")
+
+_HEADINGS = {
+    "name": "name variable column field variable_name column_name field_name variable_/_field_name var",
+    "description": "description label variable_label field_label question meaning definition",
+    "kind": "type kind data_type datatype format field_type",
+    "min": "min minimum lower from text_validation_min",
+    "max": "max maximum upper to text_validation_max",
+    "values": "values codes categories allowed_values permitted_values valid_values value_labels levels coding choices "
+    "choices,_calculations,_or_slider_labels",
+    "value": "value code",
+    "value_label": "value_label code_label meaning_of_value",
+    "nullable": "nullable null missing_allowed",
+    "required": "required mandatory not_null required_field?",
+    "unit": "unit units",
+    "decimals": "decimals",
+    "universe": "universe asked_of asked_if base",
+}
+_KNOWN = {word: heading for heading, words in _HEADINGS.items() for word in words.split()}
+_KINDS = {
+    "integer": "integer int whole bigint smallint",
+    "number": "number numeric float double decimal real continuous",
+    "boolean": "boolean bool logical yesno truefalse",
+    "datetime": "date datetime timestamp moment date_ymd datetime_ymd",
+    "categorical": "categorical category factor nominal ordinal string text character char enum radio dropdown select",
+    "drop": "drop id identifier key uuid",
+}
+_KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words.split()}
+_ONE = re.compile(r"\s*([^=:,]*?)\s*[=:,]\s*(.*?)\s*", re.DOTALL)
+_SPAN = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(?:-|–|to|\.\.)\s*(-?\d+(?:\.\d+)?)\s*")
+
+
+def read(path: Path, table: str) -> Dictionary:
+    """The facts of each row; rows of one name, or without one, add values to the column above."""
+    rows = _rows(path)
+    headings = {h: _KNOWN[w] for h in rows.columns if (w := "_".join(str(h).lower().split())) in _KNOWN}
+    if "name" not in headings.values():
+        raise RequestError(
+            f"{path.name} has no column of names",
+            "Give it the headings `name`, `description`, `type`, `min`, `max`, `values`, `nullable`, `unit`",
+            "draft_spec.dictionary",
+        )
+    found: dict[str, list[dict[str, str]]] = {}
+    name = ""
+    for row in rows.to_dict("records"):
+        cells = {headings[h]: text_of(v) for h, v in row.items() if h in headings and text_of(v)}
+        name = cells.get("name", name)
+        if name and cells:
+            found.setdefault(name, []).append(cells)
+    return Dictionary(path.name, {name: _column(cells) for name, cells in found.items()})
+
+
+def _rows(path: Path) -> Any:
+    import pandas as pd
+
+    try:
+        if path.suffix.lower() == ".xlsx":
+            return pd.read_excel(path, dtype=str, keep_default_na=False)
+        separator = "\t" if path.suffix.lower() == ".tsv" else None
+        return pd.read_csv(path, sep=separator, engine="python", dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    except ImportError:
+        raise needs("openpyxl", "an Excel codebook") from None
+    except Exception:  # pandas and openpyxl raise errors of many kinds
+        raise unreadable(path.name, "table of columns") from None
+
+
+def _column(rows: list[dict[str, str]]) -> Facts:
+    cells = {heading: text for row in reversed(rows) for heading, text in row.items()}  # the first row's count most
+    facts = Facts(description=cells.get("description", ""), unit=cells.get("unit", ""))
+    facts.universe = cells.get("universe", "")
+    said = cells.get("kind", "").lower()
+    facts.kind = _KIND_OF.get(re.split(r"[\s(]", said)[0]) if said else None
+    facts.type = "date" if said.startswith("date") and "time" not in said else None
+    facts.decimals = int(cells["decimals"]) if cells.get("decimals", "").isdigit() else None
+    facts.nullable = not _yes(cells["required"]) if "required" in cells else _yes(cells.get("nullable", "yes"))
+    span = _SPAN.fullmatch(cells.get("values", ""))
+    pairs = [(row["value"], row.get("value_label", "")) for row in rows if "value" in row]
+    if not pairs and "values" in cells and span is None:
+        pairs = _pairs(cells["values"])
+    if pairs and facts.kind != "boolean":
+        facts.values = values_of(_numbers([code for code, _ in pairs], said), facts)
+        facts.labels = [label for _, label in pairs]
+        facts.kind, facts.type = "categorical", None
+    limits = span.groups() if span else (cells.get("min"), cells.get("max"))
+    if limits == (None, None):
+        limits = range_in(facts.description) or limits
+    facts.kind = facts.kind or (
+        "integer" if limits != (None, None) and not any("." in (n or "") for n in limits) else None
+    )
+    facts.min, facts.max = (bound_of(limit, facts.kind) for limit in limits)
+    return facts
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    """Codes and labels of ``1 = male; 2 = female``, ``1, male | 2, female``, one a line, or of a plain list."""
+    separator = next((s for s in ("|", "\n", ";") if s in text), None)
+    if separator is None:
+        labelled = "=" in text or re.search(r"\d\s*:", text)
+        separator = ","
+        if not labelled:
+            return [(part.strip(), "") for part in text.split(",") if part.strip()]
+    parts = [part for part in text.split(separator) if part.strip()]
+    found = [_ONE.fullmatch(part) for part in parts]
+    return [(m[1], m[2]) if m else (part.strip(), "") for part, m in zip(parts, found, strict=True)]
+
+
+def _numbers(codes: list[str], said: str) -> list[Any]:
+    """Codes as whole numbers where all are, none has a zero in front, and the codebook does not call them text."""
+    text = said.startswith(("string", "text", "char"))
+    plain = all(re.fullmatch(r"-?(0|[1-9]\d{0,14})", code) for code in codes)
+    return [int(code) for code in codes] if plain and not text else list(codes)
+
+
+def _yes(text: str) -> bool:
+    return text.strip().lower() in ("yes", "y", "true", "t", "1", "x")

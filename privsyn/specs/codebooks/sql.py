@@ -1,0 +1,243 @@
+"""SQL schemas: ``CREATE TABLE`` with its CHECKs, enumerations and foreign keys, by sqlglot.  Nothing is executed.
+
+A foreign key into a table whose rows the same file inserts is a list of values.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from privsyn.specs.codebooks.sql_conditions import condition_of
+from privsyn.specs.facts import Dictionary, Facts, needs, pick, text_of, unreadable, values_of
+
+_FORM = "SQL schema"
+_ENUM = re.compile(r"TYPE\s+\"?([\w.]+)\"?\s+AS\s+ENUM\s*\((.*)\)", re.IGNORECASE | re.DOTALL)
+_INTEGERS = {
+    "TINYINT",
+    "SMALLINT",
+    "MEDIUMINT",
+    "INT",
+    "BIGINT",
+    "UTINYINT",
+    "USMALLINT",
+    "UMEDIUMINT",
+    "UINT",
+    "UBIGINT",
+}
+_NUMBERS = {"FLOAT", "DOUBLE", "DECIMAL", "MONEY", "SMALLMONEY", "BIGDECIMAL"}
+_TEXTS = {"CHAR", "NCHAR", "VARCHAR", "NVARCHAR", "TEXT", "ENUM", "TINYTEXT", "MEDIUMTEXT", "LONGTEXT"}
+_MOMENTS = {"TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ", "DATETIME", "DATETIME2", "SMALLDATETIME", "TIMESTAMPNTZ"}
+
+
+def read(path: Path, table: str) -> Dictionary:
+    """The facts about the table called ``table``, or the only one that no other refers to."""
+    try:
+        import sqlglot
+        from sqlglot import exp
+    except ImportError:
+        raise needs("sqlglot", f"a {_FORM}") from None
+    log = logging.getLogger("sqlglot")
+    before, log.disabled = log.disabled, True  # it would name statements that it does not know
+    try:
+        statements = [s for s in sqlglot.parse(path.read_text(encoding="utf-8-sig")) if s is not None]
+    except (sqlglot.errors.SqlglotError, ValueError, RecursionError):
+        raise unreadable(path.name, _FORM) from None
+    finally:
+        log.disabled = before
+    created = {
+        s.this.this.name: s.this
+        for s in statements
+        if isinstance(s, exp.Create) and s.kind == "TABLE" and isinstance(s.this, exp.Schema)
+    }
+    if not created:
+        raise unreadable(path.name, f"{_FORM}: it has no CREATE TABLE")
+    schema = _Schema(created, statements)
+    mine = {name: schema_ for name, schema_ in created.items() if name not in schema.referred} or created
+    chosen = created.get(table)
+    if chosen is None:
+        chosen = pick({name: {"schema": s} for name, s in mine.items()}, table, path.name)["schema"]
+    return Dictionary(path.name, schema.columns(chosen), rules=list(schema.rules(chosen)))
+
+
+class _Schema:
+    """What the statements of a file say together."""
+
+    def __init__(self, created: dict[str, Any], statements: list[Any]) -> None:
+        from sqlglot import exp
+
+        self.created, self.exp = created, exp
+        found = [_ENUM.search(s.sql()) for s in statements if isinstance(s, exp.Command)]
+        self.enums = {m[1].lower(): [v.strip().strip("'") for v in m[2].split(",")] for m in found if m}
+        self.rows = [s for s in statements if isinstance(s, exp.Insert) and isinstance(s.expression, exp.Values)]
+        self.comments = {
+            (s.this.table, s.this.name): s.expression.name
+            for s in statements
+            if isinstance(s, exp.Comment) and isinstance(s.this, exp.Column)
+        }
+        references = [r for schema in created.values() for r in schema.find_all(exp.Reference)]
+        self.referred = {r.this.this.name for r in references if isinstance(r.this, exp.Schema)}
+
+    def columns(self, schema: Any) -> dict[str, Facts]:
+        """The facts about each column of one table."""
+        exp, table = self.exp, schema.this.name
+        found = {}
+        for column in schema.find_all(exp.ColumnDef):
+            facts = found[column.name] = self._column(column)
+            facts.description = facts.description or self.comments.get((table, column.name), "")
+        for check in schema.find_all(exp.CheckColumnConstraint, exp.Check):
+            self._check(check.this, found)
+        for key in schema.find_all(exp.ForeignKey):
+            names, reference = [e.name for e in key.expressions], key.args.get("reference")
+            if len(names) == 1 and names[0] in found and reference is not None:
+                self._refer(found[names[0]], reference)
+        for key in schema.find_all(exp.PrimaryKey):
+            if len(key.expressions) == 1 and key.expressions[0].name in found:
+                _identify(found[key.expressions[0].name])
+        return found
+
+    def rules(self, schema: Any) -> Iterator[dict[str, Any]]:
+        """What CHECKs say of several columns; as in SQL, a row for which one is unknown may be."""
+        for check in schema.find_all(self.exp.CheckColumnConstraint, self.exp.Check):
+            for part in _conjuncts(check.this, self.exp):
+                condition = condition_of(part, self.exp)
+                if condition and len({c.name for c in part.find_all(self.exp.Column)}) > 1:
+                    yield {"never": f"not ({condition})"}
+
+    def _column(self, column: Any) -> Facts:
+        exp, facts = self.exp, Facts(nullable=True)
+        self._typed(column.kind, facts)
+        for constraint in column.constraints:
+            match constraint.kind:
+                case exp.NotNullColumnConstraint() as null:
+                    facts.nullable = bool(null.args.get("allow_null"))
+                case exp.CommentColumnConstraint() as comment:
+                    facts.description = comment.this.name
+                case exp.Reference() as reference:
+                    self._refer(facts, reference)
+                case exp.PrimaryKeyColumnConstraint():
+                    _identify(facts)
+        return facts
+
+    def _typed(self, type_: Any, facts: Facts) -> None:
+        name = "" if type_ is None else type_.this.name
+        parameters = [] if type_ is None else [p.name for p in type_.expressions]
+        if name in _INTEGERS:
+            facts.kind = "integer"
+        elif name in _NUMBERS:
+            scale = int(parameters[1]) if len(parameters) > 1 and parameters[1].isdigit() else None
+            whole = name == "DECIMAL" and bool(parameters) and not scale
+            facts.kind, facts.decimals = ("integer", None) if whole else ("number", scale)
+        elif name == "BOOLEAN":
+            facts.kind = "boolean"
+        elif name == "DATE":
+            facts.kind, facts.type = "datetime", "date"
+        elif name == "TIME":
+            facts.kind = "time"
+        elif name in _MOMENTS:
+            facts.kind = "datetime"
+        elif name in _TEXTS or name == "USERDEFINED":
+            facts.kind = "categorical"
+            listed = parameters if name == "ENUM" else self.enums.get(text_of(type_.args.get("kind")).lower())
+            facts.values = values_of(listed, facts)
+        elif name in ("BINARY", "VARBINARY", "BLOB", "JSON", "JSONB", "UUID", "ARRAY"):
+            facts.kind = "drop"
+
+    def _refer(self, facts: Facts, reference: Any) -> None:
+        """Values of the column that a foreign key names, where the file inserts them."""
+        exp, target = self.exp, reference.this
+        name = target.this.name if isinstance(target, exp.Schema) else target.name
+        there = self.created.get(name)
+        if there is None:
+            return
+        columns = [c.name for c in there.find_all(exp.ColumnDef)]
+        wanted = target.expressions[0].name if isinstance(target, exp.Schema) and target.expressions else columns[0]
+        listed, labels = [], []
+        for insert in self.rows:
+            into = insert.this
+            if (into.this.name if isinstance(into, exp.Schema) else into.name) != name:
+                continue
+            order = [e.name for e in into.expressions] if isinstance(into, exp.Schema) else columns
+            for row in insert.expression.expressions:
+                values = dict(zip(order, map(self._literal, row.expressions), strict=False))
+                listed.append(values.get(wanted))
+                labels.append(text_of(next((v for c, v in values.items() if c != wanted), "")))
+        if listed:
+            facts.kind, facts.values, facts.labels = "categorical", values_of(listed, facts), labels
+
+    def _check(self, condition: Any, found: dict[str, Facts]) -> None:
+        """What the conjuncts of a CHECK say of single columns; other conditions say nothing here."""
+        exp = self.exp
+        for part in _conjuncts(condition, exp):
+            column = part.this
+            while isinstance(column, exp.Paren):
+                column = column.this
+            swapped = not isinstance(column, exp.Column) and isinstance(getattr(part, "expression", None), exp.Column)
+            if swapped:
+                column = part.expression
+            facts = found.get(column.name) if isinstance(column, exp.Column) else None
+            if facts is None:
+                continue
+            if isinstance(part, exp.Between):
+                self._bound(facts, "min", part.args["low"])
+                self._bound(facts, "max", part.args["high"])
+            elif isinstance(part, exp.In) and part.expressions:
+                facts.kind = "categorical" if facts.kind != "boolean" else facts.kind
+                facts.values = values_of([self._literal(e) for e in part.expressions], facts)
+            elif isinstance(part, exp.GTE | exp.GT | exp.LTE | exp.LT):
+                lower = isinstance(part, exp.GTE | exp.GT) != swapped
+                limit = part.this if swapped else part.expression
+                self._bound(facts, "min" if lower else "max", limit, strict=isinstance(part, exp.GT | exp.LT))
+
+    def _bound(self, facts: Facts, which: str, limit: Any, *, strict: bool = False) -> None:
+        value = self._literal(limit)
+        if facts.kind == "datetime":
+            try:
+                value = dt.datetime.fromisoformat(str(value))
+            except ValueError:
+                return
+            value -= dt.timedelta(days=1) if strict and which == "max" and facts.type == "date" else dt.timedelta(0)
+        elif facts.kind == "integer" and isinstance(value, int | float) and not isinstance(value, bool):
+            value = (math.floor(value) + strict if strict else math.ceil(value)) if which == "min" else (
+                math.ceil(value) - strict if strict else math.floor(value)
+            )  # fmt: skip
+        elif facts.kind != "number" or not isinstance(value, int | float) or isinstance(value, bool):
+            return
+        setattr(facts, which, value)
+
+    def _literal(self, node: Any) -> Any:
+        """The value of a constant; None for anything else, and for NULL."""
+        exp = self.exp
+        match node:
+            case exp.Neg():
+                inner = self._literal(node.this)
+                return -inner if isinstance(inner, int | float) else None
+            case exp.Cast() | exp.Paren() | exp.TsOrDsToDate():
+                return self._literal(node.this)
+            case exp.Boolean():
+                return bool(node.this)
+            case exp.Literal() if node.is_string:
+                return str(node.this)
+            case exp.Literal():
+                return int(node.this) if str(node.this).isdigit() else float(node.this)
+        return None
+
+
+def _conjuncts(condition: Any, exp: Any) -> Iterator[Any]:
+    if isinstance(condition, exp.Paren):
+        yield from _conjuncts(condition.this, exp)
+    elif isinstance(condition, exp.And):
+        yield from _conjuncts(condition.this, exp)
+        yield from _conjuncts(condition.expression, exp)
+    elif condition is not None:
+        yield condition
+
+
+def _identify(facts: Facts) -> None:
+    facts.kind, facts.values = "drop", None
+    facts.remarks.append("the schema calls it the primary key: an identifier")

@@ -1,0 +1,80 @@
+"""Stata, SPSS and SAS files: names, types and labels, by pyreadstat; no row is read.
+
+A file's labels are its maker's codebook.  These programs let any value be missing, so every column may be null.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from privsyn.specs.facts import Dictionary, Facts, bound_of, needs, range_in, unreadable, values_of
+
+_FORM = "Stata, SPSS or SAS file"
+_READERS = {
+    ".dta": "read_dta",
+    ".sav": "read_sav",
+    ".zsav": "read_sav",
+    ".por": "read_por",
+    ".sas7bdat": "read_sas7bdat",
+    ".xpt": "read_xport",
+}
+ENDINGS = tuple(_READERS)
+
+_DAYS = ("%td", "date9", "mmddyy", "ddmmyy", "yymmdd", "date", "adate", "edate", "sdate")
+_MOMENTS = ("%tc", "datetime")
+_FEWEST_LABELS = 2
+"""Fewer labels than these mark special values of a number, not a list."""
+
+
+def read(path: Path, table: str) -> Dictionary:
+    """The facts in the file's metadata; with a SAS file, the catalogue ``.sas7bcat`` beside it has the value labels."""
+    try:
+        import pyreadstat
+    except ImportError:
+        raise needs("pyreadstat", f"a {_FORM}") from None
+    options: dict[str, Any] = {"metadataonly": True}
+    catalogue = path.with_suffix(".sas7bcat")
+    if path.suffix.lower() == ".sas7bdat" and catalogue.is_file():
+        options["catalog_file"] = str(catalogue)
+    try:
+        _, found = getattr(pyreadstat, _READERS[path.suffix.lower()])(str(path), **options)
+    except Exception:  # pyreadstat raises errors of many kinds
+        raise unreadable(path.name, _FORM) from None
+    return Dictionary(path.name, {name: _column(name, found) for name in found.column_names})
+
+
+def _column(name: str, found: Any) -> Facts:
+    description = str(found.column_names_to_labels.get(name) or "").strip()
+    facts = Facts(description=description, nullable=True)
+    stored = str(found.readstat_variable_types.get(name, ""))
+    form = str(found.original_variable_types.get(name) or "").lower()
+    limits = range_in(description)
+    listed = dict(found.variable_value_labels.get(name) or {})
+    if _is_a_list(listed, str(found.variable_measure.get(name, ""))):
+        facts.kind = "categorical"
+        facts.values = values_of([_whole(code) for code in listed], facts)
+        facts.labels = [str(label) for label in listed.values()]
+    elif form.startswith(_MOMENTS) or form.startswith(_DAYS):
+        facts.kind = "datetime"
+        facts.type = None if form.startswith(_MOMENTS) else "date"
+    elif stored == "string":
+        facts.kind = "categorical"
+    elif stored:
+        whole = limits is not None and not any("." in limit for limit in limits)
+        facts.kind = "integer" if stored.startswith("int") or form.endswith(".0") or whole else "number"
+    if limits is not None and facts.kind in ("integer", "number"):
+        facts.min, facts.max = (bound_of(limit, facts.kind) for limit in limits)
+        facts.remarks.append("bounds from the variable's label")
+    if listed and facts.values is None:
+        shown = ", ".join(f"{_whole(code)} = {label}" for code, label in list(listed.items())[:5])
+        facts.remarks.append(f"some values have labels: {shown}")
+    return facts
+
+
+def _is_a_list(labels: dict[Any, str], measure: str) -> bool:
+    return len(labels) >= _FEWEST_LABELS and measure != "scale"
+
+
+def _whole(code: Any) -> Any:
+    return int(code) if isinstance(code, float) and code.is_integer() else code

@@ -1,0 +1,92 @@
+"""``defaults:`` of a spec's file: fields that groups of columns share, by patterns of their names.
+
+Everything here is public.  The fields are filled in before the spec is validated, so a release never sees ``defaults``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from privsyn.base.errors import RequestError
+from privsyn.specs.messages import suggestion
+from privsyn.specs.places import KINDS, dotted, model_of
+from privsyn.specs.yaml_file import Document
+
+SECTION = "defaults"
+
+Filled = dict[str, dict[str, Any]]
+"""Column -> the fields that it has from patterns."""
+
+
+def with_defaults(document: Document) -> tuple[Document, Filled]:
+    """The document without ``defaults``, every column with the fields of the patterns that match it, and these fields.
+
+    A column's own field counts most, then that of the last pattern.  A field that the column's kind does not have is
+    left out.  Raises RequestError for a pattern that matches no column, and a field that no kind has.
+    """
+    if SECTION not in document.content:
+        return document, {}
+    content = {name: value for name, value in document.content.items() if name != SECTION}
+    columns, lines = content.get("columns"), dict(document.lines)
+    patterns = _patterns(document, columns if isinstance(columns, dict) else {})
+    filled: Filled = {}
+    if isinstance(columns, dict):
+        content["columns"] = {}
+        for name, own in columns.items():
+            fields, sources = _of_column(str(name), own, patterns)
+            filled |= {name: fields} if fields else {}
+            own = {} if own is None and sources else own
+            content["columns"][name] = {**fields, **own} if isinstance(own, Mapping) else own
+            for field, pattern in sources.items():
+                _copy_lines(lines, (SECTION, pattern, field), ("columns", name, field))
+    return Document(content, lines), filled
+
+
+def _patterns(document: Document, columns: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Pattern -> fields, checked."""
+    section = document.content[SECTION]
+    if not isinstance(section, Mapping):
+        raise _refusal(document, (SECTION,), "must be a mapping", 'Write `defaults: {"q*": {kind: boolean}}`')
+    known = {field for kind in KINDS for field in model_of(("columns", "c", "x"), kind).model_fields}
+    for pattern, fields in section.items():
+        here = (SECTION, pattern)
+        if not isinstance(fields, Mapping):
+            raise _refusal(document, here, "must be a mapping of fields", "Write `{field: value, ...}`")
+        if not any(fnmatchcase(str(name), str(pattern)) for name in columns):
+            cure = "Correct the pattern: `*` stands for any text, `?` for one character"
+            raise _refusal(document, here, "matches no column under `columns`", cure)
+        for field in fields:
+            if field not in known:
+                cure = suggestion(str(field), sorted(known)) or f"Known are {', '.join(sorted(known))}"
+                raise _refusal(document, (*here, field), "is not a field of any kind of column", cure)
+    return {str(pattern): dict(fields) for pattern, fields in section.items()}
+
+
+def _of_column(name: str, own: Any, patterns: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The fields that a column lacks and patterns give, and the pattern of each."""
+    if own is not None and not isinstance(own, Mapping):
+        return {}, {}
+    given = own or {}
+    found: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for pattern, fields in patterns.items():
+        if fnmatchcase(name, pattern):
+            found |= fields
+            sources |= dict.fromkeys(fields, pattern)
+    kind = given.get("kind", found.get("kind"))
+    known = isinstance(kind, str) and kind in KINDS
+    has = set(model_of(("columns", name, "x"), kind).model_fields) if known else set(found)
+    kept = [field for field in found if field in has and field not in given]
+    return {f: found[f] for f in kept}, {f: sources[f] for f in kept}
+
+
+def _copy_lines(lines: dict[tuple[str | int, ...], int], old: tuple[str, ...], new: tuple[str, ...]) -> None:
+    """Errors in a field name the line of the pattern that gave it."""
+    inner = {(*new, *place[len(old) :]): line for place, line in lines.items() if place[: len(old)] == old}
+    lines |= inner
+
+
+def _refusal(document: Document, place: tuple[str, ...], problem: str, cure: str) -> RequestError:
+    return RequestError(problem, cure, dotted(place), document.line_of(place))

@@ -1,0 +1,210 @@
+"""Data dictionaries: public facts about columns, read from the forms that people have.
+
+JSON forms stand here, all others in privsyn/specs/codebooks/.
+
+A fact that was read off the data itself (``bounds_from: observed``, a count of missing values) is a function of
+private rows, so it is left out and a remark says why.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from privsyn.base.errors import RequestError
+from privsyn.specs.codebooks import croissant_fields, ddi, sheets, sql, statistics_files
+from privsyn.specs.facts import Dictionary, Facts, bound_of, pick, text_of, values_of
+
+MAX_BYTES = 100_000_000
+FORMS = (
+    "as JSON the shared form (`columns` with `kind`, `min`, `max`, `values`), a Frictionless Table Schema or Data "
+    "Package (`fields` or `resources`), Croissant or SDV metadata (`columns` or `tables` with `sdtype`); a DDI "
+    "codebook (.xml); a Stata, SPSS or SAS file with labels; SQL `CREATE TABLE` (.sql); or a table of columns (.csv, "
+    ".tsv, .xlsx)"
+)
+_OBSERVED = re.compile(r"observed|published file|from the data\b", re.IGNORECASE)
+
+
+def read_dictionary(path: Path, table: str) -> Dictionary:
+    """Read the dictionary ``path``; ``table``, the data's file name without ending, picks one of several.
+
+    The ending of its name tells the form; any other is JSON.  Raises RequestError if the file is unreadable, of none of
+    the known forms, or of one whose package is not installed.
+    """
+    reader = _READERS.get(path.suffix.lower())
+    if reader is not None:
+        _check_file(path)
+        return reader(path, table)
+    content = _read_json(path)
+    if isinstance(content, dict):
+        for recognizes, convert in _FORMS:
+            if recognizes(content):
+                try:
+                    return convert(content, path.name, table)
+                except (TypeError, AttributeError, KeyError):
+                    break
+    raise RequestError(
+        f"{path.name} is not a data dictionary of a known form", f"Give {FORMS}", "draft_spec.dictionary"
+    )
+
+
+_READERS: dict[str, Callable[[Path, str], Dictionary]] = {
+    **dict.fromkeys(statistics_files.ENDINGS, statistics_files.read),
+    **dict.fromkeys(sheets.ENDINGS, sheets.read),
+    **dict.fromkeys((".sql", ".ddl"), sql.read),
+    ".xml": ddi.read,
+}
+
+
+def _check_file(path: Path) -> None:
+    """RequestError for what is no regular file of a reasonable size."""
+    try:
+        if path.exists() and not path.is_file():  # a pipe or a device may have no end
+            raise RequestError(
+                f"{path} is not a regular file", "Save the dictionary in a file", "draft_spec.dictionary"
+            )
+        if path.stat().st_size > MAX_BYTES:
+            raise RequestError(
+                f"{path} is larger than {MAX_BYTES // 10**6} MB", "Check the path", "draft_spec.dictionary"
+            )
+    except FileNotFoundError:
+        raise RequestError(f"there is no file {path}", "Check the path", "draft_spec.dictionary") from None
+    except (OSError, ValueError):
+        raise RequestError(
+            f"{path} cannot be read", "Check the path and its permissions", "draft_spec.dictionary"
+        ) from None
+
+
+def _read_json(path: Path) -> Any:
+    _check_file(path)
+    try:
+        return json.loads(path.read_bytes().decode("utf-8-sig"))
+    except (OSError, ValueError, RecursionError):
+        raise RequestError(f"{path} is not a readable JSON file", f"Give {FORMS}", "draft_spec.dictionary") from None
+
+
+def _is_shared(content: Mapping[str, Any]) -> bool:
+    return _columns_with(content, "kind")
+
+
+def _columns_with(content: Mapping[str, Any], key: str) -> bool:
+    columns = content.get("columns")
+    return (
+        isinstance(columns, dict) and bool(columns) and all(isinstance(c, dict) and key in c for c in columns.values())
+    )
+
+
+def _shared(content: Mapping[str, Any], name: str, table: str) -> Dictionary:
+    return Dictionary(name, {column: _shared_column(entry) for column, entry in content["columns"].items()})
+
+
+def _shared_column(entry: Mapping[str, Any]) -> Facts:
+    facts = Facts(unit=text_of(entry.get("unit")), description=text_of(entry.get("note")))
+    facts.universe = text_of(entry.get("universe") or entry.get("missing_means"))
+    kind = entry["kind"]
+    facts.kind = {"numeric": "integer" if entry.get("integer") is True else "number"}.get(kind, kind)
+    if facts.kind not in ("integer", "number", "datetime", "categorical", "boolean", "drop"):
+        facts.kind = None
+    for what, keys in (("bounds", ("min", "max")), ("values", ("values",))):
+        source = text_of(entry.get(f"{what}_from"))
+        if not any(key in entry for key in keys):
+            continue
+        if _OBSERVED.search(source):
+            facts.remarks.append(f"the dictionary's {what} are not public, but read off the data ({source})")
+        elif not source:
+            facts.remarks.append(f"the dictionary does not say where its {what} come from")
+        else:
+            facts.remarks.append(f"{what} from: {source}")
+            facts.min, facts.max = bound_of(entry.get("min"), facts.kind), bound_of(entry.get("max"), facts.kind)
+            facts.values = values_of(entry.get("values"), facts)
+    if entry.get("missing_means"):
+        facts.nullable = True
+        facts.remarks.append(f"null means: {text_of(entry['missing_means'])}")
+    return facts
+
+
+def _is_frictionless(content: Mapping[str, Any]) -> bool:
+    return isinstance(content.get("fields"), list) or isinstance(content.get("resources"), list)
+
+
+def _frictionless(content: Mapping[str, Any], name: str, table: str) -> Dictionary:
+    if "resources" in content:
+        by_name = {text_of(r.get("name") or Path(text_of(r.get("path"))).stem): r for r in content["resources"]}
+        schema = pick(by_name, table, name).get("schema")
+        if not isinstance(schema, dict):
+            cure = "Give the schema's own file"
+            raise RequestError(f"{name} does not hold the table's schema itself", cure, "draft_spec.dictionary")
+        content = schema
+    missing, texts = content.get("missingValues"), None
+    if isinstance(missing, list):
+        texts = [text_of(m.get("value") if isinstance(m, dict) else m) for m in missing]
+    return Dictionary(name, {text_of(f["name"]): _frictionless_field(f) for f in content["fields"]}, texts)
+
+
+_FRICTIONLESS_KINDS = {
+    "integer": "integer",
+    "year": "integer",
+    "number": "number",
+    "boolean": "boolean",
+    "string": "categorical",
+    "date": "datetime",
+    "datetime": "datetime",
+    "object": "drop",
+    "array": "drop",
+    "geojson": "drop",
+    "geopoint": "drop",
+    "list": "drop",
+}
+
+
+def _frictionless_field(entry: Mapping[str, Any]) -> Facts:
+    rules = entry.get("constraints") or {}
+    description = ". ".join(t for t in (text_of(entry.get("title")), text_of(entry.get("description"))) if t)
+    facts = Facts(kind=_FRICTIONLESS_KINDS.get(text_of(entry.get("type", "string"))), description=description)
+    facts.type = "date" if entry.get("type") == "date" else None
+    listed = rules.get("enum") or entry.get("categories")
+    if listed:
+        plain = [v.get("value") if isinstance(v, dict) else v for v in listed]
+        facts.kind, facts.type = "categorical", None
+        facts.values = values_of(plain, facts)
+    facts.min, facts.max = bound_of(rules.get("minimum"), facts.kind), bound_of(rules.get("maximum"), facts.kind)
+    facts.nullable = facts.nullable or rules.get("required") is not True
+    if rules.get("unique") is True:
+        facts.remarks.append("the dictionary calls it unique: an identifier should be `kind: drop`")
+    return facts
+
+
+def _is_sdv(content: Mapping[str, Any]) -> bool:
+    return _columns_with(content, "sdtype") or isinstance(content.get("tables"), dict)
+
+
+def _sdv(content: Mapping[str, Any], name: str, table: str) -> Dictionary:
+    if "tables" in content:
+        content = pick(content["tables"], table, name)
+    return Dictionary(name, {column: _sdv_column(entry) for column, entry in content["columns"].items()})
+
+
+def _sdv_column(entry: Mapping[str, Any]) -> Facts:
+    sdtype = text_of(entry.get("sdtype"))
+    facts = Facts(description=text_of(entry.get("description")))
+    if entry.get("pii") is True or sdtype not in ("categorical", "numerical", "datetime", "boolean"):
+        facts.kind = "drop"
+        facts.remarks.append(f"SDV calls it {sdtype or 'of no type'}: an identifier or personal detail")
+    elif sdtype == "numerical":
+        representation = text_of(entry.get("computer_representation"))
+        facts.kind = "integer" if "int" in representation.lower() else ("number" if representation else None)
+    else:
+        facts.kind = sdtype
+        facts.values = values_of(entry.get("order"), facts)
+    return facts
+
+
+_FORMS: tuple[tuple[Callable[[Mapping[str, Any]], bool], Callable[[Mapping[str, Any], str, str], Dictionary]], ...] = (
+    (croissant_fields.recognizes, croissant_fields.read),
+    (_is_sdv, _sdv),
+    (_is_shared, _shared),
+    (_is_frictionless, _frictionless),
+)

@@ -1,0 +1,126 @@
+"""Public facts about columns, as every reader of a data dictionary states them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from privsyn.base.errors import RequestError
+from privsyn.data_contracts.columns import MAX_CODES
+
+Scalar = bool | int | float | str | dt.datetime
+
+
+@dataclass
+class Facts:
+    """What is publicly known about one column; None if the dictionary does not say.
+
+    ``labels``: what each of ``values`` is called, in their order; ``decimals``: of a number;
+    ``universe``: whose answers the column holds, a condition in the language of rules or words.
+    """
+
+    kind: str | None = None
+    type: str | None = None
+    min: Scalar | None = None
+    max: Scalar | None = None
+    values: list[Scalar] | None = None
+    labels: list[str] | None = None
+    decimals: int | None = None
+    nullable: bool | None = None
+    unit: str = ""
+    description: str = ""
+    universe: str = ""
+    remarks: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Dictionary:
+    """The facts by column name, texts that mean null in CSV (None: not said), and rules between columns.
+
+    ``rules``: entries of the spec's ``rules``, as its file has them.
+    """
+
+    name: str
+    columns: dict[str, Facts]
+    null_values: list[str] | None = None
+    rules: list[dict[str, Any]] = field(default_factory=list)
+
+
+def pick(tables: Mapping[str, Any], table: str, name: str) -> Mapping[str, Any]:
+    """The table called ``table``, or the only one."""
+    chosen = tables.get(table) or (next(iter(tables.values())) if len(tables) == 1 else None)
+    if not isinstance(chosen, dict):
+        raise RequestError(
+            f"{name} describes {len(tables)} tables, none of them called {table}",
+            "Give a dictionary of this one table, or name its table like the data file",
+            "draft_spec.dictionary",
+        )
+    return chosen
+
+
+def text_of(value: Any) -> str:
+    """The value as text; empty for None."""
+    return "" if value is None else str(value).strip()
+
+
+def bound_of(value: Any, kind: str | None) -> Scalar | None:
+    """A bound of the kind's own type, moments as UTC without a zone; None if it is none."""
+    if kind == "datetime" and isinstance(value, str):
+        try:
+            moment = dt.datetime.fromisoformat(value)
+            return moment if moment.tzinfo is None else moment.astimezone(dt.UTC).replace(tzinfo=None)
+        except (ValueError, OverflowError):
+            return None
+    if isinstance(value, bool) or kind not in ("integer", "number"):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if kind == "integer":
+        return (value if isinstance(value, int) else int(number)) if number.is_integer() else None
+    return number if math.isfinite(number) else None
+
+
+def values_of(listed: Any, facts: Facts) -> list[Scalar] | None:
+    """The listed values as scalars of one type without repeats; None if there are none, or too many."""
+    if not isinstance(listed, list) or len(listed) > MAX_CODES:
+        return None
+    if None in listed:
+        facts.nullable = True
+    kept = [v for v in listed if isinstance(v, bool | int | float | str) and v == v]
+    kinds = {type(v) for v in kept}
+    if len(kinds) > 1 and kinds != {int, float}:
+        kept = [str(v) for v in kept]
+    return list(dict.fromkeys(kept)) or None
+
+
+_RANGE = re.compile(r"[(\[]\s*(-?\d+(?:\.\d+)?)\s*(?:-|–|to|\.\.)\s*(-?\d+(?:\.\d+)?)\s*(?:[A-Za-z]+\s*)?[)\]]\s*$")
+
+
+def range_in(label: str) -> tuple[str, str] | None:
+    """The two numbers of a label that ends in a range, such as ``Age in years (18-99)``."""
+    found = _RANGE.search(label)
+    return None if found is None else (found[1], found[2])
+
+
+def needs(package: str, form: str) -> RequestError:
+    """The refusal of a form whose package is not installed."""
+    return RequestError(
+        f"reading {form} needs the package {package}, which is not installed",
+        "Install it with: pip install 'privsyn-flows[codebooks]'",
+        "draft_spec.dictionary",
+    )
+
+
+def unreadable(name: str, form: str) -> RequestError:
+    """The refusal of a file that is not of the form that its name says."""
+    return RequestError(
+        f"{name} is not a readable {form}",
+        "Check the file, or give another form of dictionary",
+        "draft_spec.dictionary",
+    )

@@ -1,0 +1,252 @@
+"""Messages on a wrong release spec: one paragraph with the field's dotted path, its value, and the cure.
+
+A spec is public, so its values may be shown.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from privsyn.base.errors import RequestError
+from privsyn.base.wording import Text, action, mention, sentences
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.specs.places import KINDS, MECHANISMS, clipped, dotted, model_of, place_of, written_place
+
+_SYNONYMS = {
+    "int": "integer",
+    "numeric": "number",
+    "float": "number",
+    "double": "number",
+    "decimal": "number",
+    "string": "categorical",
+    "text": "categorical",
+    "str": "categorical",
+    "category": "categorical",
+    "enum": "categorical",
+    "bool": "boolean",
+    "timestamp": "datetime",
+    "id": "drop",
+    "ignore": "drop",
+}
+_UNIT_FORMS = (
+    "Write `unit: {records_per_person: K}` if it is publicly known that nobody has more than K rows, or "
+    "`unit: {person_id: COLUMN, max_records: K}` to keep at most K rows of each value of COLUMN"
+)
+_CURES: dict[str, Text] = {
+    "dataset": "Add `dataset: NAME`, the ledger's name for the private data set",
+    "data": "Add `data: PATH`, the CSV or Parquet file or folder, relative to the spec",
+    "unit": _UNIT_FORMS,
+    "privacy": "Add `privacy: {epsilon: 1.0, delta: 1.0e-9}` with what this release may cost",
+    "budget": "Add `budget: {epsilon: 10.0, delta: 1.0e-8}` with the data set's lifetime cap",
+    "columns": "List every column of the table under `columns`; " + action("draft_spec") + " writes a start",
+}
+_MUST_BE = {
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing_size": "a whole number of reasonable size",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "string_type": "text (put quotation marks around it)",
+    "string_unicode": "text without half characters (lone surrogates)",
+    "tuple_type": "a list, such as [1, 2, 3]",
+    "finite_number": "a finite number",
+    "datetime_parsing": "a date or moment, such as 2010-01-31",
+    "datetime_type": "a date or moment, such as 2010-01-31",
+    "datetime_from_date_parsing": "a date or moment, such as 2010-01-31",
+    "date_from_datetime_parsing": "a day, such as 2026-11-21",
+}
+DATASET_RULE = "1 to 48 small letters, digits, - and _, starting with a letter or digit"
+_PATTERNS: dict[tuple[str | int, ...], str] = {
+    ("dataset",): DATASET_RULE,
+}
+_BOUNDS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
+_LENGTHS = {"min_length": "at least", "max_length": "at most"}
+SHOWN = 3
+"""Problems that one message lists; it counts the rest."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing to correct: where (the field, and its line in the file if known), what and how."""
+
+    field: str
+    text: str
+    cure: Text = ""
+    line: int | None = None
+
+    def also(self) -> Text:
+        """The problem as a sentence after another one."""
+        where = mention(self.field) + (f" (line {self.line})" if self.line else "")
+        return "Also " + where + f": {self.text}"
+
+
+def request_error(problems: Sequence[Problem]) -> RequestError:
+    """One paragraph on the first few problems; ``problems`` is not empty."""
+    first, others = problems[0], problems[1:SHOWN]
+    texts = [first.cure, *(text for p in others for text in (p.also(), p.cure))]
+    if len(problems) > SHOWN:
+        texts.append(f"And {len(problems) - SHOWN} more after these")
+    return RequestError(first.text, sentences(texts), first.field, first.line)
+
+
+def from_validation(error: ValidationError, lines: Mapping[tuple[str | int, ...], int] | None = None) -> list[Problem]:
+    """The problems of a pydantic error, one a place of the spec, with line numbers where known."""
+    seen: dict[tuple[str | int, ...], Problem] = {}
+    for entry in error.errors(include_url=False):
+        place = place_of(entry)
+        if place not in seen and not _counts_right_items_only(entry):
+            text, cure = _words(entry, place)
+            written = written_place(place, lines or {})
+            seen[place] = Problem(dotted(written), text, cure, (lines or {}).get(written))
+    return list(seen.values())
+
+
+def _counts_right_items_only(entry: Any) -> bool:
+    """Whether a list is called too short only for its wrong items, which have problems of their own."""
+    return entry["type"] == "too_short" and len(entry["input"]) >= entry["ctx"]["min_length"]
+
+
+def todo(place: tuple[str | int, ...], line: int | None) -> Problem:
+    """The problem of a TODO that the draft left."""
+    cure = "Choose a value: there is no default for it"
+    if place[:1] == ("unit",):
+        cure = _UNIT_FORMS
+    elif place[-1] == "kind":
+        cure = f"Write one of the kinds {', '.join(KINDS)}"
+    elif place[0] == "columns":
+        cure = (
+            "Replace it from a public source, such as a codebook; "
+            "a value read off the private data would itself be a leak"
+        )
+    return Problem(dotted(place), "still says TODO", cure, line)
+
+
+def suggestion(name: str, known: Sequence[str]) -> str:
+    """``Did you mean `x`?`` without its full stop, or an empty text."""
+    close = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.6)
+    return f"Did you mean `{close[0]}`?" if close else ""
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, int) and value.bit_length() > 1_000:  # Python refuses to write thousands of digits
+        return f"a number of about {round(value.bit_length() * math.log10(2)):,} digits"
+    return clipped(" ".join(str(value).split()))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict | BaseModel):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list" if value else "an empty list"
+    if value is None:
+        return "empty (null)"
+    if value == "":
+        return "empty text"
+    return f"`{_short(value)}`"
+
+
+def _words(entry: Any, place: tuple[str | int, ...]) -> tuple[str, Text]:
+    """What is wrong at ``place`` of the spec, and the cure."""
+    type_, value = entry["type"], entry.get("input")
+    kind = next((p for p in entry["loc"][2:3] if p in KINDS), None)
+    if entry["loc"][:1] == ("mechanism",):
+        kind = next((p for p in entry["loc"][1:2] if p in MECHANISMS), None)
+    if type_ == "missing":
+        return "is missing", _missing_cure(place, kind)
+    if type_ == "extra_forbidden":
+        return _unknown_field(place, kind)
+    if place == ("mechanism",):
+        tag = entry.get("ctx", {}).get("tag")
+        wrong = f"has the unknown name `{_short(tag)}`" if tag else f"is {_shown(value)}"
+        return wrong, f"Write `{{name: NAME, ...}}` with one of the names {', '.join(MECHANISMS)}"
+    if type_ in ("union_tag_not_found", "union_tag_invalid"):
+        return _bad_kind(entry["ctx"].get("tag"))
+    if type_ == "no_rule":
+        return "is not a rule", "Write `never: CONDITION`, `derive: {...}`, `lookup: {...}` or `one_of: [...]`"
+    if entry["loc"] and entry["loc"][-1] == "[key]":
+        return "is not text", "Put quotation marks around the column's name"
+    if place == ("unit",):
+        return f"is {_shown(value)}: how many records can one person have", _UNIT_FORMS
+    if type_ == "value_error":
+        return refused(entry["ctx"]["error"])
+    return wrong_value(entry, _special_rule(type_, place))
+
+
+def refused(error: ValueError) -> tuple[str, str]:
+    """What a validator of a model says is wrong, and the cure, which may be empty."""
+    return (error.problem, error.cure) if isinstance(error, FieldError) else (str(error), "")
+
+
+def wrong_value(entry: Any, rule: str = "") -> tuple[str, str]:
+    """What is wrong with one value, and the cure, from pydantic's entry.
+
+    ``rule``: what it must be, where that is known better.
+    """
+    type_, value, context = entry["type"], entry.get("input"), entry.get("ctx", {})
+    if not rule and type_.endswith("_type") and type_.startswith(("model", "dict")):
+        return (
+            f"is {_shown(value)}, but must be a mapping of fields",
+            "Write `{field: value, ...}` or indented `field: value` lines",
+        )
+    return f"is {_shown(value)}, but must be {rule or _rule(type_, context, entry['msg'])}", "Correct the value"
+
+
+def _special_rule(type_: str, place: tuple[str | int, ...]) -> str:
+    """What the value at a place of the spec must be, where more is known than its type; else empty."""
+    if place[0] == "columns" and place[2:3] == ("values",) and isinstance(place[-1], int):
+        return "text, a number, true or false (put quotation marks around dates and other text)"
+    if place == ("mechanism", "synthesis", "rows"):
+        return "`auto` or a whole number"
+    return _PATTERNS.get(place, "") if type_ == "string_pattern_mismatch" else ""
+
+
+def _rule(type_: str, context: Mapping[str, Any], message: str) -> str:
+    bounds = [f"{words} {context[key]:g}" for key, words in _BOUNDS.items() if key in context]
+    if bounds:
+        return bounds[0]
+    lengths = [f"{words} {context[key]:,}" for key, words in _LENGTHS.items() if key in context]
+    if lengths:
+        what, many = ("text", "character") if type_.startswith("string") else ("a list", "item")
+        return f"{what} of {lengths[0]} {many}{'' if lengths[0] == 'at least 1' else 's'}"
+    if type_ == "literal_error":
+        return f"one of {context['expected']}".replace(" or ", ", ")
+    return _MUST_BE.get(type_, "right: " + message[:1].lower() + message[1:])
+
+
+def _missing_cure(place: tuple[str | int, ...], kind: str | None) -> Text:
+    if len(place) == 1 and place[0] in _CURES:
+        return _CURES[str(place[0])]
+    name = str(place[-1])
+    field = model_of(place, kind).model_fields.get(name)
+    meaning = f": {field.description.rstrip('.')}" if field is not None and field.description else ""
+    return f"Add `{name}`{meaning}"
+
+
+def _unknown_field(place: tuple[str | int, ...], kind: str | None) -> tuple[str, Text]:
+    if place == ("engine", "address"):
+        return "is not the spec's to say", "The operator names the cluster: " + mention("settings.dask")
+    name, known = str(place[-1]), list(model_of(place, kind).model_fields)
+    inside = "the spec" if len(place) == 1 else f"`{place[-2]}`"
+    if kind in MECHANISMS and len(place) == 2:
+        inside = f"the mechanism `{kind}`"
+    elif kind in KINDS:
+        inside = f"a column of kind {kind}"
+    return f"is not a field of {inside}", f"{suggestion(name, known)} Its fields are {', '.join(known)}".strip()
+
+
+def _bad_kind(tag: Any) -> tuple[str, str]:
+    listed = f"The kinds are {', '.join(KINDS)}"
+    if tag is None:
+        return "has no `kind`", f"Add `kind: ...`. {listed}"
+    meant = _SYNONYMS.get(str(tag).lower()) or next(iter(difflib.get_close_matches(str(tag)[:100], KINDS, n=1)), None)
+    hint = f"Did you mean `kind: {meant}`? " if meant else ""
+    return f"has the unknown kind `{_short(tag)}`", hint + listed

@@ -1,0 +1,91 @@
+"""Rules that a public dictionary states in words: who is asked a question, and what the others have instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.rule_language import parse_condition
+from privsyn.data_contracts.rule_nodes import Type
+from privsyn.specs.facts import Facts
+
+_TYPES: dict[str, Type] = {
+    "integer": "number",
+    "number": "number",
+    "boolean": "truth",
+    "datetime": "moment",
+    "date": "moment",
+}
+_BELOW = re.compile(r"(?:less than|under|younger than|below)\s+(\d+)", re.IGNORECASE)
+_FROM = re.compile(
+    r"(\d+)\s*(?:\+|(?:years?\s+)?(?:of age\s+|old\s+)?(?:and|or)\s+(?:over|older|more|above))", re.IGNORECASE
+)
+_AGE = re.compile(r"(a_)?age(p|_years)?", re.IGNORECASE)
+_NOT_ASKED = re.compile(r"\W*(not in universe|niu|n/a|not applicable|inapplicable|iap)\b", re.IGNORECASE)
+
+
+class Proposal(NamedTuple):
+    """A condition that no row should meet, and the words of the dictionary that say so."""
+
+    never: str
+    column: str
+    words: str
+
+
+def proposed_rules(columns: Mapping[str, Facts]) -> list[Proposal]:
+    """What ``columns`` say of their universes: outside, a column has its value for "not in universe", or null.
+
+    A universe is a condition in the language of rules, or words on a smallest age, which are about the one whole column
+    that is called age.  Nothing is proposed where a condition cannot be read, or the column has no value for those who
+    are not asked.
+    """
+    types = {name: kind for name, facts in columns.items() if (kind := _type(facts)) is not None}
+    ages = [n for n, f in columns.items() if f.kind == "integer" and _AGE.fullmatch(n)]
+    found = []
+    for name, facts in columns.items():
+        universe = _universe(facts.universe, types, ages)
+        if name in types and universe and name not in ages:
+            found += [Proposal(rule, name, facts.universe) for rule in _of_column(name, facts, universe)]
+    return [p for p in found if _readable(p.never, types)]
+
+
+def _of_column(name: str, facts: Facts, universe: str) -> Iterator[str]:
+    column = f"`{name}`"
+    apart = _not_asked(facts)
+    if apart is not None:
+        yield f"not ({universe}) and {column} != {apart!r}"
+        yield f"({universe}) and {column} == {apart!r}"
+    elif facts.nullable:
+        yield f"not ({universe}) and {column} is not null"
+
+
+def _not_asked(facts: Facts) -> str | int | float | None:
+    """The listed value of those who are not asked."""
+    labels = facts.labels or [""] * len(facts.values or ())
+    for value, label in zip(facts.values or (), labels, strict=False):
+        if isinstance(value, str | int | float) and (_NOT_ASKED.match(str(value)) or _NOT_ASKED.match(label)):
+            return value
+    return None
+
+
+def _universe(words: str, types: Mapping[str, Type], ages: list[str]) -> str:
+    """The condition in a universe's words; empty if there is none."""
+    if words and _readable(words, types):
+        return words
+    limit = _BELOW.search(words) or _FROM.search(words)
+    return f"`{ages[0]}` >= {limit[1]}" if limit is not None and len(ages) == 1 else ""
+
+
+def _readable(condition: str, types: Mapping[str, Type]) -> bool:
+    try:
+        return bool(parse_condition(condition, types).columns)
+    except FieldError:
+        return False
+
+
+def _type(facts: Facts) -> Type | None:
+    if facts.kind == "categorical":
+        return None if not facts.values else "text" if isinstance(facts.values[0], str) else "number"
+    return _TYPES.get(facts.kind or "")

@@ -1,0 +1,110 @@
+"""Loading a release spec: YAML file -> ReleaseSpec, or one clear RequestError."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from privsyn.base.errors import RequestError
+from privsyn.base.paths import expanded
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.specs import messages
+from privsyn.specs.defaults import with_defaults
+from privsyn.specs.lookup_tables import with_lookup_tables
+from privsyn.specs.public_priors import with_prior
+from privsyn.specs.total_tables import with_totals
+from privsyn.specs.yaml_file import Document, parse_yaml, read_yaml
+
+_FREE_LISTS = ("values", "null_values")
+_FREE_TEXTS = ("description", "unit")
+
+
+def load_spec(path: Path) -> ReleaseSpec:
+    """The spec in the YAML file ``path``, with ``data`` made absolute from the spec's own folder.
+
+    Raises RequestError (exit 2) that names the file, line or field, and the cure.  A ``TODO`` that
+    ``spec draft`` left is refused with the field's name.  Reads nothing but this one file and the public tables that
+    its rules, totals and prior name, beside it.
+    """
+    path = Path(path)
+    folder = path.absolute().parent
+    spec = with_lookup_tables(_with_data(_validate(read_yaml(path)), folder), folder)
+    return with_prior(with_totals(spec, folder), folder)
+
+
+def parse_spec(text: str, name: str = "the spec") -> ReleaseSpec:
+    """The spec in YAML ``text``; ``data`` stays as written.  Raises RequestError."""
+    return _validate(parse_yaml(text, name))
+
+
+def checked_spec(content: Mapping[str, Any]) -> ReleaseSpec:
+    """The spec in a mapping of the YAML file's form; ``data`` stays as written.  Raises RequestError."""
+    return _validate(Document(dict(content), {}))
+
+
+def override(
+    spec: ReleaseSpec,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    data: str | Path | None = None,
+    seed: int | None = None,
+    engine: str | None = None,
+) -> ReleaseSpec:
+    """The spec with the command line's choices, validated again; None keeps the spec's value.
+
+    ``epsilon`` > 0 and 0 < ``delta`` < 1 replace ``privacy``; ``data`` is relative to the working
+    folder; ``seed`` >= 0 is ``synthesis.seed``; ``engine`` is an engine's kind.  Raises RequestError.
+    """
+    content = spec.model_dump(exclude_unset=True)  # what was not said stays unsaid
+    rows = content["mechanism"].setdefault("synthesis", {})
+    changes: list[tuple[dict[str, Any], str, Any]] = [
+        (content["privacy"], "epsilon", epsilon),
+        (content["privacy"], "delta", delta),
+        (content, "data", None if data is None else str(Path(data).absolute())),
+        (rows, "seed", seed),
+        (content, "engine", None if engine is None else {"kind": engine}),
+    ]
+    for section, field, value in changes:
+        if value is not None:
+            section[field] = value
+    return _validate(Document(content, {}))
+
+
+def _with_data(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
+    if not spec.data:
+        return spec
+    if "\0" in spec.data:
+        raise RequestError("holds a character that no path can have", "Correct the path", "data")
+    return spec.model_copy(update={"data": str(folder / expanded(spec.data, "data"))})
+
+
+def _validate(document: Document) -> ReleaseSpec:
+    problems = [messages.todo(place, document.lines.get(place)) for place in todos(document.content)]
+    if problems:
+        raise messages.request_error(problems)
+    document = with_defaults(document)[0]
+    try:
+        return ReleaseSpec.model_validate(document.content)
+    except ValidationError as error:
+        raise messages.request_error(messages.from_validation(error, document.lines)) from None
+
+
+def todos(content: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Places whose value is still the draft's placeholder ``TODO``, in document order.
+
+    A listed category value and free text may be the word TODO.
+    """
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield from todos(value, (*place, key))
+    elif isinstance(content, list):
+        if not (place and place[-1] in _FREE_LISTS):
+            for i, value in enumerate(content):
+                yield from todos(value, (*place, i))
+    elif isinstance(content, str) and content.strip() == "TODO" and place:
+        is_free = place[0] == "columns" and len(place) > 2 and place[-1] in _FREE_TEXTS
+        if not is_free:
+            yield place

@@ -1,0 +1,126 @@
+"""How a private table fits its spec: what a release would repair.  PRIVATE, all of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.sources.private_table import LEFT_OUT, Source
+from privsyn.specs.likely_cures import likely_cures
+from privsyn.specs.misread import Misread, misread_columns, odd_texts
+from privsyn.tasks.codecs import Codec
+from privsyn.tasks.codecs.parsing import to_keys
+from privsyn.tasks.steps.encode import Repairs
+
+EXAMPLES = 5
+_TRIED = 500
+"""Most different odd values of a column that are kept, in search of examples and cures."""
+
+
+@dataclass
+class ColumnFit:
+    """PRIVATE: how one column of the table fits.
+
+    ``repairs`` counts values by what would be done to them; ``cures`` are likely ones, as sentences.
+    """
+
+    column: str
+    stored: str
+    released: str
+    nulls: int = field(default=0, repr=False)
+    repairs: Counter[str] = field(default_factory=Counter, repr=False)
+    examples: list[str] = field(default_factory=list, repr=False)
+    cures: list[str] = field(default_factory=list, repr=False)
+
+
+@dataclass
+class Fit:
+    """PRIVATE: the whole table.
+
+    ``cut`` are rows left out by unit.person_id and unit.max_records; ``unread`` records that cannot be read, which are
+    not among ``rows``; ``misread`` are columns of which so much would be repaired that the spec is likely wrong.
+    """
+
+    rows: int
+    columns: list[ColumnFit]
+    cut: int | None = None
+    unread: int = 0
+    misread: tuple[Misread, ...] = field(default=(), repr=False)
+
+    def __repr__(self) -> str:
+        return "<Fit: PRIVATE>"
+
+
+def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Fit:
+    """PRIVATE: how the rows of ``source`` fit.  Raises RequestError if the table breaks off while it is read."""
+    ranges = {name: str(r.type) for codec in codecs for name, r in codec.ranges().items()}
+    fits = {
+        name: ColumnFit(name, str(source.types[name] or "text")[:60], ranges.get(name, ""))
+        for codec in codecs
+        for name in codec.sources
+    }
+    people: Counter[Any] = Counter()
+    odd: dict[str, Counter[str]] = {name: Counter() for name in fits}
+    rows, reading = 0, Repairs()
+    for batch in source.batches(reading):
+        rows += batch.num_rows
+        data = dict(zip(batch.schema.names, batch.columns, strict=True))
+        if spec.unit.person_id is not None:
+            people.update(_counts(data[spec.unit.person_id]))
+        for codec in codecs:
+            if codec.ranges():
+                name = codec.sources[0]
+                odd[name] = _most_common(odd[name] + _add(fits[name], codec, data))
+    for (column, repair), many in reading.counts.items():
+        if column in fits:
+            fits[column].repairs[repair] += many
+    for name, fit in fits.items():
+        fit.examples = list(dict.fromkeys(map(printable, odd[name])))[:EXAMPLES]
+    unread = reading.counts["", LEFT_OUT]
+    counts = {(name, repair): many for name, fit in fits.items() for repair, many in fit.repairs.items()}
+    misread = misread_columns({**counts, ("", LEFT_OUT): unread}, rows)
+    shares = {m.column: m.repairs for m in misread}
+    for name, fit in fits.items():
+        fit.cures = list(likely_cures(spec.columns[name], odd[name], shares.get(name, {})))
+    return Fit(rows, list(fits.values()), _cut(people, spec), unread, misread)
+
+
+def _add(fit: ColumnFit, codec: Codec, data: Mapping[str, pa.Array]) -> Counter[str]:
+    """Add one batch to the fit of its column; returns its odd values as text, with their numbers."""
+    arrays = {name: data[name] for name in codec.sources}
+    array: Any = arrays[codec.sources[0]]
+    fit.nulls += int(np.count_nonzero(pc.is_null(array, nan_is_null=True)))
+    repairs = codec.inspect(arrays)
+    fit.repairs.update(repairs)
+    odd = len(arrays) == 1 and {"unlisted", "unparseable"} & set(repairs)
+    return odd_texts(codec, arrays, _TRIED) if odd else Counter()
+
+
+def _most_common(texts: Counter[str]) -> Counter[str]:
+    return Counter(dict(texts.most_common(_TRIED)))
+
+
+def _counts(array: pa.Array) -> dict[str | None, int]:
+    """Rows of each person, by the key that privsyn.tasks.steps.encode bounds them by."""
+    counted: Any = pc.value_counts(to_keys(array, pa.string()))
+    return dict(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
+
+
+def _cut(people: Counter[Any], spec: ReleaseSpec) -> int | None:
+    if spec.unit.person_id is None:
+        return None
+    without = people.pop(None, 0)
+    return without + sum(max(0, n - spec.unit.records) for n in people.values())
+
+
+def printable(value: Any) -> str:
+    """A value on one short line, without control characters."""
+    text = "".join(c if c.isprintable() else "\ufffd" for c in str(value))
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,283 @@
+"""Reading one YAML 1.2 document safely: plain values, the line of every field, and errors for people.
+
+Mapping keys are always text, exactly as written: a column called ``2019`` or ``no`` needs no quotation marks. A
+number with a leading zero is refused, because YAML would drop the zero of a code like 02134; but a listed value like
+00708, which YAML 1.1 takes for text, is that text.  A merge (`<<: *NAME`) brings another mapping's fields.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from privsyn.base.errors import RequestError
+from privsyn.base.wording import Text, action
+from privsyn.data_contracts.unicode import is_unicode
+
+MAX_BYTES = 20_000_000
+MAX_DEPTH = 20
+MAX_FIELDS = 5_000
+"""Fields of one mapping: as many as a spec may have columns (data_contracts/release_spec.py)."""
+MAX_NODES = 1_200_000
+"""Values of a document: enough for the longest list of categories."""
+MAX_REPEATED = 300_000
+"""Values that aliases may repeat: enough to share a value list, too few for a bomb."""
+
+DRAFT = action("draft_spec")
+"""What a release spec can be made from."""
+
+Path = tuple[str | int, ...]
+"""Where a value stands in a document: mapping keys and list positions from the top."""
+
+_TAG = "tag:yaml.org,2002:"
+_PLAIN = {_TAG + name for name in ("str", "int", "float", "bool", "null", "timestamp")}
+_ZERO_LED = re.compile(r"[-+]?0[0-9_]+(\.[0-9_]*)?")
+
+_OF_TEXTS = (("values",), ("null_values",))
+"""Lists whose items may be texts of digits."""
+
+_TEXT_OF_YAML_1_1 = re.compile(r"0[0-9]*[89][0-9]*")
+"""Digits that YAML 1.1 takes for text, since they are no octal number: programs for it write the text so, bare."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A parsed document: its top-level mapping and the line (from 1) of each key and list item."""
+
+    content: dict[str, Any]
+    lines: dict[Path, int]
+
+    def line_of(self, place: Path) -> int | None:
+        """The line of a value, or of the innermost mapping or list around it that has one; None if none has."""
+        return next((self.lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in self.lines), None)
+
+
+def read_yaml(path: FilePath, example: Text = DRAFT) -> Document:
+    """Read the mapping in the YAML file ``path``; RequestError names the file, the line and the cure.
+
+    ``example``: what a right file can be made from, for the cure.
+    """
+    return parse_yaml(_read_text(path, example), path.name, example)
+
+
+def parse_yaml(text: str, name: str, example: Text = DRAFT) -> Document:
+    """Parse ``text``; ``name`` stands for the file in errors (RequestError), ``example`` as in :func:`read_yaml`."""
+    if re.search(r"^%YAML\s+1\.[01]", text, re.MULTILINE):
+        raise RequestError(f"{name} asks for an old YAML version, in which `no` means false", "Remove the %YAML line")
+    yaml = YAML(typ="safe", pure=True)
+    yaml.version, yaml.Composer = (1, 2), _Composer
+    try:
+        node = yaml.compose(text)
+        builder = _Builder(yaml, name)
+        if node is not None:
+            _check_repeats(node, name)
+        content = {} if node is None else builder.build(node, ())
+    except YAMLError as error:
+        raise _syntax_error(error, name) from None
+    except (RecursionError, _TooDeepError):
+        raise _too_deep(name) from None
+    except _TooLargeError as error:
+        raise RequestError(f"{name}{error}", "Check that it is the file you meant") from None
+    except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError):  # the parser's own slips
+        raise RequestError(f"{name} is not valid YAML", "Compare it with " + example) from None
+    if not isinstance(content, dict):
+        raise RequestError(
+            f"{name} holds no fields: its top level must be `field: value` lines", "Start from " + example
+        )
+    if not content:
+        raise RequestError(f"{name} is empty", "Start from " + example)
+    return Document(content, builder.lines)
+
+
+def _read_text(path: FilePath, example: Text) -> str:
+    shown = str(path)[:300]
+    try:
+        if path.is_dir():
+            raise RequestError(f"{shown} is a folder, not a file", "Name the YAML file itself")
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe or a device may have no end
+            raise RequestError(f"{shown} is not a regular file", "Save the YAML in a file and name that")
+        if path.stat().st_size > MAX_BYTES:
+            raise RequestError(f"{shown} is larger than {MAX_BYTES // 10**6} MB", "Check that it is the file you meant")
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise RequestError(f"there is no file {shown}", "Check the path, or start from " + example) from None
+    except UnicodeDecodeError:
+        raise RequestError(f"{shown} is not UTF-8 text", "Save it as UTF-8") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "the path is not valid"
+        raise RequestError(f"{shown} cannot be read: {reason}", "Check the path and its permissions") from None
+
+
+def _syntax_error(error: YAMLError, name: str) -> RequestError:
+    if isinstance(error, MarkedYAMLError) and error.problem:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        problem = " ".join(str(error.problem).split())[:200]
+        return RequestError(
+            f"{name}{line} is not valid YAML: {problem}",
+            "Check indentation (spaces, no tabs) and put quotation marks around text with `: `, `#`, "
+            "brackets, or a first character like * & ! % @",
+        )
+    return RequestError(f"{name} holds characters that YAML does not allow", "Save it as plain UTF-8 text")
+
+
+def _too_deep(name: str) -> RequestError:
+    return RequestError(f"{name} is nested too deeply", "Check brackets and indentation")
+
+
+class _TooDeepError(Exception):
+    """Lists and mappings in each other beyond MAX_DEPTH."""
+
+
+class _TooLargeError(Exception):
+    """More fields or values than any spec has; its text says where and how many."""
+
+
+class _Composer(Composer):
+    """ruamel's composer, but it stops early at what cannot be a spec: its own limits are time and memory."""
+
+    def __init__(self, loader: Any = None) -> None:
+        super().__init__(loader)
+        self.warn_double_anchors = False
+        self.nodes, self.levels = 0, 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """One node; _TooDeepError or _TooLargeError beyond the limits."""
+        if self.levels > MAX_DEPTH:
+            raise _TooDeepError
+        if isinstance(parent, MappingNode) and len(parent.value) > MAX_FIELDS:
+            raise _TooLargeError(f", line {_line(parent)} begins a mapping of more than {MAX_FIELDS:,} fields")
+        if self.nodes >= MAX_NODES:
+            raise _TooLargeError(f" holds more than {MAX_NODES:,} values")
+        self.nodes += 1
+        self.levels += 1
+        node = super().compose_node(parent, index)
+        self.levels -= 1
+        return node
+
+
+def _check_repeats(node: Node, name: str) -> None:
+    """Refuse a document whose aliases repeat too much, before any of it is repeated."""
+    sizes: dict[int, int] = {}
+    if _size(node, sizes) - len(sizes) > MAX_REPEATED:
+        raise RequestError(f"{name} repeats more than {MAX_REPEATED:,} values by aliases", "Use fewer aliases")
+
+
+def _size(node: Node, sizes: dict[int, int]) -> int:
+    """How many values the node means, its aliases written out; each node is counted once, into ``sizes``."""
+    if id(node) not in sizes:
+        sizes[id(node)] = -1
+        parts = [] if isinstance(node, ScalarNode) else node.value
+        inner = [part for pair in parts for part in pair] if isinstance(node, MappingNode) else parts
+        sizes[id(node)] = 1 + sum(_size(part, sizes) for part in inner)
+    if sizes[id(node)] < 0:  # it holds itself
+        raise _TooDeepError
+    return sizes[id(node)]
+
+
+@dataclass
+class _Builder:
+    """Turns a node graph into plain values."""
+
+    yaml: YAML
+    name: str
+    lines: dict[Path, int] = field(default_factory=dict)
+
+    def build(self, node: Node, path: Path) -> Any:
+        if len(path) > MAX_DEPTH:
+            raise _too_deep(self.name)
+        if isinstance(node, MappingNode) and node.tag == _TAG + "map":
+            return self._mapping(node, path)
+        if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":
+            return [self._item(item, (*path, i)) for i, item in enumerate(node.value)]
+        if isinstance(node, ScalarNode) and node.tag in _PLAIN:
+            return self._scalar(node, path)
+        raise self._error(node, "a tag (a word that starts with !) that a spec cannot hold", "Remove it")
+
+    def _item(self, node: Node, path: Path) -> Any:
+        self.lines[path] = _line(node)
+        return self.build(node, path)
+
+    def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        merged = self._merged(node, path)  # first, so that the lines of the mapping's own fields stay
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, ScalarNode):
+                raise self._error(key_node, "a field name that is a list or mapping", "Write it as plain text")
+            key = self._text(key_node, key_node.value)
+            here = (*path, key)
+            if key in result:
+                raise self._error(
+                    key_node,
+                    f"`{key[:80]}` for the second time (first on line {self.lines[here]})",
+                    "Remove one of the two",
+                )
+            self.lines[here] = _line(key_node)
+            result[key] = None if _merges(key_node) else self.build(value_node, here)
+        if not any(isinstance(key_node, ScalarNode) and _merges(key_node) for key_node, _ in node.value):
+            return result
+        del result["<<"]
+        return {**merged, **result}
+
+    def _merged(self, node: MappingNode, path: Path) -> dict[str, Any]:
+        """The fields that a merge (`<<`) brings: of several mappings the first one's count."""
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not (isinstance(key_node, ScalarNode) and _merges(key_node)):
+                continue
+            sources = value_node.value if isinstance(value_node, SequenceNode) else [value_node]
+            for source in reversed(sources):
+                if not isinstance(source, MappingNode):
+                    raise self._error(
+                        key_node,
+                        "a merge (`<<`) of something that is no mapping",
+                        "Write `<<: *NAME`, and mark the mapping that it means with `&NAME`",
+                    )
+                found |= self.build(source, path)
+        return found
+
+    def _scalar(self, node: ScalarNode, path: Path) -> Any:
+        if node.tag == _TAG + "int" and path[-2:-1] in _OF_TEXTS and _TEXT_OF_YAML_1_1.fullmatch(node.value):
+            return node.value
+        if node.tag in (_TAG + "int", _TAG + "float") and _ZERO_LED.fullmatch(node.value):
+            raise self._error(
+                node,
+                f"{node.value[:40]}, a number with a leading zero",
+                "Put quotation marks around it if it is a code, or leave the zero out",
+            )
+        try:
+            value = self.yaml.constructor.construct_object(node)
+            return self._text(node, value) if isinstance(value, str) else value
+        except ValueError:
+            raise self._error(
+                node,
+                f"{node.value[:40]!r}, which looks like a date or number but is neither",
+                "Correct it, or put quotation marks around it if it is text",
+            ) from None
+
+    def _text(self, node: ScalarNode, text: str) -> str:
+        """The text with each pair of surrogates, as JSON escapes an emoji, as the one character that it means."""
+        if is_unicode(text):
+            return text
+        whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        if not is_unicode(whole):
+            raise self._error(node, "half of a character (a lone surrogate)", "Write the whole character")
+        return whole
+
+    def _error(self, node: Node, what: str, cure: str) -> RequestError:
+        return RequestError(f"{self.name}, line {_line(node)} has {what}", cure)
+
+
+def _merges(key: ScalarNode) -> bool:
+    return bool(key.value == "<<" and not key.style)
+
+
+def _line(node: Node) -> int:
+    return int(node.start_mark.line) + 1

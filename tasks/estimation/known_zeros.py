@@ -1,0 +1,148 @@
+"""Cells that rules forbid: known zeros of every marginal, for consistency and for the rows."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.tasks.codecs.encoding_plan import EncodingPlan
+from privsyn.tasks.codecs.split import SplitCodec
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode, coarse_domain
+from privsyn.tasks.rules.book import MAX_GRID, RuleBook
+from privsyn.tasks.rules.implied_zeros import implied_zeros
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class KnownZeros:
+    """What rules forbid of codes: ``tables`` has (attributes, forbidden), of their shape, one per set of attributes.
+
+    ``implied``: the same of all pairs in which some codes are forbidden, be it by way of other attributes.
+    """
+
+    tables: tuple[tuple[Clique, Bools], ...] = ()
+    implied: tuple[tuple[Clique, Bools], ...] = ()
+
+    @property
+    def tied(self) -> frozenset[str]:
+        """The attributes of which some joint codes are forbidden."""
+        return frozenset(a for clique, _ in self.tables if len(clique) > 1 for a in clique)
+
+    @property
+    def cliques(self) -> list[Clique]:
+        """The sets of attributes, of two and more, whose rows are to be made together."""
+        return [clique for clique, _ in self.tables if len(clique) > 1]
+
+    def on(self, attributes: Sequence[str], shape: Sequence[int]) -> Bools | None:
+        """The cells of a marginal that no row can be in: forbidden whatever the other attributes are; None: no cell."""
+        found = np.zeros(shape, dtype=bool)
+        every = (*self.tables, *self.implied)
+        for number in sorted({n for a in attributes for n in self._holding.get(a, ())}):
+            clique = every[number][0]
+            inside = [a for a in attributes if a in clique]
+            mask = self._projected(number, frozenset(inside))
+            if mask is not None:
+                left = [a for a in clique if a in inside]
+                mask = mask.transpose([left.index(a) for a in inside])
+                found |= mask.reshape([n if a in clique else 1 for a, n in zip(attributes, shape, strict=True)])
+        return found if found.any() and not found.all() else None
+
+    def _projected(self, number: int, inside: frozenset[str]) -> Bools | None:
+        """Codes of the attributes ``inside`` that one table, of ``tables`` and then ``implied``, forbids; None: none.
+
+        Answers are kept: every marginal asks for them.
+        """
+        key = number, inside
+        if key not in self._projections:
+            clique, forbidden = (*self.tables, *self.implied)[number]
+            mask = np.asarray(forbidden.all(axis=tuple(i for i, a in enumerate(clique) if a not in inside)))
+            self._projections[key] = mask if mask.any() else None
+        return self._projections[key]
+
+    @cached_property
+    def _holding(self) -> dict[str, list[int]]:
+        """The numbers of the tables, of ``tables`` and then ``implied``, that hold each attribute."""
+        found: dict[str, list[int]] = {}
+        for number, (clique, _) in enumerate((*self.tables, *self.implied)):
+            for a in clique:
+                found.setdefault(a, []).append(number)
+        return found
+
+    @cached_property
+    def _projections(self) -> dict[tuple[int, frozenset[str]], Bools | None]:
+        return {}
+
+
+_last: tuple[weakref.ref[EncodingPlan], dict[str, tuple[bytes, bytes]], KnownZeros] | None = None
+"""The plan, the coarse codes and the answer of the last question; a plan that is gone is no plan that is asked for."""
+
+
+def known_zeros(plan: EncodingPlan, recode: Recode) -> KnownZeros:
+    """The codes of ``recode`` that the plan's rules forbid together.
+
+    A coarse cell is forbidden where every row of every fine cell in it meets a condition.  Conditions over more than
+    MAX_GRID cells are left to the repair of rows.  The last answer is kept: three steps of a run ask for it.
+    """
+    global _last
+    if plan.rules is None:
+        return KnownZeros()
+    codes = {a: (r.coarse.tobytes(), r.kept.tobytes()) for a, r in recode.items()}
+    if _last is None or _last[0]() is not plan or _last[1] != codes:
+        _last = weakref.ref(plan), codes, _known_zeros(plan, plan.rules, recode)
+    return _last[2]
+
+
+def _known_zeros(plan: EncodingPlan, rules: RuleBook, recode: Recode) -> KnownZeros:
+    found: dict[Clique, Bools] = {}
+    domain = coarse_domain(recode)
+    for clique, surely in _contradictions(plan):
+        for axis, attribute in enumerate(clique):
+            surely = _coarse(surely, axis, recode[attribute])
+        if surely.any():
+            found[clique] = surely
+    cells = {name: c for codec in plan.codecs for name, c in codec.value_bounds().items()}
+    for condition in rules.conditions:
+        codecs = [c for c in plan.codecs if set(c.ranges()) & set(condition.needs)]
+        if not codecs or prod(c.size for c in codecs) > MAX_GRID:
+            continue
+        surely = rules.surely_broken(condition, cells, [tuple(c.ranges()) for c in codecs])
+        surely = np.broadcast_to(surely, [c.size for c in codecs])
+        for axis, codec in enumerate(codecs):
+            surely = _coarse(surely, axis, recode[codec.attribute])
+        clique = tuple(c.attribute for c in codecs)
+        if surely.any():
+            found[clique] = surely | found.get(clique, False)
+    tables = tuple((c, mask) for c, mask in found.items() if mask.shape == domain.shape(c))
+    return KnownZeros(tables, implied_zeros(tables))
+
+
+def _contradictions(plan: EncodingPlan) -> Iterator[tuple[Clique, Bools]]:
+    """Of each codec that is split by a computed column: the joint codes whose computed value lies in another bin."""
+    for codec in plan.codecs:
+        if isinstance(codec, SplitCodec):
+            names = [codec.attribute, *(other.attribute for other in codec.others)]
+            clique = plan.domain.ordered(names)
+            yield clique, codec.forbidden().transpose([names.index(a) for a in clique])
+
+
+def _coarse(surely: Bools, axis: int, recode: AttributeRecode) -> Bools:
+    """The codes of one axis made coarse: forbidden where all fine codes of a coarse one are."""
+    members = np.flatnonzero(recode.kept)
+    order = members[np.argsort(recode.coarse[members], kind="stable")]
+    starts = np.searchsorted(recode.coarse[order], np.arange(recode.size))
+    return np.asarray(np.logical_and.reduceat(surely.take(order, axis=axis), starts, axis=axis))
+
+
+def of_domain(zeros: KnownZeros, domain: Domain) -> KnownZeros:
+    """Those of ``zeros`` whose attributes are all in ``domain``."""
+    here = set(domain.attributes)
+    tables, implied = (tuple((c, mask) for c, mask in t if here.issuperset(c)) for t in (zeros.tables, zeros.implied))
+    return KnownZeros(tables, implied)

@@ -1,0 +1,154 @@
+"""What noisy scores and one-ways say of each pair's departure from independence, and of their own errors.
+
+Not in the paper. A function of released counts and public noise, so it costs no budget.
+
+A score is the L1 distance of a pair from independence.  Two things make it too large.  The noise of the one-ways moves
+the reference itself: the expected distance that this alone would make is taken off in squares, as errors add.  And the
+pairs of largest score are, among many, those whose noise was largest: half a standard deviation is taken off all, more
+where that noise is above a quarter of the table, and scores whose noise is larger than half the table are not used.
+What is left is spread over the cells in proportion to their expected counts.
+
+One-ways are in every marginal of their attribute, measured or not, so an error of theirs is worth more than one of a
+pair.  With few rows or a small epsilon little can be known of pairs, and the third stage's budget is better spent on
+measuring one-ways once more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Clique
+from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE, Departures
+from privsyn.tasks.estimation.recode import Recode, coarse_one_ways
+from privsyn.tasks.estimation.reference import Reference
+
+Floats = NDArray[np.float64]
+
+CAUTION = 0.5
+"""Standard deviations of a score's noise that are taken off it, at least."""
+
+HAZY = 0.25
+"""Noise of a score, as a share of all records, above which more is taken off it."""
+
+MOST_CAUTION = 2.0
+"""Standard deviations that are taken off where the noise is at SILENT; between HAZY and that they rise evenly."""
+
+SILENT = 0.5
+"""Scores whose noise is above this share of all records say nothing: with them, pairs would be chosen by noise."""
+
+WIDE = 1_000
+"""Scores at a time above which HAZY and SILENT rise by the square root of their number, up to twice: the more pairs,
+the further the most related stand out."""
+
+IMPORTANCE = 0.3
+"""In how many of the pairs of its attribute an error of a one-way shows, as a share of them."""
+
+_GROUPS = 6  # of one attribute's codes, each a quarter as large as the one before; a last one holds those at 0
+
+
+def pair_departures(
+    pairs: Sequence[tuple[str, str]], scores: Sequence[float], sigma: float, recode: Recode, *, noisy_reference: bool
+) -> Departures:
+    """One row per pair, with an expected L1 departure (rho 0) of the score less what noise explains of it, at least 0.
+
+    scores: in records, with noise of standard deviation ``sigma``; ``noisy_reference``: whether they were taken
+    against the noisy one-ways of ``recode`` (whose own noise then is in them) or against the exact ones (InDif).
+    """
+    reference = Reference.of(recode)
+    _, noise = coarse_one_ways(recode)
+    # the last share, that of filtered values, is in no measured pair
+    grouped = {a: _grouped(reference.shares[a][:-1], v) for a, v in zip(recode, noise, strict=True)}
+    first = _columns(grouped, [a for a, _ in pairs], axis=2)
+    second = _columns(grouped, [b for _, b in pairs], axis=1)
+    share, cells = first[0] * second[0], first[1] * second[1]
+    left = _cautious(scores, sigma, reference)
+    if noisy_reference:
+        explained = np.sqrt(first[2] * second[0] ** 2 + first[0] ** 2 * second[2])
+        own = NORMAL_MEAN_ABSOLUTE * (cells * explained).sum(axis=(1, 2))
+        left = np.sqrt(np.maximum(left**2 - own**2, 0.0))
+    flat = (len(pairs), (_GROUPS + 1) ** 2)
+    return _spread(left, share.reshape(flat), cells.reshape(flat))
+
+
+def clique_departures(cliques: Sequence[Clique], scores: Sequence[float], sigma: float, recode: Recode) -> Departures:
+    """One row per clique, all of one size, with an expected L1 departure of the score less what its noise explains.
+
+    scores: distances of cliques from rows made so far, with noise of standard deviation ``sigma``; they are spread over
+    the cells in proportion to the counts expected of independence, as a pair's are.
+    """
+    reference = Reference.of(recode)
+    _, noise = coarse_one_ways(recode)
+    table = np.stack([_grouped(reference.shares[a][:-1], v) for a, v in zip(recode, noise, strict=True)])
+    number = {a: i for i, a in enumerate(recode)}
+    share = cells = np.ones((len(cliques), 1))
+    for members in zip(*cliques, strict=True):  # the first attribute of every clique, the second, ...
+        own = table[[number[a] for a in members]]
+        share = (share[:, :, None] * own[:, None, 0]).reshape(len(cliques), -1)
+        cells = (cells[:, :, None] * own[:, None, 1]).reshape(len(cliques), -1)
+    return _spread(_cautious(scores, sigma, reference), share, cells)
+
+
+def _spread(left: Floats, share: Floats, cells: Floats) -> Departures:
+    """An L1 departure per row, spread over its cells in proportion to ``share``; ``cells``: how many have each
+    share."""
+    mass = (cells * share).sum(axis=1)
+    scale = np.divide(left, NORMAL_MEAN_ABSOLUTE * mass, out=np.zeros_like(left), where=mass > 0)
+    return Departures(scale[:, None] * share, cells)
+
+
+def _cautious(scores: Sequence[float], sigma: float, reference: Reference) -> Floats:
+    """The scores less a multiple of their noise (:func:`caution`), at least 0; all 0 where that hides all (SILENT)."""
+    times = caution(sigma, reference.total, len(scores))
+    if math.isinf(times):
+        return np.zeros(len(scores))
+    return np.maximum(np.asarray(scores, dtype=np.float64) - times * sigma, 0.0)
+
+
+def caution(sigma: float, total: float, scores: int) -> float:
+    """How many standard deviations are taken off ``scores`` scores of noise ``sigma``, of about ``total`` records.
+
+    CAUTION up to HAZY of all records, from there evenly up to MOST_CAUTION at SILENT; infinite above.
+    """
+    noise = sigma / min(2.0, max(1.0, math.sqrt(scores / WIDE)))
+    if noise <= HAZY * total:
+        return CAUTION
+    if noise > SILENT * total:
+        return math.inf
+    beyond = (noise / total - HAZY) / (SILENT - HAZY)
+    return CAUTION + (MOST_CAUTION - CAUTION) * beyond
+
+
+def one_way_departures(recode: Recode) -> Departures:
+    """One row per attribute: its noisy fine one-way errs by its noise, and so do IMPORTANCE of its pairs."""
+    others = IMPORTANCE * (len(recode) - 1)
+    tau = [[math.sqrt(r.noise)] for r in recode.values()]
+    cells = [[len(r.coarse) * others] for r in recode.values()]
+    return Departures(np.array(tau), np.array(cells, dtype=np.float64))
+
+
+def _grouped(share: Floats, variance: Floats) -> Floats:
+    """Mean share, number of codes and mean variance of each group of codes of like share, shape (3, groups)."""
+    largest = float(share.max())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        quarters = np.log(largest / share) / math.log(4.0)
+    group = np.where(share > 0, np.minimum(quarters, _GROUPS - 1), _GROUPS).astype(np.int64)
+    cells = np.bincount(group, minlength=_GROUPS + 1).astype(np.float64)
+    divisor = np.maximum(cells, 1.0)
+    return np.stack(
+        [
+            np.bincount(group, weights=share, minlength=_GROUPS + 1) / divisor,
+            cells,
+            np.bincount(group, weights=variance, minlength=_GROUPS + 1) / divisor,
+        ]
+    )
+
+
+def _columns(grouped: Mapping[str, Floats], attributes: Sequence[str], axis: int) -> Floats:
+    """The groups of each attribute of a list, shape (3, attributes, groups) with one more axis to multiply along."""
+    number = {a: i for i, a in enumerate(grouped)}
+    table = np.stack(list(grouped.values()), axis=1)
+    return np.expand_dims(table[:, [number[a] for a in attributes]], axis + 1)

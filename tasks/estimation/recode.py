@@ -1,0 +1,256 @@
+"""The recoding of a domain: which fine codes of an attribute share one coarse code, and what is known of their counts.
+
+Paper: section 5.3, "Filter and Combine Low-count Values".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.step_options import Compression
+from privsyn.data_contracts.tables import RECODE
+from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, level_attributes
+from privsyn.tasks.estimation.fine_weights import weights_inside
+from privsyn.tasks.estimation.interval_codes import first_of_intervals
+from privsyn.tasks.estimation.level_counts import combined_by_levels, with_levels
+from privsyn.tasks.estimation.marginals import Marginal
+
+Floats = NDArray[np.float64]
+
+
+WORTH_A_CODE = 0.001
+"""Share of the noisy total below which low neighbours have no code of their own: a code costs cells in every pair."""
+
+
+@dataclass(frozen=True)
+class AttributeRecode:
+    """The recoding of one attribute; every array has shape (fine size,).
+
+    ``coarse[code]`` is the coarse code, equal to ``size`` where the value was filtered (``kept`` false);
+    ``weight`` the share of the fine code inside its coarse code (non-negative, sums to 1 there);
+    ``estimate`` and ``variance`` the noisy fine count and its noise variance.
+    """
+
+    coarse: NDArray[np.int32]
+    kept: NDArray[np.bool_]
+    weight: Floats
+    estimate: Floats
+    variance: Floats
+
+    @property
+    def size(self) -> int:
+        """Number of coarse codes, at least 1."""
+        return int(self.coarse[self.kept].max()) + 1
+
+    @property
+    def noise(self) -> float:
+        """Noise variance of a fine count: that of each, or their mean where a public table made some surer."""
+        return float(self.variance.mean() if self.by_prior else self.variance[0])
+
+    @property
+    def by_prior(self) -> bool:
+        """Whether a public table tells of the counts: some are surer than others."""
+        return bool((self.variance != self.variance[0]).any())
+
+
+Recode = dict[str, AttributeRecode]
+
+
+Sections = tuple[tuple[int, int], ...]
+"""First bin of each section of intervals, and the first after it: low intervals are combined inside a section only."""
+
+
+def as_one_code(recode: AttributeRecode) -> AttributeRecode:
+    """The same counts in one code: of a level, which is counted, and related to nothing by itself."""
+    counts = np.maximum(recode.estimate, 0.0) + 1e-9
+    same = np.zeros(len(counts), dtype=np.int32)
+    return replace(recode, coarse=same, kept=same == 0, weight=counts / counts.sum())
+
+
+def compress_attribute(
+    noisy: NDArray[Any],
+    sigma: float,
+    groups: NDArray[np.int32],
+    settings: Compression,
+    in_order: Sections = (),
+    added: int | None = None,
+    levels: Sequence[NDArray[np.int64]] = (),
+) -> AttributeRecode:
+    """Keep, combine or filter each bin of one attribute.
+
+    The threshold is theta = ``settings.sigmas`` x sigma, sigma being the noise of one fine count (paper: 3 sigma), and
+    ``settings.least_count`` at least (DPSyn report, 5.3: 4.5 sigma and 800).  A bin (its fine codes summed) is kept if
+    its noisy count reaches theta.  The bins of each section of ``in_order`` are
+    intervals; nothing is combined across the end of a section.  Low intervals are combined with low neighbours until
+    these reach theta and WORTH_A_CODE together, or no low neighbour is left; they have a code of their own if their sum
+    reaches one standard deviation of its noise and WORTH_A_CODE, else each joins the nearest code of its section; a
+    section without any is one code (``settings.neighbours``; not in the paper).  All other low bins share one combined
+    code, the last.  With ``settings.filter`` (the paper) these are filtered instead, their count taken as 0, where
+    their sum is below theta too; that loses the rows of many rare values.  A low bin ``added`` is always filtered: what
+    the spec does not list must not come out of noise alone.  At least one code always remains.
+
+    ``levels``: the group of every fine code, the top level first.  Then a code of its own is for bins of WORTH_A_CODE,
+    too; low bins share one code with those of their group of the lowest level, and these with those of the level above
+    where they are too few (not in the paper).
+    """
+    y = noisy.astype(np.float64)
+    bins = int(groups.max()) + 1
+    total = np.bincount(groups, weights=y, minlength=bins).astype(np.float64)
+    theta = settings.threshold(sigma)
+    if levels:
+        theta = max(theta, WORTH_A_CODE * float(total.sum()))
+    low = total < theta if settings.enabled else np.zeros(bins, dtype=bool)
+    first = ~low  # the bins with which a code begins
+    if settings.neighbours:
+        worth_a_code, cells = WORTH_A_CODE * float(total.sum()), np.bincount(groups)
+        for start, end in in_order:
+            part = slice(start, end)
+            first[part] = first_of_intervals(
+                total[part], low[part], max(theta, worth_a_code), sigma * np.sqrt(cells[part]), worth_a_code
+            )
+            low[part] = False
+    gone = np.zeros(bins, dtype=bool)
+    if added is not None and low[added] and (bool(levels) or not low.all()):
+        gone[added], low[added] = True, False
+    starts = np.unique(groups, return_index=True)[1]
+    shared = combined_by_levels(total, low, theta, [of[starts] for of in levels])
+    low &= shared < 0
+    own = int(first.sum()) + int(shared.max()) + 1
+    combine = bool(low.any()) and (not settings.filter or own == 0 or total[low].sum() >= theta)
+    target = np.where(shared < 0, np.cumsum(first) - 1, int(first.sum()) + shared)
+    target[low] = own
+    target[gone] = own + int(combine)
+    coarse = target[groups].astype(np.int32)
+    kept = (~low[groups] | combine) & ~gone[groups]
+    weight = weights_inside(y, sigma, groups, coarse, levels[-1] if levels else None)
+    return AttributeRecode(coarse, kept, weight, y, np.full(len(y), sigma**2))
+
+
+def with_one_ways(
+    recode: Recode,
+    answers: Mapping[str, NDArray[Any]],
+    sigmas: Mapping[str, float],
+    groups: Mapping[str, NDArray[np.int32]],
+) -> Recode:
+    """The same codes with other noisy one-ways in the place of those that they were chosen by: for simulations.
+
+    ``answers``: attribute -> fine counts; attributes that it lacks, which have known totals, stay as they are.
+    ``sigmas``: attribute -> their noise, in counts; ``groups``: as in :func:`compress_domain`.
+    """
+    found = {}
+    for a, r in recode.items():
+        if a not in answers:
+            found[a] = r
+            continue
+        estimate = np.asarray(answers[a], dtype=np.float64)
+        weight = np.zeros(len(r.coarse))
+        weight[r.kept] = weights_inside(estimate[r.kept], sigmas[a], groups[a][r.kept], r.coarse[r.kept])
+        found[a] = AttributeRecode(r.coarse, r.kept, weight, estimate, np.full(len(estimate), sigmas[a] ** 2))
+    return found
+
+
+def refined(
+    recode: Recode,
+    queries: Sequence[Query],
+    answers: Sequence[NDArray[Any]],
+    groups: Mapping[str, NDArray[np.int32]],
+    levels: Levels = NO_LEVELS,
+) -> Recode:
+    """The recode with later noisy one-ways on fine codes pooled in, by inverse variance; larger queries are skipped.
+
+    Codes stay as they are: rows were recoded by them.  ``groups``: fine code -> public bin, by attribute.  Fine counts
+    are drawn towards an even spread in their code, but those of an attribute that a public table tells of.  Counts of
+    ``levels`` are made to agree.
+    """
+    pooled = dict(recode)
+    for query, noisy in zip(queries, answers, strict=True):
+        if len(query.attributes) == 1:
+            a = query.attributes[0]
+            r = pooled[a]
+            variance = 1.0 / (1.0 / r.variance + 1.0 / query.sigma**2)
+            estimate = variance * (r.estimate / r.variance + noisy / query.sigma**2)
+            found = AttributeRecode(r.coarse, r.kept, r.weight, estimate, variance)
+            noise = 0.0 if r.by_prior else float(np.sqrt(found.noise))
+            weight = weights_inside(estimate, noise, groups[a], r.coarse)
+            pooled[a] = replace(found, weight=weight)
+    return pooled | _of_levels(pooled, groups, levels)
+
+
+def _of_levels(pooled: Recode, groups: Mapping[str, NDArray[np.int32]], levels: Levels) -> Recode:
+    """The attributes with levels, and these, by counts that agree."""
+    named = [*levels, *level_attributes(levels)]
+    sigma = {a: float(np.sqrt(pooled[a].noise)) for a in named}
+    found = {}
+    for a, y in with_levels({a: pooled[a].estimate for a in named}, sigma, levels).items():
+        below = levels[a][-1].of if a in levels else None
+        weight = weights_inside(y, sigma[a], groups[a], pooled[a].coarse, below)
+        found[a] = replace(pooled[a], estimate=y, weight=weight)
+    return found
+
+
+def coarse_domain(recode: Recode) -> Domain:
+    """The compressed domain, in the recode's attribute order."""
+    return Domain.of({a: r.size for a, r in recode.items()})
+
+
+def noisy_total(recode: Recode) -> float:
+    """Estimate of the number of private rows: the inverse-variance mean of the one-ways' totals.
+
+    Over all fine codes, filtered ones included: every row has a code in every attribute, whereas the coarse
+    marginals leave filtered values out and would give too few rows.
+    """
+    precision = np.array([1.0 / r.variance.sum() for r in recode.values()])
+    totals = np.array([r.estimate.sum() for r in recode.values()])
+    return float((precision * totals).sum() / precision.sum())
+
+
+def recode_to_table(recode: Recode, labels: Mapping[str, Sequence[str]]) -> pa.Table:
+    """The contract RECODE; ``labels`` name every fine code of every attribute."""
+    parts = [
+        pa.table(
+            [
+                pa.array([a] * len(r.coarse), pa.string()),
+                np.arange(len(r.coarse), dtype=np.int32),
+                pa.array(labels[a], pa.string()),
+                r.coarse,
+                r.kept,
+                r.weight,
+                r.estimate,
+                r.variance,
+            ],
+            schema=RECODE.schema,
+        )
+        for a, r in recode.items()
+    ]
+    return pa.concat_tables(parts)
+
+
+def recode_from_table(table: pa.Table) -> Recode:
+    """The recoding of a RECODE table, attributes in the table's order."""
+    names = table["attribute"].combine_chunks().dictionary_encode()
+    index = names.indices.to_numpy()
+    starts = np.flatnonzero(np.diff(index, prepend=-1))
+    stops = np.append(starts[1:], len(index))
+    column = {n: table[n].to_numpy() for n in ("coarse", "kept", "weight", "estimate", "variance")}
+    return {
+        names.dictionary[int(index[lo])].as_py(): AttributeRecode(**{n: v[lo:hi] for n, v in column.items()})
+        for lo, hi in zip(starts, stops, strict=True)
+    }
+
+
+def coarse_one_ways(recode: Recode) -> tuple[list[Marginal], list[Floats]]:
+    """The stage-1 one-ways on coarse codes, with the noise variance of each cell (filtered codes left out)."""
+    marginals, variances = [], []
+    for attribute, r in recode.items():
+        code = r.coarse[r.kept]
+        marginals.append(Marginal((attribute,), np.bincount(code, weights=r.estimate[r.kept], minlength=r.size)))
+        variances.append(np.bincount(code, weights=r.variance[r.kept], minlength=r.size).astype(np.float64))
+    return marginals, variances

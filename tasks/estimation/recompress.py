@@ -1,0 +1,79 @@
+"""What all one-ways together say of an attribute whose codes were decided by the first look at it alone.
+
+Not in the paper.  Rows were recoded by the first look, so codes stay; but a value that was low in the noise of that
+look may stand out once the one-way was measured again.  So bins are combined anew by the pooled counts, and what this
+says of the fine counts takes the place of the pooled ones inside every code.  Where no larger marginal was measured,
+nothing else speaks of the codes: their counts are those of the new decision, too, and the rows are those of
+independent columns.  A function of released counts, so it costs no budget.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.step_options import Compression
+from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, level_attributes
+from privsyn.tasks.estimation.projection import norm_sub
+from privsyn.tasks.estimation.recode import AttributeRecode, Floats, Recode, Sections, compress_attribute, noisy_total
+
+
+def recompress(
+    pooled: Recode,
+    queries: Sequence[Query],
+    groups: Mapping[str, NDArray[np.int32]],
+    settings: Compression,
+    in_order: Mapping[str, Sections],
+    added: Mapping[str, int],
+    levels: Levels = NO_LEVELS,
+) -> Recode:
+    """The recode with fine counts by a new decision on all one-ways, for attributes that ``queries`` asked again.
+
+    pooled: codes of the first look with all one-ways pooled in (:func:`privsyn.tasks.estimation.recode.refined`);
+    queries: of all later looks; ``groups``, ``in_order``, ``added``, ``levels``: as in
+    :func:`privsyn.tasks.steps.compress_domain.compress_domain`.  Without ``settings.neighbours`` (the paper) nothing
+    changes.
+    """
+    total = noisy_total(pooled)
+    if not settings.enabled or not settings.neighbours or total <= 0:
+        return pooled
+    alone = all(len(q.attributes) == 1 for q in queries)
+    found = dict(pooled)
+    again = dict.fromkeys(q.attributes[0] for q in queries if len(q.attributes) == 1)
+    counted_only = level_attributes(levels)
+    for a in (a for a in again if not pooled[a].by_prior and a not in counted_only):
+        above = [level.of for level in levels.get(a, ())]
+        counts = _decided_anew(pooled[a], total, groups[a], settings, in_order.get(a, ()), added.get(a), above)
+        estimate = counts if alone else pooled[a].estimate
+        found[a] = replace(pooled[a], weight=_inside(pooled[a], counts), estimate=estimate)
+    return found
+
+
+def _decided_anew(
+    recode: AttributeRecode,
+    total: float,
+    groups: NDArray[np.int32],
+    settings: Compression,
+    in_order: Sections,
+    added: int | None,
+    above: Sequence[NDArray[np.int64]],
+) -> Floats:
+    """Fine counts, not negative and of sum ``total``, smoothed inside the codes that the pooled counts make."""
+    own = compress_attribute(recode.estimate, math.sqrt(recode.noise), groups, settings, in_order, added, above)
+    code, counts = own.coarse[own.kept], np.zeros(len(own.coarse))
+    sums, cells = np.bincount(code, weights=recode.estimate[own.kept]), np.bincount(code)
+    missing = (total - sums.sum()) * cells / cells.sum()  # by each code's noise variance, as consistency shares it
+    counts[own.kept] = own.weight[own.kept] * norm_sub(sums + missing, total)[code]
+    return counts
+
+
+def _inside(recode: AttributeRecode, counts: Floats) -> Floats:
+    """The share of each fine code in its code by ``counts``; where a code has none, as it was."""
+    kept = np.where(recode.kept, counts, 0.0)
+    sums = np.bincount(recode.coarse, weights=kept, minlength=recode.size)[recode.coarse]
+    return np.divide(kept, sums, out=recode.weight.copy(), where=sums > 0)

@@ -1,0 +1,75 @@
+"""Tails: the shares of the cells inside wide bins, and the slope inside each, for decode.
+
+Post-processing of the recode, from noisy counts and public edges alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.cells import Cells
+from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.codecs.tail_shapes import Floats, slopes, tail_shares
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode
+
+
+def with_tails(recode: Recode, plan: EncodingPlan) -> tuple[Recode, EncodingPlan]:
+    """The recode with the shares inside wide bins settled, and the plan that draws falling values in their cells.
+
+    Both are as they were where no bin is wide.
+    """
+    shaped, fallen = dict(recode), dict[str, Floats]()
+    for codec in plan.codecs:
+        if isinstance(codec, OrderedCodec) and codec.cells.wide:
+            a = codec.attribute
+            shaped[a], fallen[a] = settled(recode[a], codec.cells)
+    return (shaped, plan.falling(fallen)) if fallen else (recode, plan)
+
+
+def settled(recode: AttributeRecode, cells: Cells) -> tuple[AttributeRecode, Floats]:
+    """One attribute's recode with other shares inside wide bins, and the slope of each cell, positive where it falls
+    upwards, negative where it falls downwards.
+
+    Where a wide bin shares its code with the bins before it, the tail begins with that code.
+    """
+    weight, slope = recode.weight.copy(), np.zeros(len(recode.weight))
+    widths = np.array([cell.high - cell.low for cell in cells.fine])
+    for inside, tail, way in _tails(recode, cells, widths):
+        before = tail[0] - way
+        known = 0 <= before < len(widths) and widths[before] > 0
+        beside = (recode.estimate[before], np.sqrt(recode.variance[before])) if known else (0.0, 0.0)
+        wide = widths[before] if known else 1.0
+        usual = widths[np.append(tail[~np.isin(tail, inside)], inside[::way][0])].sum()
+        shares = tail_shares(
+            recode.estimate[tail], recode.variance[tail], widths[tail], usual, (beside[0] / wide, beside[1] / wide)
+        )
+        whole = max(recode.estimate[tail].sum(), 1.0)
+        falls = way * slopes(shares, widths[tail], max(beside[0] / wide / whole, 0.0))
+        own = np.isin(tail, inside)
+        weight[tail], slope[tail[own]] = weight[tail].sum() * shares / shares.sum(), falls[own]
+    return replace(recode, weight=weight), slope
+
+
+def _tails(
+    recode: AttributeRecode, cells: Cells, widths: Floats
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], int]]:
+    """The cells of each wide bin, those of its tail from its beginning outwards, and 1 or -1: upwards or downwards.
+
+    A tail that a wider one contains is none of its own.
+    """
+    done = set[int]()
+    for number, way in sorted(cells.wide, key=lambda wide: -wide[0] * wide[1]):
+        inside = np.flatnonzero(cells.bin_of == number)
+        if not recode.kept[inside[0]] or done & set(inside.tolist()):
+            continue
+        code = np.flatnonzero(recode.kept[: len(widths)] & (recode.coarse[: len(widths)] == recode.coarse[inside[0]]))
+        is_row = len(code) == code[-1] - code[0] + 1 and (widths[code] > 0).all()
+        at_end = code[-1] == inside[-1] if way > 0 else code[0] == inside[0]
+        tail = code if is_row and at_end else inside
+        done |= set(tail.tolist())
+        yield inside, tail[::way], way

@@ -1,0 +1,208 @@
+"""What a public table says of pairs: their joint counts, made to agree with the one-ways, and whether to trust them.
+
+Not in the paper.  With a public table the noisy scores are distances from its pairs in place of independence: a pair
+in which it is right needs no budget.  Post-processing with a public table costs none either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Clique, Domain, code_dtype
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode, coarse_domain
+from privsyn.tasks.estimation.reference import BITS, MAX_ROWS, Reference
+from privsyn.tasks.estimation.towards_prior import towards_prior
+from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.synthesis.implied_pairs import DOUBT, missing_pairs
+
+Floats = NDArray[np.float64]
+
+LEVEL = 0.5
+"""Standard deviation of the factor by which chance and noise make distances other than expected, around 1."""
+
+_FITTING = 8  # passes of iterative proportional fitting
+
+
+@dataclass(frozen=True, eq=False)
+class PriorPairs:
+    """The pairs of the public ``rows`` (coarse codes, the code ``size`` where a value was filtered).
+
+    ``known``: the attributes that the public table tells of; of others it is taken to say nothing.
+    ``independent``: the reference without a public table, whose shares the pairs are made to agree with.
+    ``errors``: attribute -> the L1 distance that noise is expected to make in its one-way, in records.
+    """
+
+    rows: CodeTable
+    independent: Reference
+    known: frozenset[str]
+    errors: Mapping[str, float]
+
+    @classmethod
+    def of(cls, public: CodeTable, recode: Recode) -> PriorPairs:
+        """Of public rows in fine codes, by a released recoding."""
+        known = frozenset(a for a, r in recode.items() if r.by_prior) | _told(public, recode)
+        errors = {a: _expected_error(r) for a, r in recode.items()}
+        return cls(_coarse(public, recode), Reference.of(recode), known, errors)
+
+    def counts(self, a: str, b: str) -> NDArray[np.int64]:
+        """Return the counts of a pair that the public table expects (``Reference.counts``)."""
+        (table,) = self.all([(a, b)])
+        return np.rint(np.ldexp(table * min(self.independent.total, MAX_ROWS), BITS)).astype(np.int64)
+
+    def coarse(self, pair: Clique) -> Floats:
+        """The pair's shares without filtered values."""
+        (table,) = self.all([pair])
+        return table[:-1, :-1]
+
+    def all(self, pairs: Sequence[Clique]) -> list[Floats]:
+        """Shares of every pair, shape (size + 1, size + 1) with filtered values last; those of a pair sum to 1."""
+        shares = self.independent.shares
+        told = [p for p in pairs if self.known.issuperset(p)]
+        counted = dict(zip(told, count_all(self.rows, told, threads=1), strict=True)) if told else {}
+        return [
+            fitted(smoothed(counted[p].astype(np.float64)), shares[p[0]], shares[p[1]])
+            if p in counted
+            else np.outer(shares[p[0]], shares[p[1]])
+            for p in pairs
+        ]
+
+    def distances(self, pairs: Sequence[Clique]) -> tuple[Floats, Floats, Floats]:
+        """L1 distances in records, shape (pairs,) each: what chance makes in a table of as many rows, what the noise
+        of the one-ways makes, and the public table's own departure from independence."""
+        total, shares = self.independent.total, self.independent.shares
+        chance, own = np.zeros(len(pairs)), np.zeros(len(pairs))
+        for i, ((a, b), table) in enumerate(zip(pairs, self.all(pairs), strict=True)):
+            expected = total * table
+            chance[i] = np.minimum(np.sqrt(2 * expected / math.pi), 2 * expected).sum()
+            own[i] = np.abs(expected - total * np.outer(shares[a], shares[b])).sum()
+        return chance, np.array([math.hypot(self.errors[a], self.errors[b]) for a, b in pairs]), own
+
+
+def _coarse(public: CodeTable, recode: Recode) -> CodeTable:
+    """Public rows in coarse codes, the code ``size`` where a value was filtered."""
+    sizes = {a: r.size + 1 for a, r in recode.items()}
+    columns = tuple(recode[a].coarse[public.column(a)].astype(code_dtype(n)) for a, n in sizes.items())
+    return CodeTable(Domain.of(sizes), columns)
+
+
+def _expected_error(recode: AttributeRecode) -> float:
+    variance = np.bincount(recode.coarse, weights=recode.variance, minlength=recode.size + 1)
+    return float(np.sqrt(2 * variance / math.pi).sum())
+
+
+def _told(public: CodeTable, recode: Recode) -> frozenset[str]:
+    """The attributes whose own noisy counts are no worse than those drawn, and which the public table tells of all the
+    same: what it says of their pairs does not hang on a chance of the noise."""
+    noisy = {a: r.estimate for a, r in recode.items() if not r.by_prior}
+    sigma = {a: float(np.sqrt(recode[a].noise)) for a in noisy}
+    rows = {a: public.column(a) for a in noisy}
+    return frozenset(towards_prior(noisy, sigma, rows)) if noisy else frozenset()
+
+
+def smoothed(counts: Floats) -> Floats:
+    """A pair's shares without what chance explains of its departure from independence; sums to 1.
+
+    The departure keeps the part 1 - (degrees of freedom) / chi squared (positive-part James-Stein).
+    """
+    total = max(float(counts.sum()), 1.0)
+    first, second = counts.sum(axis=1) + 1e-9, counts.sum(axis=0) + 1e-9
+    independent = np.outer(first, second) / total
+    chi = float(((counts - independent) ** 2 / independent).sum())
+    degrees = (np.count_nonzero(first > 0.5) - 1) * (np.count_nonzero(second > 0.5) - 1)
+    keep = max(0.0, 1.0 - degrees / chi) if chi > 0 else 0.0
+    found = np.maximum(independent + keep * (counts - independent), 1e-6 * independent)
+    return np.asarray(found / found.sum())
+
+
+def fitted(shares: Floats, first: Floats, second: Floats) -> Floats:
+    """The shares nearest to ``shares`` in relative entropy with these one-ways, by iterative proportional fitting."""
+    found = shares
+    for _ in range(_FITTING):
+        found = found * _factor(first, found.sum(axis=1))[:, None]
+        found = found * _factor(second, found.sum(axis=0))
+    total = found.sum()
+    return found / total if total > 0 else np.outer(first, second)
+
+
+def _factor(wanted: Floats, now: Floats) -> Floats:
+    return np.divide(wanted, now, out=np.zeros_like(wanted), where=now > 0)
+
+
+def is_better(prior: PriorPairs, pairs: Sequence[Clique], scores: Sequence[float], sigma: float) -> bool:
+    """Whether the public table's pairs are nearer to the private ones than independence, by the noisy scores.
+
+    scores: distances in records from the public table's pairs, with noise of standard deviation ``sigma``.  Chance and
+    the noise of the one-ways make distances, too, which are known but for a common factor.  By least squares the scores
+    are that factor times these and a share of what independent columns would add: 0 where the public table is right,
+    1 where independence is.  The benefit of a doubt of one standard error is the public table's.  A table whose
+    departures are smaller than those that chance makes in as many rows has nothing to tell.
+    """
+    total = prior.independent.total
+    if not pairs or total <= 0:
+        return False
+    chance, noise, own = prior.distances(pairs)
+    if np.square(own).sum() <= np.square(chance).sum():
+        return False
+    known = np.hypot(chance, noise)
+    parts = np.stack([known, np.hypot(known, own) - known], axis=1)
+    halfway = np.hypot(known, own / 2) - known
+    precision = parts.T @ parts / max(sigma, 1.0) ** 2
+    weighed = parts.T @ np.asarray(scores) / max(sigma, 1.0) ** 2
+    precision[0, 0] += LEVEL**-2
+    weighed[0] += LEVEL**-2
+    covariance = np.linalg.inv(precision)
+    share = float(covariance[1] @ weighed)
+    threshold = float(halfway @ parts[:, 1] / np.square(parts[:, 1]).sum())
+    return share < threshold + math.sqrt(covariance[1, 1])
+
+
+@dataclass(frozen=True, eq=False)
+class Followed:
+    """What rows take from a public table: its ``rows`` in coarse codes, and ``pairs`` that were not measured."""
+
+    rows: CodeTable
+    pairs: list[Marginal]
+
+
+def followed(prior: PriorPairs, recode: Recode, consistent: Sequence[Marginal]) -> Followed | None:
+    """The public rows without filtered values, and pairs in no marginal of ``consistent``; None without rows."""
+    domain = coarse_domain(recode)
+    inside = np.ones(prior.rows.rows, dtype=bool)
+    for a, size in zip(domain.attributes, domain.sizes, strict=True):
+        inside &= prior.rows.column(a) < size
+    if not inside.any():
+        return None
+    columns = (prior.rows.column(a)[inside] for a in domain.attributes)
+    codes = tuple(c.astype(code_dtype(n)) for c, n in zip(columns, domain.sizes, strict=True))
+    total = float(consistent[0].counts.sum())
+    sigma = float(np.median([m.sigma for m in consistent]))
+    missing = missing_pairs([m.attributes for m in consistent if len(m.attributes) > 1], domain)
+    pairs = []
+    for pair, shares in zip(missing, prior.all(missing), strict=True):
+        counts = total * shares[: domain.size(pair[0]), : domain.size(pair[1])]
+        chance = total / math.sqrt(len(codes[0]) * counts.size)
+        pairs.append(Marginal(pair, counts, math.hypot(DOUBT * sigma, chance)))
+    return Followed(CodeTable(domain, codes), pairs)
+
+
+def absent_pairs(public: CodeTable, recode: Recode) -> tuple[tuple[Clique, NDArray[np.bool_]], ...]:
+    """The pairs of coarse codes that no public row has though some have each code: what ``prior.zeros`` declares.
+
+    A code that no public row has says nothing; it is left alone.
+    """
+    rows, pairs = _coarse(public, recode), list(combinations(recode, 2))
+    found = []
+    for pair, counts in zip(pairs, count_all(rows, pairs, threads=1), strict=True):
+        inside = counts[:-1, :-1]
+        seen = (inside.sum(axis=1) > 0)[:, None] & (inside.sum(axis=0) > 0)
+        absent = (inside == 0) & seen
+        if absent.any():
+            found.append((pair, absent))
+    return tuple(found)

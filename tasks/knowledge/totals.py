@@ -1,0 +1,177 @@
+"""Known totals in codes: public counts that take the place of noisy ones.
+
+Not in the paper.  A column whose counts are known is not measured, so the others share its budget; its codes follow
+from the public counts.  Nothing here is asked of a private row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.totals import KnownTotal
+from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
+from privsyn.tasks.codecs.encoding_plan import EncodingPlan
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode
+
+Ints = NDArray[np.int64]
+
+KNOWN_SIGMA = 0.01
+"""Standard deviation that a known count has in averages, in records: small, and large enough to divide by."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """An attribute whose counts the rows have exactly, given those of ``parent`` (None: of all rows).
+
+    ``counts``: of fine codes, shape (codes of the parent, or 1; codes).
+    """
+
+    attribute: str
+    parent: str | None
+    counts: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class KnownTotals:
+    """The totals of a spec.
+
+    ``rows``: of the whole table; ``one_way``: attribute -> count of every fine code; ``pairs``: pair, in the domain's
+    order -> counts of fine codes; ``held``: what rows have exactly, each after its parent.
+    """
+
+    rows: int
+    one_way: Mapping[str, Ints]
+    pairs: Mapping[Clique, Ints]
+    held: tuple[Held, ...]
+
+    @classmethod
+    def of(cls, totals: Sequence[KnownTotal], plan: EncodingPlan) -> KnownTotals:
+        """The ``totals``, which agree, in the codes of ``plan``.
+
+        Raises FieldError, with its place, for a column whose codes are not its values, or counts that are not there.
+        """
+        one_way: dict[str, Ints] = {}
+        pairs: dict[Clique, Ints] = {}
+        exact: list[Clique] = []
+        for i, total in enumerate(totals):
+            if not total.known:
+                raise FieldError(
+                    "names a file, and a run takes none",
+                    "Start the release from the spec's file, or give the counts themselves as `counts`",
+                    ("totals", i, "table"),
+                )
+            if not total.columns:
+                continue
+            clique, counts = _coded(total, plan, i)
+            exact += [clique] if total.hold == "exact" else []
+            if len(clique) > 1:
+                pairs[clique] = counts
+            for axis, attribute in enumerate(clique):
+                one_way[attribute] = counts if counts.ndim == 1 else counts.sum(axis=1 - axis)
+        rows = sum(totals[0].by_value().values())
+        return cls(rows, one_way, pairs, tuple(_held(exact, one_way, pairs)))
+
+    def has(self, attributes: Clique) -> bool:
+        """Whether the counts of these attributes, in the domain's order, are known."""
+        return attributes in self.pairs or (len(attributes) == 1 and attributes[0] in self.one_way)
+
+    def measured(self, domain: Domain) -> Domain:
+        """The domain without the attributes whose counts are known."""
+        return Domain.of({a: domain.size(a) for a in domain.attributes if a not in self.one_way})
+
+    def with_recode(self, found: Recode, attributes: Sequence[str]) -> Recode:
+        """``found`` with the recoding of the known attributes, in the order of ``attributes``.
+
+        Every value that has rows has a code of its own; the others are left out.
+        """
+        return {a: _recode(self.one_way[a]) if a in self.one_way else found[a] for a in attributes}
+
+    def coarse_pairs(self, recode: Recode) -> list[Marginal]:
+        """The known pairs in coarse codes, each cell with KNOWN_SIGMA."""
+        return [
+            Marginal((a, b), counts[np.ix_(recode[a].kept, recode[b].kept)].astype(np.float64), KNOWN_SIGMA)
+            for (a, b), counts in self.pairs.items()
+        ]
+
+    def coarse_held(self, recode: Recode) -> tuple[Held, ...]:
+        """What rows have exactly, in coarse codes."""
+        return tuple(
+            Held(
+                h.attribute,
+                h.parent,
+                h.counts[:, recode[h.attribute].kept][slice(None) if h.parent is None else recode[h.parent].kept],
+            )
+            for h in self.held
+        )
+
+    def key_of_codes(self) -> str:
+        """What codes depend on, as a digest: the counts of single attributes."""
+        return _digest(sorted(self.one_way.items()))
+
+    def key(self) -> str:
+        """What rows depend on, as a digest."""
+        held = [(f"{h.attribute} given {h.parent}", h.counts) for h in self.held]
+        pairs = [(f"{a} and {b}", counts) for (a, b), counts in self.pairs.items()]
+        return _digest([("rows", np.array([self.rows])), *sorted(self.one_way.items()), *sorted(pairs), *held])
+
+
+def _digest(named: Sequence[tuple[str, Ints]]) -> str:
+    found = hashlib.sha256()
+    for name, counts in named:
+        found.update(repr((name, counts.shape)).encode() + np.ascontiguousarray(counts, np.int64).tobytes())
+    return found.hexdigest()
+
+
+def _coded(total: KnownTotal, plan: EncodingPlan, i: int) -> tuple[Clique, Ints]:
+    codecs = {codec.attribute: codec for codec in plan.codecs}
+    for name in total.columns:
+        if not isinstance(codecs.get(name), CategoricalCodec | BooleanCodec):
+            raise FieldError(
+                f"the column {name!r} is split by the bins of a column that rules compute from it",
+                "Take the total out, or drop the computed column",
+                ("totals", i, "columns"),
+            )
+    found = total.by_value()
+    clique = plan.domain.ordered(total.columns)
+    counts = np.zeros([codecs[a].size for a in clique], dtype=np.int64)
+    places = []
+    for a in clique:
+        values = [v[total.columns.index(a)] for v in found]
+        places.append(codecs[a].encode({a: pa.array(values)})[0].astype(np.int64))
+    np.add.at(counts, tuple(places), np.array(list(found.values()), dtype=np.int64))
+    return clique, counts
+
+
+def _recode(counts: Ints) -> AttributeRecode:
+    kept = counts > 0
+    coarse = np.where(kept, np.cumsum(kept) - 1, int(kept.sum())).astype(np.int32)
+    variance = np.full(len(counts), KNOWN_SIGMA**2)
+    return AttributeRecode(coarse, kept, kept.astype(np.float64), counts.astype(np.float64), variance)
+
+
+def _held(exact: Sequence[Clique], one_way: Mapping[str, Ints], pairs: Mapping[Clique, Ints]) -> Iterator[Held]:
+    """The attributes of the exact totals along their pairs, which make no circle, each after its parent."""
+    done: set[str] = set()
+    for first in (a for clique in exact for a in clique):
+        if first in done:
+            continue
+        done.add(first)
+        yield Held(first, None, one_way[first][None, :])
+        queue = [first]
+        while queue:
+            parent = queue.pop(0)
+            for a, b in (clique for clique in exact if len(clique) == 2 and parent in clique):
+                child, counts = (b, pairs[a, b]) if parent == a else (a, pairs[a, b].T)
+                if child not in done:
+                    done.add(child)
+                    queue.append(child)
+                    yield Held(child, parent, counts)

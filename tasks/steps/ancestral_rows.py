@@ -1,0 +1,50 @@
+"""Step *ancestral rows* (postprocess): rows drawn along a Bayesian network from noisy counts as they were measured.
+
+PrivBayes (Zhang and others 2014, section 3): negative counts become 0, each column is drawn given its parents.  Not in
+the paper: within the rows that share the parents' codes the conditional shares are kept up to rounding, in random
+order, in place of independent draws.  Post-processing of released counts costs no budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.kernels.streams import stream
+
+_ANCESTRAL = 101  # purpose of the random streams; no other step's
+
+
+def ancestral_rows(
+    families: Sequence[Marginal], one_ways: Mapping[str, NDArray[np.float64]], domain: Domain, rows: int, seed: int
+) -> CodeTable:
+    """``rows`` rows of codes over ``domain``.
+
+    families: measured counts in the order of drawing, which may be negative; an attribute that is not drawn yet is
+    drawn given those of its first family that are.  one_ways: attribute -> counts; by them are drawn the attributes
+    that begin, those in no family, and those of rows whose family has no positive count.
+    """
+    from privsyn.tasks.synthesis.conditional import draw_attribute  # here: compiled code loads slowly
+
+    ones = {a: np.maximum(one_ways[a], 0.0) for a in domain.attributes}
+    columns: dict[str, NDArray[np.unsignedinteger]] = {}
+
+    def draw(attribute: str, given: Marginal | None) -> None:
+        address = stream(seed, _ANCESTRAL, domain.index(attribute))
+        columns[attribute] = draw_attribute(attribute, given, columns, rows, ones[attribute], address)
+
+    for family in families:
+        counts = Marginal(family.attributes, np.maximum(family.counts, 0.0))
+        for attribute in family.attributes:
+            if attribute not in columns:
+                earlier = [a for a in family.attributes if a in columns]
+                draw(attribute, counts.project((attribute, *earlier)) if earlier else None)
+    for attribute in domain.attributes:
+        if attribute not in columns:
+            draw(attribute, None)
+    return CodeTable(domain, tuple(columns[a] for a in domain.attributes))

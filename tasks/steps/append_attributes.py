@@ -1,0 +1,142 @@
+"""Step *append attributes* (postprocess): attributes in at most one marginal are drawn after synthesis.
+
+Paper: section 5.3.  Post-processing of released counts costs no budget.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.tasks.estimation.marginals import Marginal, one_ways
+from privsyn.tasks.estimation.projection import fitted_to
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.kernels.streams import stream
+
+_APPEND = 100  # purpose of the random streams; no other step's
+
+
+@dataclass(frozen=True)
+class Core:
+    """What synthesis gets: the marginals on the core attributes, one-ways first, and their domain."""
+
+    marginals: list[Marginal]
+    domain: Domain
+
+
+def split_appended(
+    cliques: Sequence[Clique], domain: Domain, kept: AbstractSet[str] = frozenset()
+) -> tuple[list[Clique], list[tuple[str, Clique | None]]]:
+    """The cliques that synthesis works on, and the attributes that are appended, in the order of drawing.
+
+    An attribute in exactly one clique of two or more attributes is drawn given the clique's others; the
+    second item is that clique, less its attributes that are drawn later.  An attribute in none comes
+    with None in that place.  Where all attributes of a clique are in no other, the first stays in the core, as does
+    the first attribute of a domain without any other core attribute.
+    The core cliques are what the appended attributes leave of the given ones: a clique of three or more
+    keeps the joint of its core attributes.  Single attributes and
+    repetitions are left out.  Attributes of ``kept`` are not appended: rules tie them to others.
+    """
+    larger = [domain.ordered(clique) for clique in cliques if len(clique) > 1]
+    degree = Counter(a for clique in larger for a in clique)
+    appended: list[tuple[str, Clique | None]] = [
+        (a, None) for a in domain.attributes if degree[a] == 0 and a not in kept
+    ]
+    core: dict[Clique, None] = {}
+    for clique in larger:
+        leaves = [a for a in clique if degree[a] == 1 and a not in kept]
+        if len(leaves) == len(clique):
+            leaves = leaves[1:]
+        known = [a for a in clique if a not in leaves]
+        if len(known) > 1:
+            core[tuple(known)] = None
+        for leaf in leaves:
+            known.append(leaf)
+            appended.append((leaf, domain.ordered(known)))
+    if len(appended) == len(domain.attributes) and appended:
+        appended = appended[1:]
+    return list(core), appended
+
+
+def core_marginals(marginals: Sequence[Marginal], domain: Domain, kept: AbstractSet[str] = frozenset()) -> Core:
+    """The marginals and the domain that are left for synthesis; see :func:`split_appended`."""
+    cliques, appended = split_appended([m.attributes for m in marginals], domain, kept)
+    left_out = {attribute for attribute, _ in appended}
+    core = Domain.of({a: domain.size(a) for a in domain.attributes if a not in left_out})
+    ones = one_ways(marginals, domain)
+    alone = [Marginal((a,), ones[a]) for a in core.attributes]
+    holding = _by_attribute(marginals)
+    as_they_stand = {frozenset(m.attributes): m for m in reversed(marginals)}  # most cliques are marginals themselves
+    measured = ((clique, as_they_stand.get(frozenset(clique))) for clique in cliques)
+    return Core([*alone, *(m if m and m.attributes == c else _on(c, holding) for c, m in measured)], core)
+
+
+def append_attributes(
+    core: CodeTable,
+    marginals: Sequence[Marginal],
+    domain: Domain,
+    seed: int,
+    kept: AbstractSet[str] = frozenset(),
+) -> CodeTable:
+    """Draw the attributes that ``core`` lacks; returns all attributes of ``domain``, in its order.
+
+    core: rows over ``core_marginals(marginals, domain, kept).domain``; marginals: all marginals, the one-way of every
+    attribute among them. Over other attributes, raises ValueError. Within the rows that share the conditioning
+    attributes' values, the new codes have exactly the conditional shares, up to rounding, in random order: those of the
+    marginal, first fitted to the one-ways. Where the marginal has no counts for the conditioning values, the one-way
+    decides.
+    """
+    from privsyn.tasks.synthesis.conditional import draw_attribute  # here: compiled code loads slowly
+
+    _, appended = split_appended([m.attributes for m in marginals], domain, kept)
+    drawn = {attribute for attribute, _ in appended}
+    if core.domain.attributes != tuple(a for a in domain.attributes if a not in drawn):
+        raise ValueError("the table's attributes are not the core attributes of these marginals")
+    ones = one_ways(marginals, domain)
+    holding = _by_attribute(marginals)
+    columns = dict(zip(core.domain.attributes, core.columns, strict=True))
+    for attribute, clique in appended:
+        given = None if clique is None else _agreeing(_on(clique, holding), attribute, ones)
+        address = stream(seed, _APPEND, domain.index(attribute))
+        columns[attribute] = draw_attribute(attribute, given, columns, core.rows, ones[attribute], address)
+    return CodeTable(domain, tuple(columns[a] for a in domain.attributes))
+
+
+def _agreeing(given: Marginal, attribute: str, ones: Mapping[str, NDArray[np.float64]]) -> Marginal:
+    """``given`` fitted to the one-ways ``ones``, of a pair to both, of larger marginals to that of ``attribute``.
+
+    Counts whose noise is large are not brought into agreement by the rounds of consistency; rows that are drawn by them
+    as they stand would have another one-way.
+    """
+    others = [(a, n) for a, n in zip(given.attributes, given.counts.shape, strict=True) if a != attribute]
+    joint, one_way = given.by_code(attribute), ones[attribute]
+    if joint.sum() <= 0 or one_way.sum() <= 0:
+        return given
+    sums = ones[others[0][0]] if len(others) == 1 else joint.sum(axis=1)
+    fitted = fitted_to(joint / joint.sum(), (sums, one_way * (sums.sum() / one_way.sum())))
+    return Marginal((*(a for a, _ in others), attribute), fitted.reshape(*(n for _, n in others), -1), given.sigma)
+
+
+def _by_attribute(marginals: Sequence[Marginal]) -> dict[str, list[Marginal]]:
+    """The marginals of two and more attributes that hold each attribute."""
+    holding: dict[str, list[Marginal]] = {}
+    for marginal in marginals:
+        if len(marginal.attributes) > 1:
+            for attribute in marginal.attributes:
+                holding.setdefault(attribute, []).append(marginal)
+    return holding
+
+
+def _on(clique: Clique, holding: Mapping[str, Sequence[Marginal]]) -> Marginal:
+    """The smallest marginal that covers ``clique``, summed down to it, with the axes in the clique's order."""
+    fewest = min((holding[a] for a in clique), key=len)
+    covering = [m for m in fewest if set(clique) <= set(m.attributes)]
+    smallest = min(covering, key=lambda m: len(m.attributes)).project(clique)
+    order = [smallest.attributes.index(a) for a in clique]
+    return Marginal(clique, smallest.counts.transpose(order), smallest.sigma)

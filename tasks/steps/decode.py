@@ -1,0 +1,156 @@
+"""Step *decode* (postprocess): synthetic codes to rows with the source's names, types and values.
+
+Paper: section 5.3 (a combined value is replaced by the values it represents, by the noisy one-way); bins as in DPSyn,
+section 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.released_types import as_released, released_schema
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode
+from privsyn.tasks.estimation.tails import with_tails
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.knowledge.together import gather, with_common_shapes
+from privsyn.tasks.rules.mend import mend
+from privsyn.tasks.rules.witness import find_row
+
+BATCH_ROWS = 131_072
+"""Rows decoded at a time: memory depends on the width of the table, not on its length."""
+
+
+def decode(
+    codes: CodeTable,
+    recode: Recode,
+    plan: EncodingPlan,
+    column_order: Sequence[str],
+    seed: int,
+    held: Sequence[str] = (),
+) -> Iterator[pa.RecordBatch]:
+    """The synthetic table as batches of :func:`decoded_schema`; rows in random order.
+
+    Post-processing of noisy tables only; the same ``seed`` gives the same rows.  No row breaks a rule of the plan.
+    ``held``: attributes of one value a code, which are not changed where a row is mended.
+    """
+    rng = generator(seed)
+    recode, plan = with_tails(with_common_shapes(recode, plan.together, plan.interval_bins), plan)
+    schema, ranges = decoded_schema(plan, column_order), plan.ranges()
+    draws = {a: _Refiner(recode[a]) for a in codes.domain.attributes}
+
+    def make(coarse: dict[str, NDArray[Any]]) -> dict[str, pa.Array]:
+        common = _common_places(coarse, plan.together, rng)
+        fine = {a: refine(coarse[a], rng) for a, refine in draws.items() if a not in common}
+        followed = {a: draws[a].at(coarse[a], places) for a, places in common.items()}
+        codes = {a: code for a, (code, _) in followed.items()}
+        places = {a: place for a, (_, place) in followed.items()}
+        gather(codes, places, plan.together, plan.interval_bins, rng)
+        return plan.decode(fine | codes, rng, places)
+
+    for coarse in _in_batches(codes, rng):
+        columns = make(coarse)
+        if plan.rules is not None:
+            columns = mend(coarse, columns, make, plan.rules, plan.codecs, partial(_witness, plan, recode), rng, held)
+        arrays = [as_released(columns[name], ranges[name]) for name in column_order]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _common_places(
+    coarse: Mapping[str, NDArray[Any]], together: Sequence[Sequence[str]], rng: np.random.Generator
+) -> dict[str, NDArray[np.float64]]:
+    """Of every attribute of a group, where in its code each row's value lies, shape (rows,): one draw for the group."""
+    found: dict[str, NDArray[np.float64]] = {}
+    for group in together:
+        found |= dict.fromkeys(group, rng.random(len(coarse[group[0]])))
+    return found
+
+
+def generator(seed: int) -> np.random.Generator:
+    """The random generator of this step for ``synthesis.seed``."""
+    return np.random.default_rng([seed, 0xDEC0DE])
+
+
+def fine_codes(codes: CodeTable, recode: Recode, rng: np.random.Generator) -> Iterator[dict[str, NDArray[np.int64]]]:
+    """Fine codes by attribute, at most BATCH_ROWS rows at a time; the rows come in random order.
+
+    Each coarse code is replaced by one of its fine codes, drawn by the recode's weights.
+    """
+    draws = {a: _Refiner(recode[a]) for a in codes.domain.attributes}
+    for coarse in _in_batches(codes, rng):
+        yield {a: refine(coarse[a], rng) for a, refine in draws.items()}
+
+
+def _in_batches(codes: CodeTable, rng: np.random.Generator) -> Iterator[dict[str, NDArray[Any]]]:
+    """Coarse codes by attribute, at most BATCH_ROWS rows at a time; the rows come in random order."""
+    order = rng.permutation(codes.rows)
+    for start in range(0, codes.rows, BATCH_ROWS):
+        rows = order[start : start + BATCH_ROWS]
+        yield {a: codes.column(a)[rows] for a in codes.domain.attributes}
+
+
+def _witness(plan: EncodingPlan, recode: Recode, given: Mapping[str, int]) -> dict[str, pa.Array]:
+    """A row that breaks no rule, with these coarse codes; there is one, since it was looked for before the release.
+
+    Raises ValueError if not.
+    """
+    fine = {a: int(np.flatnonzero(recode[a].kept & (recode[a].coarse == code))[0]) for a, code in given.items()}
+    found = find_row(plan, fine)
+    if found is None:
+        raise ValueError("the rules leave no row")
+    return found
+
+
+def decoded_schema(plan: EncodingPlan, column_order: Sequence[str]) -> pa.Schema:
+    """Names, types and nullability of the synthetic table, by the public spec alone."""
+    return released_schema(plan.ranges(), column_order)
+
+
+class _Refiner:
+    """Draws the fine code inside a coarse one by the recode's weights (inverse transform)."""
+
+    def __init__(self, recode: AttributeRecode) -> None:
+        members = np.flatnonzero(recode.kept)
+        self._members = members[np.argsort(recode.coarse[members], kind="stable")]
+        code = recode.coarse[self._members]
+        # Each coarse code's weights sum to 1, so its members' share of the cumulative sum is [code, code + 1).
+        self._cumulative = np.cumsum(recode.weight[self._members])
+        self._first = np.searchsorted(code, np.arange(recode.size))
+        self._last = np.append(self._first[1:], len(code)) - 1
+        self._several = self._first < self._last
+
+    def __call__(self, coarse: NDArray[np.unsignedinteger], rng: np.random.Generator) -> NDArray[np.int64]:
+        """One fine code per row; a draw is taken for every row, looked up only where the code has several."""
+        draws = rng.random(len(coarse))
+        position = self._first[coarse]
+        several = np.flatnonzero(self._several[coarse])
+        if several.size:
+            among = coarse[several]
+            drawn = np.searchsorted(self._cumulative, among + draws[several] * (1 - 1e-9), side="right")
+            position[several] = np.clip(drawn, self._first[among], self._last[among])
+        return self._members[position]
+
+    def at(
+        self, coarse: NDArray[np.unsignedinteger], places: NDArray[np.float64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The fine code at a place of each coarse one, and where in that it lies; both rise with the place.
+
+        ``places``: shares of the coarse code's weight, from 0 to below 1.  Even places give the weights' shares.
+        """
+        position, inside = self._first[coarse], places.copy()
+        several = np.flatnonzero(self._several[coarse])
+        if several.size:
+            among = coarse[several]
+            wanted = among + places[several] * (1 - 1e-9)
+            drawn = np.searchsorted(self._cumulative, wanted, side="right")
+            drawn = np.clip(drawn, self._first[among], self._last[among])
+            before = np.where(drawn > 0, self._cumulative[drawn - 1], 0.0)
+            width = np.maximum(self._cumulative[drawn] - before, 1e-12)
+            position[several], inside[several] = drawn, np.clip((wanted - before) / width, 0.0, 1 - 1e-9)
+        return self._members[position], inside

@@ -1,0 +1,105 @@
+"""Step *InDif scores* (release, rho2): how far each pair of attributes is from independence.
+
+Paper: section 4.1, Lemma 4 and Theorem 5.  Not in the paper: the distance to the independent counts that the *noisy*
+one-ways imply has sensitivity 1 in place of 4, so the same noise costs a sixteenth of the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.receipts import Query, sigma_for
+from privsyn.tasks.estimation.reference import BITS, MAX_ROWS, Expected
+from privsyn.tasks.kernels.counting import Countable, count_all
+
+SENSITIVITY = 4
+"""Lemma 4: adding or removing one record moves InDif by at most 4 (not valid for replace-one)."""
+
+REFERENCE_SENSITIVITY = 1
+"""Against a table that is fixed already, one record moves the L1 distance by at most 1: it changes one count by 1."""
+
+
+def plan(
+    domain: Domain,
+    rho: Fraction,
+    records: int,
+    sensitivity: int = SENSITIVITY,
+    max_cells: int | None = None,
+    known: Collection[Clique] = (),
+) -> list[Query]:
+    """One single-cell query per pair of attributes, all m = d (d - 1) / 2 of them, each at ``rho / m``.
+
+    ``sensitivity``: SENSITIVITY for InDif, REFERENCE_SENSITIVITY for scores against a :class:`Reference`.
+    ``max_cells``: pairs of more cells are never measured, so they get no score, and m is less by them; the same holds
+    for ``known`` pairs, whose counts are public, or are those of one attribute.
+    Privacy: all m answers together are rho-zCDP for adding or removing one person with at most
+    ``records`` = k records: each score has sensitivity 4 k (Lemma 4, k times; rounding down keeps it, see
+    :func:`indif`), or k against noisy one-ways, which are fixed before the look (:func:`l1_distance`), and costs
+    (4 k)^2 / (2 sigma^2) <= rho / m, that is N(0, 8 m k^2 / rho) (Theorem 5), or with k in place of 4 k;
+    m mechanism instances add up (Theorem 1, adaptive composition with the one-ways).
+    """
+    pairs = [p for p in combinations(domain.attributes, 2) if max_cells is None or domain.cells(p) <= max_cells]
+    pairs = [p for p in pairs if p not in known]
+    return score_queries(pairs, rho, sensitivity * records)
+
+
+def score_queries(cliques: Sequence[Clique], rho: Fraction, sensitivity: int) -> list[Query]:
+    """One single-cell query per clique, all m of them at ``rho / m``; none without cliques.
+
+    ``sensitivity``: of each answer, under adding or removing one person with all their records.
+    """
+    if not cliques:
+        return []
+    sigma = sigma_for(rho / len(cliques), sensitivity)
+    return [Query(tuple(clique), 1, sensitivity, sigma) for clique in cliques]
+
+
+def indif(counts: NDArray[np.int64]) -> int:
+    """InDif of one 2-way table of counts, in records, rounded down: floor(|M_ab - M_a x M_b / n|_1).
+
+    In integers: floor(sum_ij |n alpha_ij - a_i b_j| / n), exact, range [0, 2 n), 0 for an empty table.
+    Rounding down keeps the sensitivity: if |x - y| <= 4 k with 4 k whole, then
+    |floor(x) - floor(y)| <= 4 k.  Exact integers also close the floating-point side channel.
+    Raises ValueError above MAX_ROWS rows.
+    """
+    n = int(counts.sum())
+    if n == 0:
+        return 0
+    if n > MAX_ROWS:
+        raise ValueError(f"InDif's exact arithmetic holds up to {MAX_ROWS:,} rows")
+    joint = counts.astype(np.uint64) * np.uint64(n)
+    independent = np.multiply.outer(counts.sum(axis=1), counts.sum(axis=0)).astype(np.uint64)
+    distance = np.maximum(joint, independent) - np.minimum(joint, independent)
+    return int(distance.sum(dtype=np.uint64)) // n
+
+
+def l1_distance(counts: NDArray[np.int64], reference: NDArray[np.int64]) -> int:
+    """floor(|M_ab - reference|_1) in records, exact; ``reference`` in units of 2^-16 records, fixed before the look.
+
+    One more record changes one count by 1, so the distance by at most 1, and k records by at most k; rounding down
+    keeps a whole bound: if |x - y| <= k then |floor(x) - floor(y)| <= k.  Raises ValueError above MAX_ROWS rows.
+    """
+    if int(counts.sum()) > MAX_ROWS:
+        raise ValueError(f"the scores' exact arithmetic holds up to {MAX_ROWS:,} rows")
+    return int(np.abs((counts << BITS) - reference).sum()) >> BITS
+
+
+def exact(
+    rows: Countable, queries: Sequence[Query], threads: int, reference: Expected | None = None
+) -> Iterator[NDArray[np.int64]]:
+    """The exact score of each pair, one cell each, in order; pairs are counted and dropped one by one.
+
+    InDif, or with a ``reference`` the distance to it.  Filtered values count as one value more (the padded table), so
+    that every row is in every table and Lemma 4 applies as proven.  Private until the shell has added the noise.
+    """
+    tables = count_all(rows, [q.attributes for q in queries], threads=threads, padded_result=True)
+    for query, counts in zip(queries, tables, strict=True):
+        a, b = query.attributes
+        score = indif(counts) if reference is None else l1_distance(counts, reference.counts(a, b))
+        yield np.array([score], dtype=np.int64)

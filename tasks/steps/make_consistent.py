@@ -1,0 +1,276 @@
+"""Step *make consistent* (postprocess): noisy marginals become non-negative and agree on all that they share.
+
+Paper: section 4.3; the weights follow "Consistency under Uneven Privacy Budget Allocation".  Everything paid for is
+used: the one-ways of the first stage take part with the weight of their own noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.receipts import Query
+from privsyn.tasks.estimation.known_zeros import KnownZeros
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.projection import fitted_to, norm_sub, raked
+from privsyn.tasks.estimation.shrink_departures import nearer, shrink_marginal
+from privsyn.tasks.estimation.tied_blocks import BlockMember, tied_blocks
+from privsyn.tasks.knowledge.totals import KnownTotals
+
+Floats = NDArray[np.float64]
+
+TOLERANCE = 0.5
+"""Rounds end early once no shared count differs by more than half a record between marginals."""
+
+GRAIN = 2.0**-10
+"""Shrunken counts, and chances, are whole multiples of it: last bits of linear algebra differ between CPUs, and rows
+must not."""
+
+SURE = 1e-6
+"""Variance of a known zero, as a share of that of the marginal's cells: small, and large enough to divide by."""
+
+FAINT = 0.02
+"""Noise of a pair's cell, as a share of all rows, above which the shrunken pair keeps the sums of its parts."""
+
+TRACE = 1e-6
+"""Share of independence in every cell of such a pair, so that each row and column can be given its sum."""
+
+DOUBT = 0.01
+"""Part of its noise variance that a cell keeps at least, however surely its noisy count says that it is empty."""
+
+
+@dataclass
+class _Estimate:
+    """One noisy marginal while it is being adjusted; ``variance`` is the noise variance of each cell.
+
+    ``zero``: the cells that are known to be 0, None for none; ``known``: the counts, where they are public.
+    """
+
+    attributes: Clique
+    counts: Floats
+    variance: Floats
+    zero: NDArray[np.bool_] | None = None
+    known: Floats | None = None
+
+    def keep_zeros(self) -> None:
+        """Set the known zeros; what was counted there, by rows that break a rule, is left out."""
+        if self.zero is not None:
+            self.counts[self.zero] = 0.0
+
+    def project(self, total: float) -> None:
+        """Make the counts non-negative and of sum ``total``; known zeros and known counts stay."""
+        if self.known is not None:
+            self.counts = self.known.copy()
+        elif self.zero is None:
+            self.counts = norm_sub(self.counts, total)
+        else:
+            self.counts[self.zero], self.counts[~self.zero] = 0.0, norm_sub(self.counts[~self.zero], total)
+
+
+class _Member:
+    """An estimate as one of those that share a set of attributes, with all that stays the same from round to round.
+
+    ``precision``: 1 / variance of its estimate of each shared count; ``share``: of a change of that count, what each
+    cell takes, in proportion to its noise variance (one number where all cells take the same).
+    """
+
+    def __init__(self, estimate: _Estimate, shared: Clique) -> None:
+        self.estimate = estimate
+        self.axes = tuple(i for i, a in enumerate(estimate.attributes) if a not in shared)
+        total = estimate.variance.sum(axis=self.axes, keepdims=True)
+        share = estimate.variance / total
+        self.precision = 1.0 / total.squeeze(self.axes)
+        self.shape = total.shape
+        self.share = share.flat[0] if share.size and (share == share.flat[0]).all() else share
+
+    def project(self) -> Floats:
+        """Counts on the shared attributes, whose order is the domain's."""
+        return np.add.reduce(self.estimate.counts, axis=self.axes)
+
+    def shift(self, change: Floats) -> None:
+        """Spread ``change``, of the shape of :meth:`project`, over the cells."""
+        self.estimate.counts += change.reshape(self.shape) * self.share
+
+
+def make_consistent(
+    one_way: Sequence[Marginal],
+    one_way_variance: Sequence[Floats],
+    measured: Sequence[Marginal],
+    sigmas: Sequence[float],
+    rounds: int,
+    one_way_weight: float = 1.0,
+    *,
+    shrink: bool = False,
+    zeros: KnownZeros | None = None,
+    expected: Callable[[Clique], Floats] | None = None,
+    known: KnownTotals | None = None,
+) -> list[Marginal]:
+    """Consistent, non-negative marginals with one common total: the one-ways, then the measured cliques.
+
+    ``one_way[i]`` has shape (size,) with a noise variance per cell; ``measured[i]`` has standard deviation
+    ``sigmas[i]`` in every cell.  A round averages every shared attribute set, the smallest first (the
+    empty set is the total), with weights w_i proportional to 1 / (variance of the estimate), which is
+    rho_i / g_i for a marginal whose g_i cells are summed into one; then it projects each marginal on the
+    non-negative counts of the common total (norm-sub).
+
+    With ``one_way_weight`` above 1, as many rounds that only average come first, and from then on the one-ways weigh
+    that many times as much: cutting noise below 0 moves counts from the large cells of a large marginal to its small
+    ones, and one-ways that were averaged before the cut hold against that.  With ``shrink``, between the two, every
+    larger marginal loses what its noise explains of its departure from independence, or with three attributes and more
+    from what their pairs say (tasks/estimation/shrink_departures.py); faint pairs keep their sums.  Cells that are
+    probably empty then take that much less of what averaging moves.
+
+    ``zeros``: cells that no row can be in.  They are 0 with next to no variance (SURE), so that averages move the other
+    cells, and stay 0 when counts are cut and shrunk.
+
+    ``expected``: pair -> what a public table expects of it, shares of its shape; what noisy counts are nearer to, that
+    or independence, they are shrunk to.
+
+    ``known``: public totals. Marginals of these attributes and pairs, with the noise of a known count, stay as they
+    are, and all have the total's rows.
+
+    Each result carries the noise that it was measured with as ``sigma`` (its root mean square over the cells).
+    """
+    estimates = [
+        _Estimate(m.attributes, m.counts.astype(np.float64), v) for m, v in zip(one_way, one_way_variance, strict=True)
+    ]
+    estimates += [
+        _Estimate(m.attributes, m.counts.astype(np.float64), np.full(m.counts.shape, s**2))
+        for m, s in zip(measured, sigmas, strict=True)
+    ]
+    for e in estimates:
+        e.known = e.counts.copy() if known is not None and known.has(e.attributes) else None
+    noise = [float(np.sqrt(e.variance.mean())) for e in estimates]
+    for e in estimates:
+        e.zero = None if zeros is None else zeros.on(e.attributes, e.counts.shape)
+        e.keep_zeros()
+        e.variance = e.variance if e.zero is None else np.where(e.zero, SURE * e.variance.min(), e.variance)
+    plan = _shared_sets([e.attributes for e in estimates])
+    groups: list[Sequence[_Member | BlockMember]]
+    groups = [*_groups(estimates, plan), *tied_blocks(estimates[: len(one_way)], zeros)]
+    for _ in range(rounds if one_way_weight > 1 or shrink else 0):
+        _average_all(groups)
+        if _inconsistency(groups) <= TOLERANCE:
+            break
+    with threadpool_limits(1, "blas"):  # sums in one order, whatever the number of cores
+        for e in [e for e in estimates[len(one_way) :] if e.known is None] if shrink else ():
+            _shrink(e, expected(e.attributes) if expected and len(e.attributes) == 2 else None)
+    if one_way_weight != 1:
+        for e in estimates[: len(one_way)]:
+            e.variance = e.variance / one_way_weight
+        groups = [*_groups(estimates, plan), *tied_blocks(estimates[: len(one_way)], zeros)]
+    for _ in range(rounds):
+        _average_all(groups)
+        total = max(float(estimates[0].counts.sum()), 0.0) if estimates else 0.0
+        total = total if known is None else float(known.rows)
+        for e in estimates:
+            e.project(total)
+        if _inconsistency(groups) <= TOLERANCE:
+            break
+    return [Marginal(e.attributes, e.counts, s) for e, s in zip(estimates, noise, strict=True)]
+
+
+def _shrink(estimate: _Estimate, shares: Floats | None = None) -> None:
+    """Shrink a marginal, measured with equal noise in all cells, towards what its parts say of it, or ``shares``.
+
+    A faint pair (FAINT) keeps the sums of its rows and columns, which averaging has settled: cells that pass for empty
+    would draw those of a rare value off, and in the many pairs of its attribute that adds up.
+    """
+    total = max(float(estimate.counts.sum()), 0.0)
+    if total > 0:
+        expected = without_interaction(estimate.counts, total, estimate.zero)
+        parts = [norm_sub(estimate.counts.sum(axis=axis), total) for axis in range(estimate.counts.ndim)]
+        variance = float(estimate.variance.mean() if estimate.zero is None else estimate.variance.max())
+        shrunk = shrink_marginal(estimate.counts, expected, variance)
+        if shares is not None and variance > 0:
+            shrunk = nearer(estimate.counts, (expected, shrunk), fitted_to(shares, parts[::-1]), variance)
+        mean = shrunk.mean
+        if mean.ndim == 2 and variance > (FAINT * total) ** 2:
+            mean = np.maximum(mean, 0.0) + TRACE * expected
+            mean = raked(mean if estimate.zero is None else np.where(estimate.zero, 0.0, mean), parts, TRACE)
+        estimate.counts = np.rint(mean / GRAIN) * GRAIN
+        estimate.keep_zeros()
+        filled = np.rint((1 - shrunk.empty) / GRAIN) * GRAIN
+        estimate.variance = estimate.variance * np.maximum(filled, DOUBT)
+
+
+def without_interaction(counts: Floats, total: float, zero: NDArray[np.bool_] | None = None) -> Floats:
+    """Counts of the same shape and of sum ``total`` > 0 that agree with those of all parts of one attribute less.
+
+    Nothing beyond these parts (first made non-negative) is in them: of a pair, the product of its one-ways; of more
+    attributes, and of any with known zeros (``zero``), what iterative proportional fitting finds from equal counts
+    outside these, up to FITTING passes.
+    """
+    axes = range(counts.ndim)
+    parts = [norm_sub(counts.sum(axis=axis), total) for axis in axes]
+    if counts.ndim == 2 and zero is None:
+        return np.outer(parts[1], parts[0]) / total
+    fitted = np.full(counts.shape, total / counts.size)
+    if zero is not None:
+        fitted[zero] = 0.0
+    return raked(fitted, parts)
+
+
+def _shared_sets(cliques: Sequence[Clique]) -> list[tuple[Clique, list[int]]]:
+    """Attribute sets shared by at least two cliques, smallest first, each with its cliques' positions.
+
+    The sets are the empty set, single attributes, and the intersections of two overlapping cliques.
+    """
+    holders: dict[str, list[int]] = {}
+    for i, clique in enumerate(cliques):
+        for a in clique:
+            holders.setdefault(a, []).append(i)
+    shared: set[Clique] = {(), *((a,) for a in holders)}
+    multi = [c for c in cliques if len(c) > 2]
+    for big in multi:
+        for other in cliques:
+            common = tuple(a for a in big if a in other)
+            if len(common) >= 2 and other is not big:
+                shared.add(common)
+    order = {a: i for i, a in enumerate(holders)}
+    sets = []
+    for s in sorted(shared, key=lambda s: (len(s), [order[a] for a in s])):
+        members = set(range(len(cliques))) if not s else set.intersection(*(set(holders[a]) for a in s))
+        if len(members) >= 2:
+            sets.append((s, sorted(members)))
+    return sets
+
+
+def _groups(estimates: Sequence[_Estimate], plan: Sequence[tuple[Clique, Sequence[int]]]) -> list[list[_Member]]:
+    """The members of every shared set, in the plan's order, at the estimates' present variances."""
+    return [[_Member(estimates[i], shared) for i in members] for shared, members in plan]
+
+
+def _average_all(groups: Iterable[Sequence[_Member | BlockMember]]) -> None:
+    """Move every member of every shared set, set by set, to the inverse-variance average of their estimates of it."""
+    for members in groups:
+        projections = [m.project() for m in members]
+        weighted = [p * m.precision for p, m in zip(projections, members, strict=True)]
+        mean = np.sum(weighted, axis=0) / np.sum([m.precision for m in members], axis=0)
+        for m, p in zip(members, projections, strict=True):
+            m.shift(mean - p)
+
+
+def _inconsistency(groups: Iterable[Sequence[_Member | BlockMember]]) -> float:
+    """Largest difference, in records, between two estimates of the same shared count."""
+    worst = 0.0
+    for members in groups:
+        projections = [m.project() for m in members]
+        low, high = np.minimum.reduce(projections), np.maximum.reduce(projections)
+        worst = max(worst, float(np.max(high - low)))
+    return worst
+
+
+def measured_marginals(queries: Sequence[Query], answers: Sequence[NDArray[Any]], domain: Domain) -> list[Marginal]:
+    """The measured cliques of two attributes and more, with their shapes and noise; one-ways are pooled elsewhere."""
+    return [
+        Marginal(q.attributes, y.astype(np.float64).reshape(domain.shape(q.attributes)), q.sigma)
+        for q, y in zip(queries, answers, strict=True)
+        if len(q.attributes) > 1
+    ]

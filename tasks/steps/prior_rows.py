@@ -1,0 +1,131 @@
+"""Step *prior rows* (postprocess): rows of a public table, drawn as often as the groups' noisy counts say.
+
+Paper: "Public prior: distribution estimation", Algorithm 2 and section 3.2; tasks/estimation/prior_levels.py updates
+the distribution.  Not in the paper: groups that the public table lacks, known zeros, and systematic draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Clique, code_dtype
+from privsyn.tasks.estimation.known_zeros import KnownZeros
+from privsyn.tasks.estimation.prior_levels import Support
+from privsyn.tasks.estimation.projection import norm_sub
+from privsyn.tasks.estimation.recode import Recode, coarse_domain
+from privsyn.tasks.kernels.counting import CodeTable
+
+Floats = NDArray[np.float64]
+
+STANDS_OUT = 3.0
+"""Standard deviations of a group's noisy number of rows from which a group that the public table lacks has rows."""
+
+SURELY = 1e-6
+"""Numbers of rows that differ by less are taken for the same where they are rounded: last bits must not decide."""
+
+AT_A_TIME = 131_072
+"""Rows that are made at a time."""
+
+_PURPOSE = 0x9207  # of the random generator; no other step's
+
+
+def coarse_rows(public: CodeTable, recode: Recode) -> CodeTable:
+    """The public rows in coarse codes, without rows of filtered values; where all have one, the nearest kept codes."""
+    domain = coarse_domain(recode)
+    columns = [recode[a].coarse[public.column(a)] for a in domain.attributes]
+    inside = np.logical_and.reduce([c < n for c, n in zip(columns, domain.sizes, strict=True)])
+    if not inside.any():
+        inside[:] = True
+    codes = (np.minimum(c[inside], n - 1).astype(code_dtype(n)) for c, n in zip(columns, domain.sizes, strict=True))
+    return CodeTable(domain, tuple(codes))
+
+
+class Groups(NamedTuple):
+    """The groups that have rows: ``codes``, shape (groups, columns), and ``rows``, how many each has."""
+
+    codes: NDArray[np.int64]
+    rows: NDArray[np.int64]
+
+
+def groups_with_rows(
+    public: CodeTable, group: Clique, noisy: Floats, sigma: float, rows: int, can: Sequence[NDArray[np.bool_]] | None
+) -> Groups:
+    """How many of ``rows`` rows each group has.
+
+    noisy: the groups' noisy numbers of rows, shape (cells of ``group``,), each with standard deviation ``sigma``.  A
+    group that the ``public`` table lacks has rows only where its noisy number stands out, one that no row can be in
+    (``can``, of :func:`possible_rows`) has none.  The numbers are the nearest in squares, rounded, that are not
+    negative and have this sum.
+    """
+    shape = public.domain.shape(group)
+    has = np.zeros(noisy.size, bool)
+    has[np.ravel_multi_index([public.column(a).astype(np.int64) for a in group], shape)] = True
+    able = has | (noisy >= STANDS_OUT * sigma)
+    some = np.ones(noisy.size, bool) if can is None else np.array([rows.any() for rows in can])
+    able &= some if (able & some).any() else True
+    cells = np.flatnonzero(able)
+    wanted = norm_sub(noisy[cells], float(rows))
+    found = np.floor(wanted + SURELY).astype(np.int64)
+    most = np.argsort(-np.rint((wanted - found) / SURELY), kind="stable")[: rows - int(found.sum())]
+    found[most] += 1
+    cells, found = cells[found > 0], found[found > 0]
+    return Groups(np.stack(np.unravel_index(cells, shape), axis=1).astype(np.int64), found)
+
+
+def possible_rows(support: Support, zeros: KnownZeros | None) -> Sequence[NDArray[np.bool_]] | None:
+    """Of every group's cell, which distinct public rows can be in it by ``zeros``; None where all can."""
+    if zeros is None or not zeros.cliques:
+        return None
+    cells, shape = support.domain.cells(support.group), support.domain.shape(support.group)
+    codes = np.stack(np.unravel_index(np.arange(cells), shape), axis=1)
+    return [~_forbidden(support, zeros, group) for group in codes]
+
+
+def _forbidden(support: Support, zeros: KnownZeros, group: NDArray[np.integer]) -> NDArray[np.bool_]:
+    found = np.zeros(support.shares.size, bool)
+    for clique, forbidden in zeros.tables:
+        of_group = {a: int(group[support.group.index(a)]) for a in clique if a in support.group}
+        codes = tuple(of_group[a] if a in of_group else support.distinct.column(a).astype(np.int64) for a in clique)
+        found |= forbidden[codes]
+    return found
+
+
+def drawn_rows(
+    support: Support,
+    groups: Groups,
+    shares: Iterable[Floats],
+    can: Sequence[NDArray[np.bool_]] | None,
+    seed: int,
+) -> Iterator[CodeTable]:
+    """The rows, in random order, at most AT_A_TIME at once.
+
+    shares: of every group, in order, its distribution over the distinct public rows; ``can``: of
+    :func:`possible_rows`.
+    Draws are systematic: a row of share p comes floor or ceil of p n times, so that counts are the distribution's but
+    for rounding.  Memory: two whole numbers a row.
+    """
+    generator = np.random.default_rng([seed, _PURPOSE])
+    shape, drawn = support.domain.shape(support.group), []
+    for code, number, share in zip(groups.codes, groups.rows, shares, strict=True):
+        if can is not None:
+            left = np.where(can[int(np.ravel_multi_index(tuple(code), shape))], share, 0.0)
+            share = left if left.sum() > 0 else share
+        drawn.append(_systematic(share, int(number), generator.random()))
+    which = np.repeat(np.arange(len(drawn)), groups.rows)
+    members = np.concatenate(drawn) if drawn else np.zeros(0, np.int64)
+    order = generator.permutation(members.size)
+    for start in range(0, members.size, AT_A_TIME):
+        rows = order[start : start + AT_A_TIME]
+        yield support.rows(groups.codes[which[rows]], members[rows])
+
+
+def _systematic(shares: Floats, number: int, start: float) -> NDArray[np.int64]:
+    """``number`` draws at equal distances along the cumulated shares, from ``start`` in [0, 1)."""
+    cumulative = np.cumsum(shares)
+    points = (np.arange(number) + start) / max(1, number) * cumulative[-1]
+    last = int(np.flatnonzero(shares)[-1])
+    return np.minimum(np.searchsorted(cumulative, points, side="right"), last)

@@ -1,0 +1,113 @@
+"""Step *residual scores* (release, a part of rho3): where the rows so far are farthest from the private ones.
+
+Not in the paper.  The idea of asking the present model for its worst marginals is AIM's (McKenna and others 2022),
+which asks for one at a time by the exponential mechanism.  Here all candidates are scored at once, and synthetic rows
+stand in for the model, so that no candidate is too large for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from heapq import nlargest
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.receipts import Query
+from privsyn.tasks.estimation.reference import BITS
+from privsyn.tasks.estimation.target_weights import NO_TARGETS, Targets
+from privsyn.tasks.kernels.counting import CodeTable, Countable, count_all
+from privsyn.tasks.steps.indif_scores import l1_distance, score_queries
+
+SENSITIVITY = 1
+"""The rows so far are fixed before the look, so one record moves the L1 distance to them by at most 1."""
+
+OVERSAMPLE = 4
+"""The rows so far are this many times the noisy total, so that their own chance is small beside the distance."""
+
+MOST_ROWS = 4_000_000
+"""Most rows so far: a public limit on time and memory."""
+
+_STRONGEST = 10
+"""Triples are looked for among so many of the strongest pairs per column (a public limit on time)."""
+
+_SEED = 0x9E3779B9
+
+
+def candidates(
+    scores: Mapping[tuple[str, str], float],
+    domain: Domain,
+    max_cells: int,
+    gamma: int,
+    *,
+    triples: bool,
+    targets: Targets = NO_TARGETS,
+) -> list[Clique]:
+    """All pairs of at most ``max_cells`` cells; then triples of at most ``gamma`` cells, no more of them than pairs.
+
+    scores: the noisy InDif score of every pair, released before.  The triples are those whose three pairs' scores have
+    the largest sums (ties: domain order), of pairs that are among the strongest and above 0; sums count with the weight
+    of the triple among the ``targets``, and every triple inside one of their named sets is among those.
+    """
+    import networkx as nx  # here: a release that is found again makes no graph
+
+    pairs = [p for p in combinations(domain.attributes, 2) if domain.cells(p) <= max_cells]
+    if not triples:
+        return list(pairs)
+    known = {domain.ordered(pair): score for pair, score in scores.items() if score > 0}
+    strongest = nlargest(_STRONGEST * len(domain.attributes), known, key=lambda p: known[p])
+    graph = nx.Graph(strongest)
+    triangles = {
+        domain.ordered((a, b, c))
+        for a, b in graph.edges
+        for c in nx.common_neighbors(graph, a, b)
+        if domain.cells((a, b, c)) <= gamma
+    }
+    order = {a: i for i, a in enumerate(domain.attributes)}
+    named = {t for columns, _ in targets.named for t in combinations(domain.ordered(tuple(columns)), 3)}
+    named = {t for t in named if domain.cells(t) <= gamma}
+    found = sorted(triangles | named, key=lambda t: [order[a] for a in t])
+    sums = [sum(max(known.get(p, 0.0), 0.0) for p in combinations(t, 2)) for t in found]
+    worth = dict(zip(found, sums * targets.weights(found), strict=True))
+    ranked = sorted(found, key=lambda t: (t not in named, -worth[t]))
+    return [*pairs, *ranked[: len(pairs)]]
+
+
+def plan(cliques: Sequence[Clique], rho: Fraction, records: int) -> list[Query]:
+    """One single-cell query per candidate, all m of them at ``rho / m``.
+
+    Privacy: all m answers together are rho-zCDP for adding or removing one person with at most ``records`` = k
+    records: the candidates and the rows that they are compared with are functions of what was released before, so each
+    score has sensitivity k (:func:`privsyn.tasks.steps.indif_scores.l1_distance`) and costs
+    k^2 / (2 sigma^2) <= rho / m; m mechanism instances add up (Theorem 1, adaptive composition with all earlier looks).
+    """
+    return score_queries(cliques, rho, SENSITIVITY * records)
+
+
+def rows_so_far(total: float) -> int:
+    """How many synthetic rows are compared with the private ones, from the noisy total of these."""
+    return min(OVERSAMPLE * max(round(total), 0), MOST_ROWS)
+
+
+def seed_of(seed: int, number: int) -> int:
+    """The seed of the rows so far of round ``number``, which are not those that are released."""
+    return (seed + number * _SEED) % 2**63
+
+
+def exact(
+    rows: Countable, synthetic: CodeTable, total: float, queries: Sequence[Query], threads: int
+) -> Iterator[NDArray[np.int64]]:
+    """The exact score of each query, one cell each, in order: floor(|M - M' total / (rows of M')|_1) in records.
+
+    rows: private, coarse codes; synthetic: the rows so far, of the same domain; ``total``: the noisy number of private
+    rows.  Filtered values are in neither count.  Private until the shell has added the noise.
+    """
+    cliques = [q.attributes for q in queries]
+    scale = max(total, 0.0) / max(synthetic.rows, 1)
+    here, so_far = count_all(rows, cliques, threads=threads), count_all(synthetic, cliques, threads=threads)
+    for counts, reference in zip(here, so_far, strict=True):
+        wanted = np.rint(np.ldexp(reference * scale, BITS)).astype(np.int64)
+        yield np.array([l1_distance(counts, wanted)], dtype=np.int64)

@@ -1,0 +1,81 @@
+"""What a further release of the same data measures, so that with the earlier ones it is as one release of their sum.
+
+Not in the paper.  Prices add up, and so do precisions: two measurements of a marginal at rho_1 and rho_2, pooled by
+inverse variance, have the noise of one at rho_1 + rho_2.  So the shares are decided for all that was and will be paid,
+from all that is known by now, and each marginal gets what it still lacks.  A function of released counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.step_options import Selection
+from privsyn.tasks.estimation.noisy import pooled
+from privsyn.tasks.estimation.pair_departures import one_way_departures, pair_departures
+from privsyn.tasks.estimation.recode import Recode, coarse_domain
+from privsyn.tasks.estimation.target_weights import NO_TARGETS, Targets
+from privsyn.tasks.steps.select_pairs import select_by_expected_error, select_pairs
+
+LEAST_LACKING = 0.05
+"""A marginal that lacks less than this part of its share is not asked again: so faint a look would say nothing."""
+
+
+def select_from_all_scores(
+    queries: Sequence[Query],
+    scores: Sequence[NDArray[np.int64]],
+    first: Recode,
+    known: Recode,
+    rho: float,
+    records: int,
+    settings: Selection,
+    *,
+    remeasure_one_ways: bool,
+    targets: Targets = NO_TARGETS,
+) -> pa.Table:
+    """The contract PAIRS for the budget ``rho`` of all measurements, made and to be made.
+
+    queries, scores: of every release, each pair's distances from one and the same table, pooled here by inverse
+    variance; first: the recode that the distances were taken against; known: the same with the first looks of all
+    releases at one-ways pooled in; the rest as in :func:`privsyn.tasks.steps.select_pairs.select`.
+    """
+    asked, answers = pooled(queries, scores)
+    pairs, values = [(q.attributes[0], q.attributes[1]) for q in asked], [float(y[0]) for y in answers]
+    domain = coarse_domain(first)
+    cells = [domain.cells(pair) for pair in pairs]
+    if settings.criterion == "dense_marg" or not pairs:
+        return select_pairs(pairs, values, cells, rho, records, settings.max_cells)
+    against = settings.scores == "one_ways"
+    departures = pair_departures(pairs, values, asked[0].sigma, first, noisy_reference=against)
+    departures = targets.weighted(departures, pairs)
+    one_ways = one_way_departures(known) if remeasure_one_ways else None
+    return select_by_expected_error(pairs, values, cells, departures, rho, records, settings.max_cells, one_ways)
+
+
+def lacking(weights: Mapping[Clique, float], spent: Mapping[Clique, float], rho: float) -> dict[Clique, float]:
+    """What each clique lacks of its share of ``rho``, in rho: its new weight, positive; in the same order.
+
+    weights: by which ``rho`` is shared; spent: rho of what was measured of a clique already.  Those that lack nothing
+    to speak of (LEAST_LACKING) are left out; where none is left, all are measured again by their weights.
+    """
+    total = sum(weights.values())
+    found = {}
+    for clique, weight in weights.items():
+        share = weight / total * rho
+        left = share - spent.get(clique, 0.0)
+        if left > LEAST_LACKING * share:
+            found[clique] = left
+    return found or dict(weights)
+
+
+def spent_on(queries: Sequence[Query]) -> dict[Clique, float]:
+    """The rho of all measurements of each clique."""
+    found: dict[Clique, float] = {}
+    for query in queries:
+        found[query.attributes] = found.get(query.attributes, 0.0) + float(query.rho)
+    return found

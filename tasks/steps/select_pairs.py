@@ -1,0 +1,162 @@
+"""Step *select pairs* (postprocess): which 2-way marginals are measured, and how the budget is shared over them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.step_options import Selection
+from privsyn.data_contracts.tables import PAIRS
+from privsyn.tasks.estimation.budget_shares import size_weight
+from privsyn.tasks.estimation.expected_error import Departures, worth_measuring
+from privsyn.tasks.estimation.pair_departures import one_way_departures, pair_departures
+from privsyn.tasks.estimation.recode import Recode, coarse_domain
+from privsyn.tasks.estimation.target_weights import NO_TARGETS, Targets
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One greedy choice: the pair's position in the input and the total error after taking it."""
+
+    index: int
+    error: float
+
+
+def dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float, records: int = 1) -> list[Chosen]:
+    """Algorithm 1, incrementally: one vectorised argmin over the sizes of pairs per choice.
+
+    ``scores`` are noisy dependency errors phi_i in records (negative ones are never taken), ``cells`` the
+    sizes c_i, ``rho`` the budget of the measurement stage.  With s_i = c_i^(2/3) and
+    K = k / sqrt(pi rho) (k = ``records``), the optimal split makes the noise error of a set X
+    K (sum_X s_i)^(3/2) records, so taking i changes the total by
+    K ((S + s_i)^(3/2) - S^(3/2)) - phi_i.  Stops when the best change is not negative.
+    """
+    phi = np.asarray(scores, dtype=np.float64)
+    scale = records / math.sqrt(math.pi * rho)
+    queues, size = _by_cells(phi, cells)
+    at = [0] * len(queues)
+    best_phi = np.array([phi[queue[0]] for queue in queues])
+    taken, error = 0.0, float(phi.sum())
+    chosen: list[Chosen] = []
+    while len(chosen) < len(phi):
+        change = scale * ((taken + size) ** 1.5 - taken**1.5) - best_phi
+        group = int(np.argmin(change))
+        if change[group] >= 0:
+            break
+        chosen.append(Chosen(int(queues[group][at[group]]), error + float(change[group])))
+        taken += float(size[group])
+        error = chosen[-1].error
+        at[group] += 1
+        best_phi[group] = phi[queues[group][at[group]]] if at[group] < len(queues[group]) else -np.inf
+    return chosen
+
+
+def _by_cells(phi: NDArray[np.float64], cells: Sequence[int]) -> tuple[list[NDArray[np.intp]], NDArray[np.float64]]:
+    """The pairs of each number of cells, largest score first (ties: the first), and c^(2/3) of each such number.
+
+    Among pairs of one size only the one with the largest score can be the best choice, so a choice looks at as many
+    candidates as there are sizes, not pairs.
+    """
+    numbers, group = np.unique(np.asarray(cells, dtype=np.float64), return_inverse=True)
+    order = np.lexsort((-phi, group))
+    starts = np.searchsorted(group[order], np.arange(1, len(numbers)))
+    return (np.split(order, starts) if len(numbers) else []), numbers ** (2 / 3)
+
+
+def select(
+    queries: Sequence[Query],
+    scores: Sequence[float],
+    recode: Recode,
+    rho: float,
+    records: int,
+    settings: Selection,
+    *,
+    remeasure_one_ways: bool,
+    targets: Targets = NO_TARGETS,
+) -> pa.Table:
+    """The contract PAIRS by ``settings.criterion``.
+
+    queries: of the scores, one per pair, all of one sigma; scores: their noisy answers; ``rho``: the third stage's
+    budget; ``remeasure_one_ways``: whether one-ways compete for it, too; ``targets``: the pairs whose errors count more
+    (both with ``expected_error`` only).
+    """
+    pairs = [(q.attributes[0], q.attributes[1]) for q in queries]
+    domain = coarse_domain(recode)
+    cells = [domain.cells(pair) for pair in pairs]
+    if settings.criterion == "dense_marg" or not pairs:
+        return select_pairs(pairs, scores, cells, rho, records, settings.max_cells)
+    noisy_reference = settings.scores == "one_ways"
+    departures = pair_departures(pairs, scores, queries[0].sigma, recode, noisy_reference=noisy_reference)
+    departures = targets.weighted(departures, pairs)
+    one_ways = one_way_departures(recode) if remeasure_one_ways else None
+    return select_by_expected_error(pairs, scores, cells, departures, rho, records, settings.max_cells, one_ways)
+
+
+def select_pairs(
+    pairs: Sequence[tuple[str, str]],
+    scores: Sequence[float],
+    cells: Sequence[int],
+    rho: float,
+    records: int,
+    max_cells: int,
+) -> pa.Table:
+    """The contract PAIRS: what DenseMarg takes among pairs of at most ``max_cells`` cells, in its order.
+
+    A pair's weight is c^(2/3), equation (1).
+    """
+    candidates = [i for i, c in enumerate(cells) if c <= max_cells]
+    chosen = dense_marg([scores[i] for i in candidates], [cells[i] for i in candidates], rho, records)
+    taken = [candidates[choice.index] for choice in chosen]
+    weights = [size_weight(cells[i]) for i in taken]
+    return _table(pairs, scores, cells, taken, [choice.error for choice in chosen], weights)
+
+
+def select_by_expected_error(
+    pairs: Sequence[tuple[str, str]],
+    scores: Sequence[float],
+    cells: Sequence[int],
+    departures: Departures,
+    rho: float,
+    records: int,
+    max_cells: int,
+    one_ways: Departures | None = None,
+) -> pa.Table:
+    """The contract PAIRS: the pairs, and their shares of ``rho``, that make the expected error of all least.
+
+    departures: one row per pair (tasks/estimation/pair_departures.py). A pair's weight is its share. With ``one_ways``,
+    these compete for the budget; what the weights leave of 1 is for measuring them a second time.
+    """
+    alone = departures.error(np.zeros(len(pairs)))
+    candidates = np.flatnonzero((alone > 0) & (np.asarray(cells) <= max_cells))
+    taken, shares, gains = worth_measuring(departures, candidates, rho, records, one_ways)
+    errors = alone.sum() - np.cumsum(gains)
+    return _table(pairs, scores, cells, taken.tolist(), errors.tolist(), (shares / rho).tolist())
+
+
+def _table(
+    pairs: Sequence[tuple[str, str]],
+    scores: Sequence[float],
+    cells: Sequence[int],
+    taken: Sequence[int],
+    errors: Sequence[float],
+    weights: Sequence[float],
+) -> pa.Table:
+    rows = [
+        {
+            "order": order,
+            "a": pairs[i][0],
+            "b": pairs[i][1],
+            "score": float(scores[i]),
+            "cells": int(cells[i]),
+            "error": float(error),
+            "weight": float(weight),
+        }
+        for order, (i, error, weight) in enumerate(zip(taken, errors, weights, strict=True))
+    ]
+    return pa.Table.from_pylist(rows, schema=PAIRS.schema)

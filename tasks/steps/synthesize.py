@@ -1,0 +1,187 @@
+"""Step *synthesize* (postprocess): rows whose marginals approach the given ones, by GUM or by sweeps.
+
+Post-processing of released counts costs no budget.  The same marginals, settings and rows give the
+same table on any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from privsyn.data_contracts.domain import Clique, Domain, code_dtype
+from privsyn.data_contracts.step_options import Synthesis
+from privsyn.tasks.estimation.known_zeros import KnownZeros, of_domain
+from privsyn.tasks.estimation.marginals import Marginal, one_ways
+from privsyn.tasks.kernels.counting import CodeTable, checked_cells, thread_count
+from privsyn.tasks.kernels.streams import shuffle, stream, systematic, uniform
+from privsyn.tasks.knowledge.prior_pairs import Followed
+from privsyn.tasks.synthesis.implied_pairs import MOST_SWEEPS, implied, missing_pairs, times_the_rows
+from privsyn.tasks.synthesis.shards import Leftovers, Shard
+
+Progress = Callable[[int, int], None]
+
+MAX_ROWS = (1 << 31) - 1
+"""Most rows of one table."""
+
+_START, _JOIN, _PRIOR = 0, 3, 15  # purposes of random streams; the methods have others
+
+
+def synthesize(
+    marginals: Sequence[Marginal],
+    domain: Domain,
+    settings: Synthesis,
+    rows: int,
+    threads: int = 0,
+    progress: Progress | None = None,
+    shard: Shard | None = None,
+    leftovers: Leftovers | None = None,
+    zeros: KnownZeros | None = None,
+    prior: Followed | None = None,
+) -> CodeTable:
+    """Make ``rows`` rows of codes over ``domain`` that follow ``marginals``, by ``settings.method``.
+
+    marginals: the one-way of every attribute, then any larger ones; finite, non-negative, consistent,
+    with one common total.  They are scaled to ``rows``; one without any count counts as uniform.
+    threads: 0 for all cores.  progress: called with (iterations or sweeps done, at most).  shard: which part of a
+    larger table the rows are (None: all of it); leftovers: of the shard before, and then of this one (`sweep` only).
+    zeros: joint codes that rules forbid, which sweeps keep to and GUM does not.
+    Raises ValueError for missing one-ways, wrong shapes, negative counts, or rows outside 0 .. 2**31 - 1.
+    """
+    from privsyn.tasks.synthesis.gum import gum  # these here: compiled code loads slowly
+    from privsyn.tasks.synthesis.sweep import sweep
+    from privsyn.tasks.synthesis.targets import target_of
+
+    if not 0 <= rows <= MAX_ROWS:
+        raise ValueError(f"rows must be from 0 to {MAX_ROWS:,}, not {rows:,}")
+    for marginal in marginals:
+        _check(marginal, domain)
+    shard = shard or Shard(settings.seed)
+    settings = shard.settings(settings)
+    zeros = of_domain(zeros or KnownZeros(), domain)
+    if prior is None:
+        columns = _start(marginals, domain, settings, rows, thread_count(threads), zeros)
+    else:
+        columns = _resampled(prior.rows, domain, rows, settings.seed)
+    cliques = [*(m.attributes for m in marginals if len(m.attributes) > 1), *zeros.cliques]
+    cliques += [domain.attributes] if prior is not None else []
+    groups = [group for group in components(cliques, domain) if len(group) > 1]
+    steps = settings.sweeps if settings.method == "sweep" else settings.iterations
+    for g, group in enumerate(groups if rows else []):
+        numbers = [domain.index(a) for a in group]
+        chosen = [columns[i] for i in numbers]
+        own = [m for m in marginals if m.attributes and m.attributes[0] in group]
+        report = _reporter(progress, g, len(groups), steps)
+        if settings.method == "sweep" and shard.of == 1:
+            if prior is None:
+                own += _implied(own, Domain.of({a: domain.size(a) for a in group}), settings, rows, threads, zeros)
+            else:
+                own += prior.pairs
+        targets = [target_of(m, group, rows, zeros) for m in own]
+        if settings.method == "sweep":
+            forbidden = [(tuple(group.index(a) for a in c), mask) for c, mask in zeros.tables if set(c) <= set(group)]
+            how = (numbers[0], thread_count(threads), report, shard, leftovers, forbidden)
+            sweep(chosen, domain.shape(group), targets, settings, *how)
+        else:
+            larger = [target for target in targets if len(target.attributes) > 1]
+            gum(chosen, larger, settings, numbers[0], thread_count(threads), report)
+        if g > 0:
+            _reorder(columns, numbers, stream(settings.seed, _JOIN, numbers[0]))
+    return CodeTable(domain, tuple(columns))
+
+
+def _resampled(table: CodeTable, domain: Domain, rows: int, seed: int) -> list[np.ndarray]:
+    """``rows`` of the table's rows, each as often as any other up to one, in random order."""
+    order = np.arange(table.rows, dtype=np.uint32)
+    shuffle(order, stream(seed, _PRIOR, 0))
+    chosen = np.resize(order, rows)
+    shuffle(chosen, stream(seed, _PRIOR, 1))
+    return [np.ascontiguousarray(table.column(a)[chosen]) for a in domain.attributes]
+
+
+def _implied(
+    marginals: Sequence[Marginal], domain: Domain, settings: Synthesis, rows: int, threads: int, zeros: KnownZeros
+) -> list[Marginal]:
+    """The pairs of one component that no marginal holds, counted on more rows than are wanted.
+
+    There are none where the noise of the marginals is unknown: then they count as exact, and nothing goes beside them.
+    """
+    times = times_the_rows(rows, len(domain.attributes), settings.oversample)
+    larger = [m for m in marginals if len(m.attributes) > 1]
+    sigma = float(np.median([m.sigma for m in larger])) if larger else 0.0
+    missing = missing_pairs([m.attributes for m in larger], domain) if times > 1 and sigma > 0 else []
+    if not missing:
+        return []
+    few = min(settings.sweeps, MOST_SWEEPS)
+    plain = settings.model_copy(update={"oversample": 1, "sweeps": few})
+    larger_table = synthesize(marginals, domain, plain, times * rows, threads, zeros=zeros)
+    return implied(larger_table, missing, float(larger[0].counts.sum()), sigma, threads)
+
+
+def output_rows(total: float, settings: Synthesis) -> int:
+    """Number of rows to make: the setting, or ``total``, the noisy estimate of the private table's rows, rounded.
+
+    The exact number of private records is private and takes no part.
+    """
+    return max(0, round(total)) if settings.rows == "auto" else settings.rows
+
+
+def components(cliques: Sequence[Clique], domain: Domain) -> list[Clique]:
+    """The connected components of the attributes under the cliques, each and all in domain order.
+
+    Separate and join (section 5.3): components share no marginal, so each is synthesized on its own.
+    """
+    import networkx as nx  # here: a release that is found again makes no graph
+
+    graph: nx.Graph = nx.Graph()
+    graph.add_nodes_from(domain.attributes)
+    for clique in cliques:
+        nx.add_path(graph, clique)
+    return sorted((domain.ordered(c) for c in nx.connected_components(graph)), key=lambda c: domain.index(c[0]))
+
+
+def _check(marginal: Marginal, domain: Domain) -> None:
+    names = ", ".join(marginal.attributes)
+    checked_cells(domain.shape(marginal.attributes), marginal.attributes)
+    if marginal.counts.shape != domain.shape(marginal.attributes):
+        raise ValueError(f"{names}: counts of shape {marginal.counts.shape} do not fit this domain")
+    if not np.isfinite(marginal.counts).all() or (marginal.counts < 0).any():
+        raise ValueError(f"{names}: counts must be finite and not negative")
+
+
+def _start(
+    marginals: Sequence[Marginal], domain: Domain, settings: Synthesis, rows: int, threads: int, zeros: KnownZeros
+) -> list[np.ndarray]:
+    """The rows to begin with: along a tree for sweeps, from independent one-ways for GUM as in the paper."""
+    if settings.method == "sweep":
+        from privsyn.tasks.synthesis.settled_start import settled_start  # here: compiled code loads slowly
+
+        return settled_start(marginals, domain, settings, rows, threads, zeros)
+    ones = one_ways(marginals, domain)
+    return [_independent(ones[a], rows, settings.seed, domain.index(a)) for a in domain.attributes]
+
+
+def _independent(one_way: np.ndarray, rows: int, seed: int, attribute: int) -> np.ndarray:
+    """A column of ``rows`` codes with the one-way's shares, in random order."""
+    draws = stream(seed, _START, attribute)
+    quotas = systematic(one_way, rows, uniform(draws))
+    column = np.repeat(np.arange(one_way.size, dtype=code_dtype(one_way.size)), quotas)
+    shuffle(column, stream(seed, _START, attribute, 1))
+    return column
+
+
+def _reorder(columns: list[np.ndarray], numbers: list[int], start: np.uint64) -> None:
+    """Put a component's rows in a new random order, so that joining it to the others is independent."""
+    order = np.arange(columns[numbers[0]].size, dtype=np.uint32)
+    shuffle(order, start)
+    for i in numbers:
+        columns[i] = columns[i][order]
+
+
+def _reporter(progress: Progress | None, group: int, groups: int, steps: int) -> Callable[[int], None]:
+    def report(done: int) -> None:
+        if progress is not None:
+            progress(group * steps + done, groups * steps)
+
+    return report

@@ -1,0 +1,97 @@
+"""Step *graphical rows* (postprocess): rows of the graphical model that the package mbi fits to noisy counts.
+
+Private-PGM (McKenna, Sheldon and Miklau 2019): the distribution of greatest entropy among those that fit the measured
+marginals best, in weighted least squares; the rows are the package's own rounding of its marginals.  The package is
+not a part of this project: ``pip install 'privsyn-flows[pgm]'``.  Post-processing of released counts costs no budget.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.kernels.streams import stream
+
+ITERATIONS = 1_000
+"""Steps of mirror descent at most; fewer where the fit has stopped to change."""
+
+TOLERANCE = 1e-7
+
+_GRAPHICAL = 103  # purpose of the random streams; no other step's
+
+
+def graphical_rows(
+    measured: Sequence[Marginal],
+    one_ways: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]],
+    domain: Domain,
+    rows: int,
+    seed: int,
+) -> CodeTable:
+    """``rows`` rows of codes over ``domain``.
+
+    measured: noisy counts of cliques with their sigma, which may be negative; their graph should have few cycles, as a
+    tree has: time and memory grow with its largest junction clique.  one_ways: attribute -> (noisy counts, variances).
+    Rows are floating-point work of jax: the same seed gives the same rows with the same versions on one machine.
+    Raises ModuleNotFoundError where mbi is not installed.
+    """
+    if rows == 0:
+        return CodeTable(domain, tuple(np.zeros(0, code_dtype(n)) for n in domain.sizes))
+    mbi = _mbi()
+    space = mbi.Domain(domain.attributes, domain.sizes)
+    looks = [_one_way(mbi, a, *one_ways[a]) for a in domain.attributes]
+    looks += [mbi.LinearMeasurement(m.counts.ravel(), m.attributes, m.sigma) for m in measured]
+    total = max(1.0, float(np.mean([one_ways[a][0].sum() for a in domain.attributes])))
+    model = mbi.estimation.MirrorDescent().estimate(space, looks, total, iters=ITERATIONS, tol=TOLERANCE)
+    number = int(stream(seed, _GRAPHICAL) >> np.uint64(33))  # the package takes 31 bits
+    with _without_hints():
+        made = mbi.extensions.synthetic_data(model, rows, number).to_dict()
+    return CodeTable(domain, tuple(made[a].astype(code_dtype(domain.size(a))) for a in domain.attributes))
+
+
+def model_mb(cliques: Sequence[tuple[str, ...]], domain: Domain) -> float:
+    """Size in MB of the junction tree that a model of these cliques needs.  Raises as :func:`graphical_rows`."""
+    mbi = _mbi()
+    return float(mbi.junction_tree.hypothetical_model_size(mbi.Domain(domain.attributes, domain.sizes), list(cliques)))
+
+
+@contextmanager
+def _without_hints() -> Iterator[None]:
+    """Leave out what the package tells the root logger of its compiler's pace."""
+    root = logging.getLogger()
+
+    def other(record: logging.LogRecord) -> bool:
+        return record.module != "synthetic_data"
+
+    root.addFilter(other)
+    try:
+        yield
+    finally:
+        root.removeFilter(other)
+
+
+def _mbi() -> Any:
+    """The package, in double precision and with nothing written to disk."""
+    if importlib.util.find_spec("mbi") is None:
+        raise ModuleNotFoundError("No module named 'mbi': pip install 'privsyn-flows[pgm]'", name="mbi")
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_enable_compilation_cache", False)
+    import mbi
+
+    return mbi
+
+
+def _one_way(mbi: Any, attribute: str, counts: NDArray[np.float64], variance: NDArray[np.float64]) -> Any:
+    """A look at one attribute, each cell in units of its own standard deviation."""
+    sigma = np.sqrt(variance)
+    return mbi.LinearMeasurement(counts / sigma, (attribute,), 1.0, mbi.WeightedQuery(1.0 / sigma))

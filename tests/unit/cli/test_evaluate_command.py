@@ -1,0 +1,48 @@
+"""What ``privsyn evaluate`` shows at the end: a line a figure, on narrow and on wide terminals."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from privsyn.cli import evaluate_command as command
+from privsyn.evaluation.private_evaluation import Report
+from privsyn.evaluation.score_kinds import KINDS
+from tests.support.evaluations import make_evaluation
+
+
+def shown(width: int, monkeypatch: pytest.MonkeyPatch, against: int = 0) -> list[str]:
+    """The lines of the summary; titles are those of the real metrics, as far as there are any."""
+    evaluation = make_evaluation(5, against=against)
+    tables = []
+    for i, scores in enumerate(evaluation.scores):
+        metrics = tuple(
+            m.model_copy(update={"title": KINDS[m.name].title if m.name in KINDS else m.title}) for m in scores.metrics
+        )
+        tables.append(scores.model_copy(update={"metrics": metrics, "table": f"other-{i}" if i else "release"}))
+    text = io.StringIO()
+    monkeypatch.setattr(command, "people", Console(file=text, width=width))
+    changed = evaluation.model_copy(update={"scores": tuple(tables)})
+    command._print_summary(Report(Path("report.html"), Path("evaluation.json"), changed), 1.5)
+    return text.getvalue().splitlines()
+
+
+@pytest.mark.parametrize(("width", "against"), [(80, 0), (80, 1), (160, 0), (160, 2)])
+def test_every_figure_is_one_line_that_fits(width: int, against: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven headline figures and the head, between two borders."""
+    lines = shown(width, monkeypatch, against)
+    box = lines[: next(i for i, line in enumerate(lines) if line.startswith("╰")) + 1]
+    assert len(box) == 2 + 1 + 7, "\n".join(lines)
+    assert max(map(len, box)) <= width
+    pairs = next(line for line in box if "Error of pairs of columns" in line)
+    assert "12.4% of real rows" in pairs
+    assert ("0..2, lower is better" in pairs) == (width == 160)
+    assert ("↓" in pairs) == (width == 80)
+    assert "like a sample of" in box[1]
+
+
+def test_a_figure_that_is_not_known_says_why_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Membership inference: No hold-out was given." in shown(80, monkeypatch)

@@ -1,0 +1,32 @@
+"""A Ctrl-C that compiled code turned into an error of its own is told as what it was: somebody stopped the command."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+import typer
+
+from privsyn.cli.common import errors_for_people
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_under_another_error_is_told_as_one(
+    number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(typer.Exit) as ended, errors_for_people(debug=False):
+        try:
+            os.kill(os.getpid(), number)
+        except KeyboardInterrupt:
+            raise SystemError("initialization of a module raised") from None
+    assert ended.value.exit_code == 1
+    assert "stopped. Run the same command again" in " ".join(capsys.readouterr().err.split())
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_an_error_without_an_interrupt_is_told_as_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), errors_for_people(debug=False):
+        raise SystemError("initialization of a module raised")
+    assert "unexpected SystemError" in capsys.readouterr().err

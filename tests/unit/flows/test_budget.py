@@ -1,0 +1,71 @@
+"""The budget report: the ledger's figures, its audit, and no ledger made by looking."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from privsyn.base.errors import LedgerError, RequestError
+from privsyn.data_contracts.promise import Guarantee
+from privsyn.flows.budget import BAR, budget_report, in_words, read_budgets
+from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.tasks.privacy.accountant import rho_for
+
+CAP = Guarantee(epsilon=2.0, delta=1e-9)
+
+
+@pytest.fixture
+def ledger(places: Path) -> Ledger:
+    made = Ledger(places / "ledger.sqlite")
+    made.register("people", CAP)
+    made.register("untouched", CAP)
+    made.reserve("people", "run-1", [Line("one_way_marginals", "a" * 64, rho_for(2.0, 1e-9) / 4)])
+    return made
+
+
+def test_every_data_set_has_a_row_with_what_the_ledger_says(ledger: Ledger) -> None:
+    report = budget_report.fn()
+    people, untouched = report.rows
+    summary = ledger.summary("people")[0]
+    assert (people["data set"], people["cap"], people["entries"]) == ("people", "2", "1")
+    assert float(people["spent"]) == pytest.approx(summary.epsilon, rel=1e-3)
+    assert float(people["left"]) == pytest.approx(summary.remaining_epsilon, rel=1e-3)
+    assert people["used"] == "█" * 5 + "░" * 15 + " 25 %"  # a quarter of rho, not of epsilon
+    assert untouched["used"] == "░" * BAR + " 0 %"
+    assert report.problems == []
+    assert budget_report.fn("people").rows == [people]
+
+
+def test_the_page_holds_the_same_figures_and_the_verdict(ledger: Ledger) -> None:
+    page = in_words(read_budgets(ledger.name))
+    assert page.count("| people |") == page.count("| untouched |") == 1
+    assert "no problem found" in page
+
+
+def test_a_bar_is_full_only_when_nothing_is_left(places: Path) -> None:
+    made = Ledger(places / "ledger.sqlite")
+    made.register("people", CAP)
+    made.reserve("people", "run-1", [Line("one_way_marginals", "a" * 64, rho_for(2.0, 1e-9) * 999 / 1000)])
+    assert read_budgets(made.name).rows[0]["used"] == "█" * 19 + "░ 99.9 %"
+
+
+def test_a_ledger_that_does_not_add_up_is_shown_and_fails(ledger: Ledger) -> None:
+    with sqlite3.connect(ledger.name) as connection:
+        connection.execute("UPDATE ledger SET entries = 7")
+    assert "PROBLEM" in in_words(read_budgets(ledger.name))
+    with pytest.raises(LedgerError, match="does not add up"):
+        budget_report.fn()
+
+
+def test_looking_makes_no_ledger(places: Path) -> None:
+    report = budget_report.fn()
+    assert (report.rows, report.problems) == ([], [])
+    assert "no data set yet" in in_words(report)
+    assert not (places / "ledger.sqlite").exists()
+
+
+def test_an_unknown_data_set_is_refused(ledger: Ledger) -> None:
+    with pytest.raises(RequestError, match="the field Dataset of the run form: the ledger does not know 'other'"):
+        budget_report.fn("other")

@@ -1,0 +1,91 @@
+"""The environment of Prefect's programs, and the server's address."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from privsyn.base.errors import PrivsynError, RequestError
+from privsyn.base.settings import Settings
+from privsyn.server.environment import Address, prefect_environment
+
+URL = "postgresql://u:p@h/db"
+
+
+def test_the_address_without_settings_is_this_computer_s_4200() -> None:
+    assert Address.of({}) == Address("127.0.0.1", 4200, "http://127.0.0.1:4200/api")
+    assert Address.of({}).page == "http://127.0.0.1:4200"
+
+
+@pytest.mark.parametrize(
+    ("host", "api"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:4201/api"),  # noqa: S104 - not listened to
+        ("::1", "http://[::1]:4201/api"),
+        ("db.example", "http://db.example:4201/api"),
+    ],
+)
+def test_the_api_s_address_follows_host_and_port(host: str, api: str) -> None:
+    variables = {"PREFECT_SERVER_API_HOST": host, "PREFECT_SERVER_API_PORT": "4201"}
+    assert Address.of(variables).api == api
+    assert Address.of({**variables, "PREFECT_API_URL": "https://proxy.example/api/"}).api == "https://proxy.example/api"
+
+
+@pytest.mark.parametrize("port", ["abc", "0", "65536", "-1", "4200.5"])
+def test_a_wrong_port_is_refused_by_its_name(port: str) -> None:
+    with pytest.raises(RequestError, match=r"PREFECT_SERVER_API_PORT: .* is not a valid port"):
+        Address.of({"PREFECT_SERVER_API_PORT": port})
+
+
+def test_a_port_in_use_is_said_so_and_a_free_one_is_free() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        address = Address("127.0.0.1", port, f"http://127.0.0.1:{port}/api")
+        with pytest.raises(RequestError, match=f"PREFECT_SERVER_API_PORT: port {port} of 127.0.0.1 is not free"):
+            address.check_free()
+        assert not address.answers()  # something listens there, but no Prefect server answers
+    address.check_free()
+
+
+def test_a_host_of_another_computer_is_refused() -> None:
+    with pytest.raises(RequestError, match="PREFECT_SERVER_API_"):
+        Address("192.0.2.1", 4200, "").check_free()
+
+
+def test_waiting_for_a_server_that_is_not_there_ends_in_words() -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        port = nobody.getsockname()[1]
+        with pytest.raises(PrivsynError, match=r"no Prefect server answers at http://127.0.0.1:.*make server"):
+            Address("127.0.0.1", port, f"http://127.0.0.1:{port}/api").wait(0.1)
+
+
+def test_what_is_set_stays_and_what_is_empty_is_not_set(tmp_path: Path) -> None:
+    given = {"PREFECT_HOME": str(tmp_path), "PREFECT_API_URL": "", "DO_NOT_TRACK": "0", "PATH": "/bin", "OTHER": "x"}
+    made = prefect_environment(Settings(database_url=""), given)
+    assert (made["PREFECT_HOME"], made["DO_NOT_TRACK"], made["OTHER"]) == (str(tmp_path), "0", "x")
+    assert made["PREFECT_API_URL"] == "http://127.0.0.1:4200/api"
+    assert made["PATH"].endswith(":/bin")
+    assert "PREFECT_SERVER_DATABASE_CONNECTION_URL" not in made
+    assert made["PREFECT_WORKER_QUERY_SECONDS"] == "2"  # what is started on the page starts within two seconds
+    slower = prefect_environment(Settings(database_url=""), {**given, "PREFECT_WORKER_QUERY_SECONDS": "30"})
+    assert slower["PREFECT_WORKER_QUERY_SECONDS"] == "30"
+
+
+def test_one_variable_moves_the_server_s_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PRIVSYN_LEDGER", raising=False)
+    settings = Settings(database_url=URL)
+    made = prefect_environment(settings, {})
+    assert made["PREFECT_SERVER_DATABASE_CONNECTION_URL"] == URL.replace("postgresql", "postgresql+asyncpg")
+    own = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": "sqlite+aiosqlite:////x"}
+    assert prefect_environment(settings, own)["PREFECT_SERVER_DATABASE_CONNECTION_URL"] == "sqlite+aiosqlite:////x"
+
+
+def test_the_server_s_history_lies_beside_the_ledger_not_in_the_clone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PRIVSYN_LEDGER", raising=False)
+    home = Path(prefect_environment(Settings(database_url=""), {})["PREFECT_HOME"])
+    assert home.parent == Path(Settings(database_url="").ledger).parent

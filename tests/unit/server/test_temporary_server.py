@@ -1,0 +1,177 @@
+"""The temporary server is begun early and waited for; one that is named is asked whether it is there."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+from contextvars import Context
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import httpx
+import prefect.context
+import prefect.settings
+import pytest
+
+from privsyn.base.errors import PrivsynError, RequestError
+from privsyn.server import temporary_server
+from privsyn.server.login import CLIENT
+from privsyn.server.temporary_server import server_loss_in_words, temporary_server_starting
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No login is known, and what a test brings is forgotten."""
+    monkeypatch.setenv(CLIENT, "")
+    monkeypatch.delenv(CLIENT)
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    monkeypatch.setattr(prefect.context, "GLOBAL_SETTINGS_CONTEXT", prefect.context.GLOBAL_SETTINGS_CONTEXT)
+
+
+class Fake:
+    """Stands for Prefect's class; ``start`` takes until ``loaded`` is set."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.loaded, self.started, self.error = threading.Event(), False, error
+
+    def __call__(self) -> Fake:
+        return self
+
+    def start(self) -> None:
+        assert self.loaded.wait(30)
+        self.started = True
+        if self.error is not None:
+            raise self.error
+
+
+def begin(monkeypatch: pytest.MonkeyPatch, fake: Fake, url: str | None) -> None:
+    monkeypatch.setattr("privsyn.server.release_server.ReleaseServer", fake)
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    if url is not None:
+        monkeypatch.setenv("PREFECT_API_URL", url)
+    monkeypatch.setenv("PREFECT_SERVER_EPHEMERAL_ENABLED", "true")
+    Context().run(_begin, fake)  # an empty context has no settings of other tests
+
+
+def _begin(fake: Fake) -> None:
+    prefect.context.refresh_global_settings_context()
+    with temporary_server_starting():
+        assert not fake.started  # what is loaded here, is loaded meanwhile
+        fake.loaded.set()
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("no port is free")])
+def test_it_starts_while_other_things_load_and_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    fake = Fake(error)
+    begin(monkeypatch, fake, None)
+    assert fake.started
+
+
+def test_a_temporary_server_has_a_login_that_only_this_process_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin(monkeypatch, Fake(), None)
+    first = os.environ[CLIENT]
+    assert len(first) > 40
+    assert Context().run(prefect.settings.PREFECT_API_AUTH_STRING.value) == first
+    begin(monkeypatch, Fake(), None)
+    assert os.environ[CLIENT] == first  # a process has one
+
+
+class Health(BaseHTTPRequestHandler):
+    """Answers as the server's class says: 200 where Prefect's server would, another number where it is not one."""
+
+    def do_GET(self) -> None:
+        if self.path == "/api/admin/version" and self.server.login:  # type: ignore[attr-defined]
+            shown = self.headers["Authorization"] or ""
+            wanted = "Basic " + b64encode(self.server.login.encode()).decode()  # type: ignore[attr-defined]
+            self.send_response(200 if shown == wanted else 401)
+            self.end_headers()
+            self.wfile.write(b'"3"')
+            return
+        self.send_response(self.server.status if self.path == "/api/health" else 404)  # type: ignore[attr-defined]
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def listening() -> Iterator[HTTPServer]:
+    """A web server that answers every look at Prefect's health with its ``status``."""
+    server = HTTPServer(("127.0.0.1", 0), Health)
+    server.status, server.login = 200, ""  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_where_a_server_is_named_none_is_started(monkeypatch: pytest.MonkeyPatch, listening: HTTPServer) -> None:
+    fake = Fake()
+    begin(monkeypatch, fake, f"http://127.0.0.1:{listening.server_port}/api")
+    assert not fake.started
+
+
+def test_this_computer_s_server_is_brought_the_login_of_its_file(
+    monkeypatch: pytest.MonkeyPatch, listening: HTTPServer, tmp_path: Path
+) -> None:
+    listening.login = "privsyn:secret"  # type: ignore[attr-defined]
+    url = f"http://127.0.0.1:{listening.server_port}/api"
+    with pytest.raises(RequestError, match=f"PREFECT_API_AUTH_STRING: the Prefect server at {url} asks for a login"):
+        begin(monkeypatch, Fake(), url)
+    (tmp_path / "login").write_text("privsyn:other\n")
+    (tmp_path / "login").chmod(0o600)
+    with pytest.raises(RequestError, match="refuses this login"):
+        begin(monkeypatch, Fake(), url)
+    monkeypatch.delenv(CLIENT)
+    prefect.context.refresh_global_settings_context()
+    (tmp_path / "login").write_text("privsyn:secret\n")
+    begin(monkeypatch, Fake(), url)
+    assert os.environ[CLIENT] == "privsyn:secret"
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/api", "garbage", "ftp://127.0.0.1/api"])
+def test_a_named_server_that_is_not_there_is_said_at_once(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    fake = Fake()
+    with pytest.raises(RequestError, match="unset the variable") as error:
+        begin(monkeypatch, fake, url)
+    assert error.value.paragraph().startswith(f"PREFECT_API_URL: no Prefect server answers at {url!r}. Correct")
+    assert not fake.loaded.is_set()  # nothing of the block was run
+
+
+@pytest.mark.parametrize("status", [404, 503])
+def test_what_is_no_prefect_server_is_none_and_asked_once(
+    monkeypatch: pytest.MonkeyPatch, listening: HTTPServer, status: int
+) -> None:
+    listening.status = status  # type: ignore[attr-defined]
+    start = time.monotonic()
+    with pytest.raises(RequestError, match="no Prefect server answers"):
+        begin(monkeypatch, Fake(), f"http://127.0.0.1:{listening.server_port}/api")
+    assert time.monotonic() - start < 30  # Prefect's own five tries take a minute
+
+
+def test_a_named_server_that_is_silent_is_waited_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch, listening: HTTPServer
+) -> None:
+    free = threading.Event()
+    monkeypatch.setattr(Health, "do_GET", lambda _: free.wait(60))
+    monkeypatch.setattr(temporary_server, "PATIENCE", 0.2)
+    try:
+        with pytest.raises(RequestError, match="no Prefect server answers"):
+            begin(monkeypatch, Fake(), f"http://127.0.0.1:{listening.server_port}/api")
+    finally:
+        free.set()
+
+
+@pytest.mark.parametrize("error", [httpx.ConnectError("refused"), httpx.ReadError("cut off")])
+def test_a_server_that_is_lost_during_the_run_is_said_in_words(error: Exception) -> None:
+    with pytest.raises(PrivsynError, match="server stopped answering") as said, server_loss_in_words():
+        raise error
+    assert said.value.exit_code == 1
+    assert "finished steps are kept" in said.value.paragraph()

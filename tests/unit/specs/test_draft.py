@@ -1,0 +1,252 @@
+"""Drafts: nothing read from rows, a TODO for whatever is not public, and YAML that loads back."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from privsyn.base.errors import RequestError
+from privsyn.specs.draft import draft, open_todos
+from privsyn.specs.spec_file import load_spec, parse_spec
+from privsyn.specs.yaml_file import parse_yaml
+from tests.support.places import SHARED
+from tests.unit.specs.test_yaml_text import AWKWARD
+
+SHARED = SHARED
+
+
+def table(path: Path, **columns: object) -> Path:
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def fill(text: str) -> str:
+    """The draft with every TODO replaced by some choice."""
+    for old, new in [
+        ("unit: TODO", "unit: {records_per_person: 1}"),
+        ("budget: TODO", "budget: {epsilon: 9, delta: 1.0e-5}"),
+        ("nullable: TODO", "nullable: true"),
+        ("values: TODO", "values: [a]"),
+        ("kind: TODO", "kind: drop"),
+    ]:
+        text = text.replace(old, new)
+    return "\n".join(line.replace("min: TODO", "min: 1").replace("max: TODO", "max: 9") for line in text.split("\n"))
+
+
+def test_nothing_from_rows(tmp_path: Path) -> None:
+    schema = pa.schema([("n", pa.int32()), ("f", pa.float32()), ("s", pa.string()), ("b", pa.bool_())])
+    texts = set()
+    full = {"n": 777_123, "f": 8.5, "s": "CANARY", "b": True}
+    for rows in ([], [full] * 3, [dict.fromkeys(full)]):
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), tmp_path / "t.parquet")
+        texts.add(draft(tmp_path / "t.parquet"))
+    assert len(texts) == 1 and "CANARY" not in texts.pop()
+
+
+def test_csv_rows_do_not_matter(tmp_path: Path) -> None:
+    texts = set()
+    for body in ("", "1,x\n", "CANARY,2\nragged\n"):
+        (tmp_path / "t.csv").write_text("a,b\n" + body)
+        texts.add(draft(tmp_path / "t.csv"))
+    assert len(texts) == 1
+    text = texts.pop()
+    assert text.count("kind: TODO") == 2 and "min" not in text.partition("columns:")[2]
+
+
+def test_storage_types(tmp_path: Path) -> None:
+    path = table(
+        tmp_path / "My Table.parquet",
+        i=pa.array([1], pa.int16()),
+        u=pa.array([1], pa.uint64()),
+        f=pa.array([1.0], pa.float32()),
+        s=["x"],
+        b=[True],
+        d=[dt.date(2020, 1, 1)],
+        t=[dt.datetime(2020, 1, 1)],
+        n=[[1]],
+        z=pa.nulls(1),
+        c=pa.array(["CANARY"]).dictionary_encode(),
+    )
+    text = draft(path)
+    content = parse_yaml(text, "draft").content
+    kinds = {name: c["kind"] for name, c in content["columns"].items()}
+    assert kinds == {
+        "i": "integer",
+        "u": "integer",
+        "f": "number",
+        "s": "categorical",
+        "b": "boolean",
+        "d": "date",
+        "t": "datetime",
+        "n": "drop",
+        "z": "TODO",
+        "c": "categorical",
+    }
+    assert content["columns"]["i"]["type"] == "int16"
+    assert content["dataset"] == "my_table" and content["data"] == str(path) and "CANARY" not in text
+    assert content["unit"] == content["budget"] == "TODO"
+
+
+def test_refused_until_no_todo_is_left(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.parquet", age=[1], state=["x"])
+    text = draft(path)
+    assert open_todos(text) == 7 and open_todos(fill(text)) == 0
+    for todo, field in [
+        ("unit: TODO", "unit"),
+        ("budget: TODO", "budget"),
+        ("min: TODO", "columns.age.min"),
+        ("values: TODO", "columns.state.values"),
+        ("nullable: TODO", "columns.age.nullable"),
+    ]:
+        rest = text.replace(todo, "\0", 1)
+        with pytest.raises(RequestError) as caught:
+            parse_spec(fill(rest).replace("\0", todo))
+        assert field in str(caught.value) and "TODO" in str(caught.value)
+    (tmp_path / "t.yaml").write_text(fill(text))
+    assert load_spec(tmp_path / "t.yaml").data == str(path)
+
+
+def test_dictionary_facts_and_remarks(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.parquet", age=[44], state=["ny"], pay=[7.5], extra=[1])
+    (tmp_path / "d.json").write_text(
+        json.dumps(
+            {
+                "columns": {
+                    "age": {
+                        "kind": "numeric",
+                        "integer": True,
+                        "min": 0,
+                        "max": 120,
+                        "bounds_from": "codebook",
+                        "unit": "years",
+                    },
+                    "state": {
+                        "kind": "categorical",
+                        "values": ["no", "ny", "1", "a: b"],
+                        "values_from": "codebook",
+                        "missing_means": "?",
+                    },
+                    "pay": {"kind": "numeric", "min": 3, "max": 98765, "bounds_from": "observed", "missing": 54321},
+                    "gone": {"kind": "categorical"},
+                }
+            }
+        )
+    )
+    text = draft(path, tmp_path / "d.json", dataset="people", folder=tmp_path)
+    columns = parse_yaml(text, "draft").content["columns"]
+    assert columns["age"] == {"kind": "integer", "min": 0, "max": 120, "nullable": True, "unit": "years"}
+    assert columns["state"]["values"] == ["no", "ny", "1", "a: b"] and columns["state"]["nullable"] is True
+    assert columns["pay"]["min"] == columns["pay"]["max"] == "TODO"
+    assert "98765" not in text and "54321" not in text and "read off the data" in text
+    assert "the dictionary does not describe it" in text and "describes gone" in text
+    assert "dataset: people" in text and '\ndata: "t.parquet"\n' in text
+
+
+def test_awkward_names(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.Table.from_arrays([pa.array([1])] * len(AWKWARD), names=AWKWARD), path)
+    assert list(parse_spec(fill(draft(path))).columns) == AWKWARD
+
+
+def test_frictionless_null_values(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a\n1\n")
+    content = {"fields": [{"name": "a", "type": "boolean"}], "missingValues": ["", "no"]}
+    (tmp_path / "d.json").write_text(json.dumps(content))
+    assert parse_spec(fill(draft(tmp_path / "t.csv", tmp_path / "d.json"))).null_values == ("", "no")
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared data sets are not here")
+@pytest.mark.parametrize("name", ["adult", "gss_happiness", "ma2019", "flights2013", "support2"])
+def test_shared_data_sets(name: str) -> None:
+    text = draft(SHARED / f"{name}.parquet", SHARED / f"{name}.json")
+    with pytest.raises(RequestError, match="TODO"):
+        parse_spec(text)
+    described = json.loads((SHARED / f"{name}.json").read_text())["columns"]
+    columns = parse_yaml(text, "draft").content["columns"]
+    assert list(columns) == list(described)
+    for column, entry in described.items():
+        if entry.get("bounds_from", "").startswith("observed"):
+            assert columns[column]["min"] == "TODO", column
+
+
+@pytest.mark.parametrize("stem", ["x" * 48, "x" * 49, "a" * 47 + "_b", "A B", "_x_", "2020", "true"])
+def test_the_name_that_a_draft_makes_is_one_that_the_spec_allows(tmp_path: Path, stem: str) -> None:
+    text = draft(table(tmp_path / f"{stem}.parquet", a=[True]))
+    assert parse_spec(fill(text)).dataset
+
+
+@pytest.mark.parametrize("name", ["A B", "x" * 49, "", "_x", "a\n", "x\ud83d"])
+def test_a_name_that_the_spec_would_refuse_is_refused_by_the_draft(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RequestError, match=r"^dataset: is .*, but must be 1 to 48 small letters") as caught:
+        draft(table(tmp_path / "t.parquet", a=[True]), dataset=name)
+    assert caught.value.exit_code == 2
+
+
+def columns_of(text: str) -> str:
+    return text.partition("columns:")[2]
+
+
+def test_a_table_in_memory_is_drafted_as_its_parquet_file(tmp_path: Path) -> None:
+    table_ = pa.table(
+        {
+            "i": pa.array([1, None], pa.int16()),
+            "f": pa.array([1.0, None], pa.float32()),
+            "s": ["CANARY", None],
+            "c": pa.array(["CANARY", None]).dictionary_encode(),
+            "z": pa.array([dt.datetime(2020, 1, 1)] * 2, pa.timestamp("ms", "Europe/Rome")),
+            "n": [{"x": 1}, None],
+        }
+    )
+    pq.write_table(table_, tmp_path / "t.parquet")
+    text = draft(table_, dataset="people")
+    assert columns_of(text) == columns_of(draft(tmp_path / "t.parquet")) and "CANARY" not in text
+    content = parse_yaml(text, "draft").content
+    assert content["dataset"] == "people" and "data" not in content
+    assert parse_spec(fill(draft(table_.select(["i"]), dataset="people"))).data == ""
+    assert parse_yaml(draft(table_), "draft").content["dataset"] == "TODO"
+
+
+def test_a_pandas_table_is_drafted_without_a_look_at_its_cells(tmp_path: Path) -> None:
+    cells = {"i": [1, 2], "f": [0.5, None], "s": ["CANARY", None], "b": [True, False]}
+    frame = pd.DataFrame(cells, index=pd.Index([7, 8], name="who"))
+    frame.to_parquet(tmp_path / "t.parquet", index=False)
+    assert columns_of(draft(frame)) == columns_of(draft(tmp_path / "t.parquet"))
+    assert columns_of(draft(frame.iloc[:0])) == columns_of(draft(frame))
+    kinds = [c["kind"] for c in parse_yaml(draft(pl.DataFrame(cells)), "draft").content["columns"].values()]
+    assert kinds == ["integer", "number", "categorical", "boolean"]
+    objects = {draft(pd.DataFrame({"o": pd.Series(c, dtype=object)})) for c in ([], [1], ["CANARY"], [object()])}
+    assert len(objects) == 1 and "kind: TODO" in objects.pop()
+    with pytest.raises(RequestError, match="data: the table in memory has 2 columns called 'a'"):
+        draft(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+
+
+def test_a_draft_reads_a_header_as_its_csv_options_say_and_has_them(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_bytes("größe;'a;b'\n1,5;2\n".encode("cp1252"))
+    csv = {"delimiter": ";", "decimal": ",", "quote": "'", "encoding": "cp1252"}
+    content = parse_yaml(draft(path, csv=csv), "draft").content
+    assert list(content["columns"]) == ["größe", "a;b"]
+    assert content["csv"] == csv
+    assert "csv" not in parse_yaml(draft(pa.table({"a": [1]})), "draft").content
+
+
+@pytest.mark.parametrize(
+    ("csv", "words"),
+    [
+        ({"delimiter": "ab"}, "one character of ASCII"),
+        ({"encoding": "utf-16"}, "utf-16"),
+        ({"decimal": ",", "thousands": ","}, "the same mark"),
+        ({"decimal": "x"}, "decimal"),
+    ],
+)
+def test_a_wrong_csv_option_of_a_draft_is_said_with_its_name(tmp_path: Path, csv: dict[str, str], words: str) -> None:
+    with pytest.raises(RequestError, match=words) as caught:
+        draft(tmp_path / "people.csv", csv=csv)
+    assert caught.value.field == "draft_spec.csv"

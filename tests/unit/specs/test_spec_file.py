@@ -1,0 +1,340 @@
+"""Spec files: what loads, and the one paragraph that each slip gets."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from privsyn.base.errors import RequestError
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.specs.messages import from_validation
+from privsyn.specs.spec_file import load_spec, override, parse_spec
+from tests.support.places import ROOT
+
+HEAD = """\
+dataset: demo
+data: table.csv
+unit: {records_per_person: 1}
+privacy: {epsilon: 1.0, delta: 1.0e-9}
+budget: {epsilon: 10, delta: 1e-8}
+"""
+COMPUTED = HEAD + "columns: {a: {kind: boolean}, b: {kind: boolean}, c: {kind: boolean}}\n"
+COLUMNS = "columns: {age: {kind: integer, min: 0, max: 99}}\n"
+EXAMPLES = ROOT / "examples"
+
+
+def paragraph(text: str) -> str:
+    with pytest.raises(RequestError) as caught:
+        parse_spec(text)
+    message = str(caught.value)
+    assert caught.value.exit_code == 2
+    assert "\n" not in message and "pydantic" not in message and "Traceback" not in message
+    return message
+
+
+def test_every_kind_loads() -> None:
+    spec = parse_spec(
+        HEAD
+        + """
+columns:
+  age:      {kind: integer, min: 18, max: 89, bins: 24, nullable: true, unit: years}
+  income:   {kind: number, min: 0, max: 200000, edges: [0, 10000, 25000, 200000]}
+  region:   {kind: categorical, values: [north, south], unlisted: other}
+  happy:    {kind: boolean}
+  seen:     {kind: datetime, min: 2010-01-01, max: 2020-01-01 12:30:00, bins: 40}
+  caseid:   {kind: drop}
+synthesis: {rows: auto}
+"""
+    )
+    assert list(spec.columns) == ["age", "income", "region", "happy", "seen", "caseid"]
+    assert spec.columns["seen"].max == dt.datetime(2020, 1, 1, 12, 30)
+
+
+def test_yaml_types() -> None:
+    spec = parse_spec(
+        HEAD
+        + """
+columns:
+  yn: {kind: categorical, values: [no, yes]}
+  n: {kind: categorical, values: [1, 2]}
+  f: {kind: categorical, values: [1, 2.5]}
+  t: {kind: categorical, values: ["01", "TODO"]}
+  2019: {kind: boolean}
+  no: {kind: drop}
+"""
+    )
+    assert spec.columns["yn"].values == ("no", "yes")
+    assert [type(v) for v in spec.columns["n"].values] == [int, int]
+    assert spec.columns["f"].values == (1.0, 2.5)
+    assert "2019" in spec.columns and "no" in spec.columns
+
+
+def test_shared_values_by_anchor() -> None:
+    columns = "columns:\n  a: {kind: categorical, values: &v [x, y]}\n  b: {kind: categorical, values: *v}\n"
+    spec = parse_spec(HEAD + columns)
+    assert spec.columns["b"].values == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ["empty"]),
+        ("just words", ["field: value"]),
+        ("a: [1", ["line 1", "not valid YAML"]),
+        (HEAD + COLUMNS + "dataset: again\n", ["line 7", "`dataset` for the second time (first on line 1)"]),
+        (
+            HEAD.replace("unit: {records_per_person: 1}\n", "") + COLUMNS,
+            ["unit: is missing", "records_per_person: K", "person_id: COLUMN, max_records: K"],
+        ),
+        (HEAD.replace("{records_per_person: 1}", "{}") + COLUMNS, ["unit (line 3)", "person_id: COLUMN"]),
+        (HEAD.replace("epsilon: 1.0", "epsilon: 0") + COLUMNS, ["privacy.epsilon (line 4)", "`0`", "greater than 0"]),
+        (HEAD.replace("epsilon: 1.0", "epsilon: .inf") + COLUMNS, ["privacy.epsilon", "inf"]),
+        (HEAD.replace("delta: 1.0e-9", "dleta: 1") + COLUMNS, ["privacy.delta: is missing", "Did you mean `delta`?"]),
+        (HEAD.replace("budget", "bugdet") + COLUMNS, ["bugdet", "Did you mean `budget`?"]),
+        (HEAD + "columns: {age: {min: 1, max: 3}}", ["columns.age", "no `kind`", "integer, number, datetime"]),
+        (HEAD + "columns: {age: {kind: string}}", ["columns.age", "`string`", "Did you mean `kind: categorical`?"]),
+        (HEAD + "columns: {age: {kind: integer, min: TODO, max: 3}}", ["columns.age.min (line 6): still says TODO"]),
+        (HEAD + "columns: {age: {kind: TODO}}", ["columns.age.kind (line 6): still says TODO", "integer"]),
+        (HEAD.replace("{epsilon: 10, delta: 1e-8}", "TODO") + COLUMNS, ["budget (line 5): still says TODO"]),
+        (HEAD + "columns: {age: {kind: integer, min: a, max: 3}}", ["columns.age.min", "`a`", "whole number"]),
+        (HEAD + "columns: {age: {kind: integer, min: 5, max: 3}}", ["columns.age", "`min` (5)", "Swap"]),
+        (HEAD + "columns: {age: {kind: integer, min: 5, max: 4}}", ["columns.age", "`min` (5)", "Swap"]),
+        (HEAD + "columns: {'a b': {kind: integer, min: 5, max: x}}", ['columns."a b".max']),
+        (HEAD + "columns: {t: {kind: datetime, min: 2010, max: 2020-01-01}}", ["columns.t.min", "number"]),
+        (
+            HEAD + "columns: {t: {kind: datetime, min: 2010-01-01, max: 2020-01-01T00:00:00Z}}",
+            ["columns.t.max", "time zone"],
+        ),
+        (HEAD + "columns: {t: {kind: number, min: -1.0e308, max: 1.0e308}}", ["columns.t", "`edges`"]),
+        (
+            HEAD + "columns: {t: {kind: number, type: float32, min: 1.0e39, max: 2.0e39}}",
+            ["columns.t", "`type: float32` cannot hold", "float64"],
+        ),
+        (HEAD + "columns: {t: {kind: number, type: float32, min: 0, max: 1.0e39}}", ["columns.t", "cannot hold"]),
+        (HEAD + "columns: {t: {kind: number, type: float32, min: -1.0e39, max: 0}}", ["columns.t", "cannot hold"]),
+        (
+            HEAD + "columns: {t: {kind: number, type: float32, min: 1600000001, max: 1600000100}}",
+            ["columns.t", "cannot hold", "from 1600000001.0 to 1600000100.0"],
+        ),
+        (
+            HEAD + "columns: {t: {kind: number, type: float32, min: 1600000001, max: 1600000200}}",
+            ["columns.t", "cannot hold"],
+        ),
+        (
+            HEAD + "columns: {t: {kind: integer, min: 9007199254740991, max: 9007199254740992}}",
+            ["columns.t", "`max` (9007199254740992) is too large", "Write at most 9007199254740991"],
+        ),
+        (HEAD + "columns: {c: {kind: categorical, values: [a, 1]}}", ["columns.c.values", "one type"]),
+        (HEAD + "columns: {c: {kind: categorical, values: [a, a]}}", ["columns.c.values", "'a' twice"]),
+        (COMPUTED + "rules: [{derive: {b: '5'}}]", ["rules[0].derive.b", "names no column"]),
+        (COMPUTED + "rules: [{derive: {a: b}}, {derive: {b: a}}]", ["rules (line 7)", "are computed from each other"]),
+        (HEAD + "columns: {c: {kind: categorical, values: [2010-01-01]}}", ["columns.c.values[0]", "quotation marks"]),
+        (HEAD + f"columns: {{c: {{kind: categorical, values: [{10**400}, 1.5]}}}}", ["columns.c.values", "2**53"]),
+        (HEAD + "columns: {c: {kind: categorical, values: [02134]}}", ["line 6", "leading zero"]),
+        (HEAD + "columns: {c: {kind: datetime, min: 2010-13-40, max: 2020-01-01}}", ["line 6", "2010-13-40"]),
+        (HEAD + "columns: {c: {kind: drop}}", ["columns", "at least one column"]),
+        (HEAD + "columns: {c: }", ["columns.c", "mapping"]),
+        (HEAD + "columns: [a]", ["columns", "mapping"]),
+        (HEAD + COLUMNS + "synthesis: {rows: many}", ["synthesis.rows (line 7)", "`many`", "`auto` or a whole number"]),
+        (HEAD + COLUMNS + "accountant: pld", ["accountant (line 7)", "'gaussian', 'tight', 'paper'"]),
+        (HEAD.replace("demo", "My Data") + COLUMNS, ["dataset (line 1)", "1 to 48 small letters"]),
+        (
+            HEAD.replace("{records_per_person: 1}", "{person_id: pid, max_records: 2}") + COLUMNS,
+            ["unit.person_id", "'pid'"],
+        ),
+        (
+            HEAD + "columns: {c: {kind: categorical, values: []}}",
+            ["is an empty list, but must be a list of at least 1"],
+        ),
+        (
+            HEAD + COLUMNS + "about: {title: " + "x" * 201 + "}",
+            ["about.title", "must be text of at most 200 characters"],
+        ),
+        (
+            HEAD + COLUMNS + "engine: {kind: dask, address: x}",
+            ["engine.address (line 7): is not the spec's to say", "The operator names the cluster: PRIVSYN_DASK"],
+        ),
+        (HEAD + COLUMNS + "engine: {worker: 1}", ["Did you mean `workers`? Its fields are kind, workers."]),
+        (HEAD + COLUMNS + "adaptive: {turns: 1}", ["`adaptive`. Its fields are rounds, share, scores, triples."]),
+        (HEAD + COLUMNS + "about: {titel: x}", ["`about`. Did you mean `title`? Its fields are title,"]),
+        ("a: !!python/name:os.system x", ["line 1", "tag"]),
+        ("<<: 5", ["line 1", "merge", "no mapping"]),
+        ("<<: {a: 1}\n<<: {b: 1}", ["line 2", "second time"]),
+        ("%YAML 1.1\n---\na: no", ["old YAML"]),
+        ("a: " + "[" * 3000, ["nested too deeply"]),
+        ("a: &a [*a]", ["nested too deeply"]),
+        ("a: \x01", ["characters"]),
+    ],
+)
+def test_paragraphs(text: str, words: list[str]) -> None:
+    message = paragraph(text)
+    for word in words:
+        assert word in message, message
+
+
+def test_an_escaped_emoji_is_one_character() -> None:
+    spec = parse_spec(
+        HEAD
+        + 'columns: {"\\ud83d\\ude00": {kind: boolean, description: "a \\ud83d\\ude00 b"}}\n'
+        + 'about: {keywords: ["\\ud83d\\ude00"]}'
+    )
+    assert spec.columns["\U0001f600"].description == "a \U0001f600 b"
+    assert spec.about.keywords == ("\U0001f600",)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ['{"x\\ud83d": {kind: boolean}}', '{x: {kind: boolean,\n  description: "\\ude00\\ud83d"}}'],
+)
+def test_half_a_character_is_refused_by_its_line(wrong: str) -> None:
+    line = HEAD.count("\n") + 1 + wrong.count("\n")
+    assert f"line {line} has half of a character" in paragraph(HEAD + "columns: " + wrong)
+
+
+def numeric_fields(model: type[BaseModel]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The dotted places of every number in a section of the spec, with a mapping that puts true there.
+
+    A section with a choice of options (the mechanism) is walked for each choice; of a list (the workload) an entry is.
+    """
+    for name, field in model.model_fields.items():
+        listed = get_origin(field.annotation) is tuple
+        choices = [a for a in (field.annotation, *get_args(field.annotation)) if isinstance(a, type)]
+        models = [choice for choice in choices if issubclass(choice, BaseModel)]
+        for inner in models:
+            tag = {"name": inner.model_fields["name"].default} if len(models) > 1 else {}
+            for place, true in numeric_fields(inner):
+                section = {**tag, **true}
+                yield (f"{name}[0].{place}", {name: [section]}) if listed else (f"{name}.{place}", {name: section})
+        annotation = str(field.annotation)
+        if not models and re.search(r"\b(int|float)\b", annotation) and "bool" not in annotation:
+            yield name, {name: True}
+
+
+NUMERIC = list(numeric_fields(ReleaseSpec))
+
+
+def test_every_number_of_the_spec_is_tried() -> None:
+    places = {place for place, _ in NUMERIC}
+    assert len(places) >= 28
+    assert {"unit.records_per_person", "privacy.epsilon", "engine.workers"} < places
+    assert {"mechanism.synthesis.rows", "mechanism.rounds_share", "mechanism.split.one_way"} < places
+    rows = [true["mechanism"]["name"] for place, true in NUMERIC if place == "mechanism.synthesis.rows"]
+    assert rows == ["privsyn", "adaptive", "independent", "mst", "privbayes", "aim", "prior"]
+
+
+@pytest.mark.parametrize(("place", "true"), NUMERIC)
+def test_true_is_no_number(place: str, true: dict[str, Any]) -> None:
+    content = {**parse_spec(HEAD + COLUMNS).model_dump(exclude_defaults=True), **true}
+    with pytest.raises(ValidationError) as caught:
+        ReleaseSpec.model_validate(content)
+    (problem,) = (p for p in from_validation(caught.value) if p.field == place)
+    assert problem.text.startswith("is `true`, but must be ") and "number" in problem.text
+
+
+def test_flags_and_categories_may_be_true() -> None:
+    spec = parse_spec(HEAD + "columns: {a: {kind: categorical, values: [true, false], nullable: true}}")
+    assert spec.columns["a"].values == (True, False)
+    assert all(type(v) is bool for v in spec.columns["a"].values)
+
+
+HALF = "x \ud83d"
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"data": HALF}, "data"),
+        ({"dataset": HALF}, "dataset"),
+        ({"null_values": ["", HALF]}, "null_values"),
+        ({"about": {"title": HALF}}, "about.title"),
+        ({"about": {"intended_use": HALF}}, "about.intended_use"),
+        ({"about": {"keywords": [HALF]}}, "about.keywords"),
+        ({"columns": {HALF: {"kind": "boolean"}}}, "columns"),
+        ({"columns": {"a": {"kind": "boolean", "description": HALF}}}, "columns.a.description"),
+        ({"columns": {"a": {"kind": "categorical", "values": ["x", HALF]}}}, "columns.a.values"),
+        ({"columns": {"a": {"kind": "integer", "min": 0, "max": 9, "unit": HALF}}}, "columns.a.unit"),
+    ],
+)
+def test_half_a_character_in_a_dictionary_is_refused_by_its_field(change: dict[str, object], field: str) -> None:
+    content = parse_spec(HEAD + COLUMNS).model_dump()
+    with pytest.raises(ValidationError) as caught:
+        ReleaseSpec.model_validate({**content, **change})
+    (problem,) = from_validation(caught.value)
+    assert problem.field == field and "half" in problem.text
+
+
+@pytest.mark.parametrize("values", ["[~]", "[[a]]", "[{a: 1}]"])
+def test_a_list_of_one_wrong_item_has_one_problem(values: str) -> None:
+    message = paragraph(HEAD + f"columns: {{c: {{kind: categorical, values: {values}}}}}")
+    assert "columns.c.values[0]" in message and "Also" not in message and "tuple" not in message
+
+
+def test_alias_bomb() -> None:
+    levels = "\n".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 10)}]" for i in range(1, 9))
+    assert "aliases" in paragraph("l0: &l0 [a, a, a, a, a, a, a, a, a, a]\n" + levels)
+
+
+def test_three_problems_and_a_count() -> None:
+    columns = "".join(f"  c{i}: {{kind: integer, min: x, max: 1}}\n" for i in range(5))
+    message = paragraph(HEAD + "columns:\n" + columns)
+    assert "columns.c2.min" in message and "columns.c3" not in message and "2 more" in message
+
+
+def test_load_reads_data_relative_to_the_spec(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_bytes(b"\xef\xbb\xbf" + (HEAD + COLUMNS).encode())
+    assert load_spec(path).data == str(tmp_path / "table.csv")
+    path.write_text((HEAD + COLUMNS).replace("table.csv", "/data/t.csv"))
+    assert load_spec(path).data == "/data/t.csv"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: None,
+        lambda p: p.mkdir(),
+        lambda p: p.write_bytes(b"\xff\xfe\x00"),
+        lambda p: p.write_bytes(b" " * 20_000_001),
+    ],
+    ids=["missing", "folder", "not UTF-8", "huge"],
+)
+def test_unreadable_files(tmp_path: Path, make) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "spec.yaml"
+    make(path)
+    with pytest.raises(RequestError, match=r"spec\.yaml"):
+        load_spec(path)
+
+
+def test_override() -> None:
+    spec = parse_spec(HEAD + COLUMNS)
+    changed = override(spec, epsilon=2, delta=1e-10, data="elsewhere.csv", seed=7)
+    assert (changed.privacy.epsilon, changed.privacy.delta, changed.mechanism.synthesis.seed) == (2, 1e-10, 7)
+    assert changed.data == str(Path("elsewhere.csv").absolute())
+    assert override(spec) == spec
+    assert isinstance(spec, ReleaseSpec) and spec.privacy.epsilon == 1
+
+
+@pytest.mark.parametrize(
+    ("choice", "field"),
+    [
+        ({"epsilon": 0}, "privacy.epsilon"),
+        ({"delta": 1}, "privacy.delta"),
+        ({"seed": -1}, "synthesis.seed"),
+        ({"epsilon": float("nan")}, "privacy.epsilon"),
+    ],
+)
+def test_override_is_validated(choice: dict[str, float], field: str) -> None:
+    with pytest.raises(RequestError, match=field):
+        override(parse_spec(HEAD + COLUMNS), **choice)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["gss", "adult"])
+def test_examples_load(name: str) -> None:
+    spec = load_spec(EXAMPLES / f"{name}.yaml")
+    assert spec.dataset == name and spec.privacy.epsilon == 1 and spec.privacy.delta == 1e-9

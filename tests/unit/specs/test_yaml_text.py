@@ -1,0 +1,63 @@
+"""Values as text of YAML, which loads back."""
+
+from __future__ import annotations
+
+import pytest
+
+from privsyn.specs.yaml_file import parse_yaml
+from privsyn.specs.yaml_text import scalar
+
+AWKWARD = [
+    "plain",
+    "two words",
+    "no",
+    "NULL",
+    "TODO",
+    "true",
+    "12",
+    "1e5",
+    "0x1F",
+    "2010-01-01",
+    "a: b",
+    "a #b",
+    "#x",
+    "'q'",
+    '"q"',
+    "\\",
+    "-",
+    "- a",
+    "? a",
+    "[x]",
+    "{x}",
+    "*a",
+    "&a",
+    "!t",
+    "%p",
+    "@x",
+    "`x`",
+    "é ü",
+    "名前",
+    "😀",
+    "a\nb",
+    "a\tb",
+    " lead",
+    "trail ",
+    "\u2028",
+    "\x85",
+    "\x7f",
+    "~",
+    "<<",
+    "=",
+    "a,b",
+    "|",
+    ">",
+    "x" * 1500,
+    "a.b",
+    "Outlying-US(Guam-USVI-etc)",
+]
+
+
+@pytest.mark.parametrize("value", [*AWKWARD, 0, -5, 2**60, True, False, 1e-9, 1e16, 1e300, -0.5, 12345.678])
+def test_scalars_load_back(value: object) -> None:
+    loaded = parse_yaml(f"x: [{scalar(value)}]", "x").content["x"][0]  # type: ignore[arg-type]
+    assert loaded == value and type(loaded) is type(value)

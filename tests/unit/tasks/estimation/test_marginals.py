@@ -1,0 +1,75 @@
+"""Marginals and their table form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.tables import MARGINALS
+from privsyn.tasks.estimation.marginals import Marginal, from_table, one_ways, to_table
+
+DOMAIN = Domain.of({"a": 2, "one": 1, "b": 3})
+
+
+def example() -> list[Marginal]:
+    rng = np.random.default_rng(0)
+    return [Marginal(c, rng.random(DOMAIN.shape(c))) for c in [("a",), ("one",), ("b",), ("a", "one", "b"), ("a", "b")]]
+
+
+def test_table_round_trip_keeps_order_shape_and_every_count() -> None:
+    table = to_table(example())
+    assert table.schema == MARGINALS.schema
+    assert table.column("clique").to_pylist() == [0, 1, 2, 3, 4]
+    sliced = pa.concat_tables([table.slice(0, 2), table.slice(2)])
+    for back in (from_table(table, DOMAIN), from_table(sliced, DOMAIN)):
+        for ours, theirs in zip(example(), back, strict=True):
+            assert ours.attributes == theirs.attributes
+            np.testing.assert_array_equal(ours.counts, theirs.counts)
+
+
+def test_no_marginals_make_an_empty_table() -> None:
+    assert to_table([]).schema == MARGINALS.schema
+    assert from_table(to_table([]), DOMAIN) == []
+
+
+def test_counts_are_in_row_major_order() -> None:
+    table = to_table([Marginal(("a", "b"), np.arange(6.0).reshape(2, 3))])
+    assert table.column("counts").to_pylist() == [[0, 1, 2, 3, 4, 5]]
+
+
+def test_project_sums_the_others_out() -> None:
+    cube = Marginal(("a", "b", "c"), np.arange(24.0).reshape(2, 3, 4))
+    assert cube.project(("c", "a")).attributes == ("a", "c")
+    np.testing.assert_array_equal(cube.project(("c", "a")).counts, cube.counts.sum(axis=1))
+    assert cube.project(()).counts == cube.counts.sum()
+
+
+def test_by_code_has_a_column_for_each_code_and_a_row_for_each_cell_of_the_others() -> None:
+    cube = Marginal(("a", "b", "c"), np.arange(24.0).reshape(2, 3, 4))
+    np.testing.assert_array_equal(cube.by_code("c"), cube.counts.reshape(6, 4))
+    np.testing.assert_array_equal(cube.by_code("b"), [cube.counts[a, :, c] for a in range(2) for c in range(4)])
+    np.testing.assert_array_equal(Marginal(("a",), np.array([3.0, 4.0])).by_code("a"), [[3.0, 4.0]])
+
+
+def test_one_ways_are_found_by_attribute_and_missing_ones_named() -> None:
+    assert list(one_ways(example(), DOMAIN)) == ["a", "one", "b"]
+    with pytest.raises(ValueError, match="the one-way marginal of one is missing"):
+        one_ways([m for m in example() if m.attributes != ("one",)], DOMAIN)
+
+
+def test_counts_that_do_not_fit_the_clique_are_refused() -> None:
+    with pytest.raises(ValueError, match="shape"):
+        Marginal(("a", "b"), np.zeros(6))
+    with pytest.raises(ValueError, match="a, b: there are 6 counts for 8 cells"):
+        from_table(to_table([Marginal(("a", "b"), np.zeros((2, 3)))]), Domain.of({"a": 2, "b": 4}))
+
+
+def test_the_noise_goes_through_the_table_and_adds_up_when_cells_are_summed() -> None:
+    cube = Marginal(("a", "b"), np.ones((2, 3)), sigma=5.0)
+    assert from_table(to_table([cube, Marginal(("a",), np.ones(2))]), DOMAIN)[0].sigma == 5.0
+    assert cube.project(["a"]).sigma == pytest.approx(5 * 3**0.5)  # three cells a sum
+    assert cube.project([]).sigma == pytest.approx(5 * 6**0.5)
+    assert cube.project(["a", "b"]).sigma == 5.0
+    assert Marginal(("a",), np.ones(2)).project([]).sigma == 0.0

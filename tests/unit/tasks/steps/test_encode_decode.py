@@ -1,0 +1,165 @@
+"""Encode and decode as steps: bounded records, repairs, weights, order and types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.promise import Unit
+from privsyn.data_contracts.step_options import Compression
+from privsyn.data_contracts.tables import REPAIRS
+from privsyn.tasks.codecs import plan
+from privsyn.tasks.estimation.recode import compress_attribute
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.kernels.text_hash import text_hashes
+from privsyn.tasks.steps import decode as decode_step
+from privsyn.tasks.steps import encode as encode_step
+from privsyn.tasks.steps.encode import Repairs, bound_records, encode
+from tests.support.specs import make_spec, people
+
+
+def passes(table: pa.Table, batch_rows: int = 7) -> Callable[[], list[pa.RecordBatch]]:
+    return lambda repairs=None: table.to_batches(max_chunksize=batch_rows)
+
+
+def test_encode_streams_batches_and_counts_repairs() -> None:
+    table, repairs = people(100), Repairs()
+    batches = list(encode(passes(table), plan(make_spec()), Unit(records_per_person=1), repairs))
+    codes = pa.Table.from_batches(batches)
+    assert codes.num_rows == 100
+    assert codes.column_names == ["age", "income", "region", "happy", "seen"]
+    counted = {(r["column"], r["repair"]): r["rows"] for r in repairs.to_table().to_pylist()}
+    age = table["age"].to_pylist()
+    assert counted["age", "below min"] == sum(a is not None and a < 18 for a in age)
+    assert counted["region", "unlisted"] == sum(r == "west" for r in table["region"].to_pylist())
+    assert repairs.to_table().schema == REPAIRS.schema
+
+
+def test_records_of_a_person_are_bounded_whatever_the_order() -> None:
+    """Truncation by id comes first; permuting rows keeps the same multiset of codes."""
+    spec = make_spec(
+        {"x": {"kind": "integer", "min": 0, "max": 10}, "pid": {"kind": "drop"}},
+        unit={"person_id": "pid", "max_records": 2},
+    )
+    pid = ["a"] * 5 + ["b"] * 2 + ["c"] + [None] * 3
+    table = pa.table({"x": np.arange(11), "pid": pid})
+    repairs = Repairs()
+    kept = pa.Table.from_batches(encode(passes(table), plan(spec), spec.unit, repairs))["x"].to_pylist()
+    assert len(kept) == 2 + 2 + 1
+    assert {5, 6, 7} <= set(kept)
+    assert not {8, 9, 10} & set(kept)
+    assert repairs.counts["pid", "left out"] == 6
+    order = np.random.default_rng(0).permutation(11)
+    again = pa.Table.from_batches(encode(passes(table.take(order)), plan(spec), spec.unit, Repairs()))["x"].to_pylist()
+    assert sorted(again) == sorted(kept)
+
+
+@pytest.mark.parametrize("held", [1, 30, 299, 300, 301])
+def test_how_many_rows_of_persons_are_held_at_once_changes_nothing(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = make_spec(
+        {"x": {"kind": "integer", "min": 0, "max": 400}, "pid": {"kind": "drop"}},
+        unit={"person_id": "pid", "max_records": 3},
+    )
+    rng = np.random.default_rng(1)
+    pid = [None if p == 0 else f"person {'é' * (p % 3)}{p}" for p in rng.integers(0, 40, 300)]
+    table, started = pa.table({"x": np.arange(300), "pid": pid}), list[int]()
+
+    def batches(repairs: Repairs | None = None) -> list[pa.RecordBatch]:
+        started.append(1)
+        return table.to_batches(max_chunksize=17)
+
+    whole = pa.Table.from_batches(encode(passes(table), plan(spec), spec.unit, Repairs()))
+    monkeypatch.setattr(encode_step, "PERSON_ROWS", held)
+    assert pa.Table.from_batches(encode(batches, plan(spec), spec.unit, Repairs())).equals(whole)
+    assert len(started) == 2 + -(-300 // held)
+    assert 3 * 30 < whole.num_rows <= 3 * 39
+
+
+def test_texts_are_hashed_by_what_they_say_wherever_they_lie() -> None:
+    texts = pa.array(["a", "bc", "", None, "a", "é", "cb"])
+    found = text_hashes(texts)
+    assert found[0] == found[4]
+    assert len({int(h) for i, h in enumerate(found) if i not in (3, 4)}) == 5
+    np.testing.assert_array_equal(text_hashes(texts.slice(4, 3)), found[4:])
+    assert text_hashes(texts.slice(0, 0)).size == 0
+    assert text_hashes(pa.array([None, ""], pa.string())).size == 2
+
+
+def test_another_persons_rows_never_change_which_rows_are_kept() -> None:
+    rng = np.random.default_rng(2)
+    person = rng.integers(-1, 20, 300).astype(np.int32)
+    hashes = rng.integers(0, 2**63, 300).astype(np.uint64)
+    keep = bound_records(person, hashes, 3)
+    for p in range(20):
+        others = person != p
+        assert (bound_records(person[others], hashes[others], 3) == keep[others]).all()
+    assert not keep[person < 0].any()
+    assert np.bincount(person[keep]).max() == 3
+
+
+def decode(*arguments: Any, **named: Any) -> pa.Table:
+    encoding, order = arguments[2], arguments[3]
+    return pa.Table.from_batches(
+        decode_step.decode(*arguments, **named), schema=decode_step.decoded_schema(encoding, order)
+    )
+
+
+def coded(values: list[int], size: int, padded: bool = False) -> CodeTable:
+    return CodeTable(Domain(("x",), (size,)), (np.array(values, np.uint8),), padded)
+
+
+def test_decode_draws_fine_codes_by_the_noisy_weights() -> None:
+    spec = make_spec({"x": {"kind": "categorical", "values": ["a", "b", "c", "d"], "nullable": True}})
+    combined = compress_attribute(
+        np.array([5_000, 480, 420, 0, 5_000]), 5.0, np.arange(5, dtype=np.int32), Compression(sigmas=100)
+    )
+    assert combined.coarse.tolist() == [0, 2, 2, 2, 1]
+    codes = coded([0] * 10 + [2] * 4_000 + [1] * 10, 3)
+    out = decode(codes, {"x": combined}, plan(spec), ["x"], seed=1)["x"].to_pylist()
+    share = out.count("b") / 4_000
+    assert share == pytest.approx(480 / 900, abs=0.04)
+    assert out.count("d") < 40
+    assert out.count("a") == 10
+    assert out.count(None) == 10
+
+
+def test_decode_shuffles_rows_keeps_order_names_and_types_and_is_seeded() -> None:
+    spec = make_spec()
+    encoding = plan(spec)
+    recode = {
+        c.attribute: compress_attribute(np.full(c.size, 1_000), 1.0, c.groups, Compression(enabled=False))
+        for c in encoding.codecs
+    }
+    sizes = [r.size for r in recode.values()]
+    rng = np.random.default_rng(0)
+    codes = CodeTable(
+        Domain(tuple(recode), tuple(sizes)), tuple(np.sort(rng.integers(0, s, 500)).astype(np.uint8) for s in sizes)
+    )
+    order = ["seen", "age", "happy", "region", "income"]
+    table = decode(codes, recode, encoding, order, seed=5)
+    assert table.column_names == order
+    text = pa.dictionary(pa.int32(), pa.string())
+    assert table.schema.types == [pa.timestamp("us"), pa.int64(), pa.bool_(), text, pa.float64()]
+    assert table["region"].chunk(0).dictionary.to_pylist() == ["north", "south", "east", "other"]  # the spec's order
+    assert table.to_pandas().dtypes.astype(str).to_dict() == {
+        "seen": "datetime64[us]", "age": "Int64", "happy": "bool", "region": "category", "income": "float64",
+    }  # fmt: skip
+    assert not table.schema.field("region").nullable
+    regions = table["region"].to_pylist()
+    assert sum(a != b for a, b in pairwise(regions)) > 100  # the codes came in order, one change a region
+    ages = [a for a in table["age"].to_pylist() if a is not None]
+    assert ages != sorted(ages)
+    assert table.equals(decode(codes, recode, encoding, order, seed=5))
+    assert not table.equals(decode(codes, recode, encoding, order, seed=6))
+
+
+def test_decode_of_no_rows() -> None:
+    spec = make_spec({"x": {"kind": "integer", "min": 0, "max": 3}})
+    recode = compress_attribute(np.zeros(4, dtype=np.int64), 1.0, np.arange(4, dtype=np.int32), Compression())
+    assert decode(coded([], recode.size), {"x": recode}, plan(spec), ["x"], 0).num_rows == 0

@@ -1,0 +1,227 @@
+"""Consistency against brute force: weighted least squares and projection on the simplex."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.step_options import Compression
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.projection import norm_sub
+from privsyn.tasks.estimation.recode import coarse_one_ways, compress_attribute
+from privsyn.tasks.steps.make_consistent import make_consistent, without_interaction
+
+DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
+
+
+def truth_and_noise(seed: int, sigma: float) -> tuple[list[Marginal], list[np.ndarray], list[Marginal], np.ndarray]:
+    rng = np.random.default_rng(seed)
+    joint = rng.multinomial(20_000, rng.dirichlet(np.ones(24))).reshape(2, 3, 4).astype(float)
+    one = [
+        Marginal((x,), joint.sum(axis=tuple(j for j in range(3) if j != i)) + rng.normal(0, sigma, DOMAIN.sizes[i]))
+        for i, x in enumerate("abc")
+    ]
+    variance = [np.full(s, sigma**2) for s in DOMAIN.sizes]
+    two = []
+    for i, j in combinations(range(3), 2):
+        (k,) = {0, 1, 2} - {i, j}
+        counts = joint.sum(axis=k)
+        two.append(Marginal(("abc"[i], "abc"[j]), counts + rng.normal(0, sigma, counts.shape)))
+    return one, variance, two, joint
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_shared_counts_agree_after_it(seed: int) -> None:
+    one, variance, two, _ = truth_and_noise(seed, 40.0)
+    found = make_consistent(one, variance, two, [40.0] * 3, rounds=50)
+    total = found[0].counts.sum()
+    for m in found:
+        assert m.counts.min() >= 0
+        assert m.counts.sum() == pytest.approx(total)
+    for m in found[3:]:
+        for axis, attribute in enumerate(m.attributes):
+            one_way = found[DOMAIN.index(attribute)].counts
+            assert m.counts.sum(axis=1 - axis) == pytest.approx(one_way, abs=1.0)
+
+
+def test_it_lowers_the_error_to_the_truth() -> None:
+    """Fails if the step does nothing: summed squared error over seeds falls for one- and two-ways."""
+    before, after = np.zeros(2), np.zeros(2)
+    for seed in range(20):
+        one, variance, two, joint = truth_and_noise(seed, 60.0)
+        found = make_consistent(one, variance, two, [60.0] * 3, rounds=10)
+        true_one = [joint.sum(axis=tuple(j for j in range(3) if j != i)) for i in range(3)]
+        true_two = [joint.sum(axis=2), joint.sum(axis=1), joint.sum(axis=0)]
+        for measured, truth, place in ((one, true_one, 0), (two, true_two, 1)):
+            start = 0 if place == 0 else 3
+            before[place] += sum(((m.counts - t) ** 2).sum() for m, t in zip(measured, truth, strict=True))
+            after[place] += sum(((m.counts - t) ** 2).sum() for m, t in zip(found[start:], truth, strict=False))
+    assert after[0] < 0.75 * before[0]
+    assert after[1] < 0.85 * before[1]
+
+
+def test_one_average_is_weighted_least_squares() -> None:
+    """One shared attribute, uneven noise: the adjusted tables minimize the weighted squared change.
+
+    Referee: brute-force minimization subject to equal projections on the shared attribute and total.
+    """
+    rng = np.random.default_rng(3)
+    x = Marginal(("a", "b"), rng.uniform(200, 300, (2, 3)))
+    y = Marginal(("a",), rng.uniform(800, 900, 2))
+    sx, sy = 5.0, 2.0
+    found = make_consistent([y], [np.full(2, sy**2)], [x], [sx], rounds=1)
+
+    def cost(v: np.ndarray) -> float:
+        return float(((v[:2] - y.counts) ** 2).sum() / sy**2 + ((v[2:] - x.counts.ravel()) ** 2).sum() / sx**2)
+
+    equal = {"type": "eq", "fun": lambda v: v[2:].reshape(2, 3).sum(axis=1) - v[:2]}
+    best = minimize(cost, np.concatenate([y.counts, x.counts.ravel()]), constraints=[equal], tol=1e-12).x
+    assert found[0].counts == pytest.approx(best[:2], rel=1e-4)
+    assert found[1].counts.ravel() == pytest.approx(best[2:], rel=1e-4)
+
+
+def test_better_measured_marginals_weigh_more() -> None:
+    one = [Marginal(("a",), np.array([100.0, 100.0]))]
+    two = [Marginal(("a", "b"), np.array([[100.0, 100.0], [0.0, 0.0]]))]
+    sure = make_consistent(one, [np.full(2, 1e-6)], two, [100.0], rounds=1)
+    assert sure[0].counts == pytest.approx([100, 100], abs=0.1)
+    unsure = make_consistent(one, [np.full(2, 1e6)], two, [1e-3], rounds=1)
+    assert unsure[0].counts == pytest.approx([200, 0], abs=0.1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_norm_sub_is_the_euclidean_projection(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(1, 5, 6)
+    total = 10.0
+    sum_is = {"type": "eq", "fun": lambda v: v.sum() - total}
+    best = minimize(
+        lambda v: ((v - x) ** 2).sum(), np.full(6, total / 6), bounds=[(0, None)] * 6, constraints=[sum_is], tol=1e-12
+    ).x
+    assert norm_sub(x, total) == pytest.approx(best, abs=1e-3)
+
+
+def test_norm_sub_awkward_inputs() -> None:
+    assert norm_sub(np.array([-5.0, -7.0]), 0.0).tolist() == [0, 0]
+    assert norm_sub(np.array([-5.0, -7.0]), 3.0).tolist() == [2.5, 0.5]
+    assert norm_sub(np.array([9.0]), 4.0).tolist() == [4.0]
+
+
+def test_a_clique_and_a_pair_agree_on_their_shared_pair() -> None:
+    rng = np.random.default_rng(0)
+    clique = Marginal(("a", "b", "c"), rng.uniform(50, 100, (2, 3, 4)))
+    pair = Marginal(("a", "b"), rng.uniform(200, 400, (2, 3)))
+    one = [Marginal((x,), np.full(s, 1800 / s)) for x, s in zip("abc", (2, 3, 4), strict=True)]
+    found = make_consistent(one, [np.full(s, 100.0) for s in (2, 3, 4)], [clique, pair], [5.0, 5.0], 50)
+    assert found[3].counts.sum(axis=2) == pytest.approx(found[4].counts, abs=1.0)
+
+
+def test_coarse_one_ways_pool_fine_cells_and_leave_filtered_ones_out() -> None:
+    recode = {
+        "x": compress_attribute(
+            np.array([50, 60, 1, 80]), 5.0, np.array([0, 0, 1, 2], np.int32), Compression(filter=True)
+        )
+    }
+    (marginal,), (variance,) = coarse_one_ways(recode)
+    assert marginal.counts.tolist() == [110, 80]
+    assert variance.tolist() == [50, 25]
+
+
+def test_the_results_say_what_noise_they_were_measured_with() -> None:
+    one, variance, two, _ = truth_and_noise(0, 40.0)
+    variance[0] = np.array([9.0, 41.0])  # mean 25
+    found = make_consistent(one, variance, two, [1.0, 2.0, 3.0], rounds=3, one_way_weight=10.0)
+    assert [m.sigma for m in found] == pytest.approx([5.0, 40.0, 40.0, 1.0, 2.0, 3.0])
+
+
+def test_one_ways_of_more_weight_keep_their_small_counts_where_noise_is_cut() -> None:
+    """Cells of 5 and fewer rows under noise of 20: what is cut at 0 adds up in the one-way unless its weight is
+    raised."""
+    truth, error = np.array([9_000.0, 700, 200, 100]), {1.0: 0.0, 10.0: 0.0}
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        one, two = [Marginal(("a",), truth + rng.normal(0, 40, 4))], []
+        for other in ("b", "c", "d"):
+            cells = np.outer(truth, np.full(40, 1 / 40))
+            two.append(Marginal(("a", other), cells + rng.normal(0, 20, cells.shape)))
+            one.append(Marginal((other,), cells.sum(axis=0) + rng.normal(0, 40, 40)))
+        variance = [np.full(m.counts.size, 1_600.0) for m in one]
+        for weight in error:
+            found = make_consistent(one, variance, two, [20.0] * 3, 10, one_way_weight=weight)
+            error[weight] += np.abs(found[0].counts - truth).sum()
+            assert all(m.counts.min() >= 0 for m in found)
+    assert error[10.0] < 0.75 * error[1.0]
+
+
+def test_more_weight_changes_nothing_where_no_count_is_near_zero() -> None:
+    one, variance, two, _ = truth_and_noise(1, 1.0)
+    for m in (*one, *two):
+        m.counts[...] += 1_000 * 24 / m.counts.size
+    plain, weighted = (make_consistent(one, variance, two, [1.0] * 3, 10, one_way_weight=w) for w in (1.0, 10.0))
+    for x, y in zip(plain, weighted, strict=True):
+        np.testing.assert_allclose(x.counts, y.counts, atol=1.0)
+
+
+def test_without_interaction_a_pair_is_the_product_of_its_one_ways() -> None:
+    found = without_interaction(np.array([[30.0, 10.0], [40.0, 20.0]]), 100.0)
+    assert found == pytest.approx(np.outer([40, 60], [70, 30]) / 100)
+
+
+def test_without_interaction_three_attributes_keep_their_pairs_and_nothing_more() -> None:
+    rng = np.random.default_rng(0)
+    counts = rng.gamma(2.0, 50.0, (2, 3, 4))
+    found = without_interaction(counts, counts.sum())
+    for axis in range(3):
+        assert found.sum(axis=axis) == pytest.approx(counts.sum(axis=axis), rel=1e-2)
+    log = np.log(found)
+    odds = np.diff(np.diff(np.diff(log, axis=0), axis=1), axis=2)  # log-linear: no three-way term
+    assert np.abs(odds).max() < 1e-6
+    assert np.abs(np.diff(np.diff(np.diff(np.log(counts), axis=0), axis=1), axis=2)).max() > 0.1
+
+
+def test_a_noisy_triple_that_only_repeats_its_pairs_is_drawn_to_them() -> None:
+    rng = np.random.default_rng(1)
+    pairs = without_interaction(rng.gamma(1.0, 60.0, (3, 4, 5)), 4_000.0)
+    sigma = 12.0
+    noisy = pairs + rng.normal(0, sigma, pairs.shape)
+    one_way = [Marginal((a,), pairs.sum(axis=tuple(i for i in range(3) if i != axis))) for axis, a in enumerate("abc")]
+    variance = [np.full(m.counts.shape, 1.0) for m in one_way]
+    given = [Marginal(("a", "b", "c"), noisy, sigma)]
+    plain, shrunk = (
+        make_consistent(one_way, variance, given, [sigma], 10, one_way_weight=10.0, shrink=s)[-1].counts
+        for s in (False, True)
+    )
+    assert np.abs(shrunk - pairs).sum() < 0.8 * np.abs(plain - pairs).sum()
+
+
+def test_a_total_lost_in_the_rounding_of_the_counts_is_no_error() -> None:
+    assert norm_sub(np.array([100.0, -50.0, -50.0]), 1e-15).tolist() == [0.0, 0.0, 0.0]
+
+
+def faint_pairs(seed: int) -> tuple[list[Marginal], list[Marginal]]:
+    """One-ways of a column with a rare and an empty value and of twelve others, and its pairs with these, all of which
+    noise hides: 620 in a cell, 212 in the one-ways, of 13,700 rows."""
+    rng, first, other = np.random.default_rng(seed), np.array([0.97, 0.03, 0.0]) * 13_700, np.array([0.9, 0.1, 0.0])
+    one = [Marginal(("a",), first), *(Marginal((f"b{i}",), other * 13_700) for i in range(12))]
+    pairs = [Marginal(("a", f"b{i}"), np.outer(first, other)) for i in range(12)]
+    noisy = [
+        Marginal(m.attributes, m.counts + rng.normal(0, 212.0 if len(m.attributes) == 1 else 620.0, m.counts.shape))
+        for m in (*one, *pairs)
+    ]
+    return noisy[:13], noisy[13:]
+
+
+def test_shrinking_many_faint_pairs_does_not_draw_a_one_way_off() -> None:
+    true, errors = np.array([0.97, 0.03, 0.0]) * 13_700, {False: 0.0, True: 0.0}
+    for seed in range(8):
+        one, pairs = faint_pairs(seed)
+        for shrink in errors:
+            found = make_consistent(
+                one, [np.full(3, 212.0**2)] * 13, pairs, [620.0] * 12, 10, one_way_weight=10.0, shrink=shrink
+            )
+            errors[shrink] += float(np.abs(found[0].counts - true).sum())
+    assert errors[True] < 1.05 * errors[False]

@@ -1,0 +1,138 @@
+"""DenseMarg: the incremental greedy against Algorithm 1 read literally."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from privsyn.tasks.estimation.expected_error import LEAST_GAIN, Departures
+from privsyn.tasks.steps.select_pairs import dense_marg, select_by_expected_error, select_pairs
+
+
+def literal_algorithm_1(phi: list[float], cells: list[int], rho: float) -> tuple[list[int], float]:
+    """Algorithm 1 as printed: try every pair, allocate by equation (1), take the best, stop when no better."""
+
+    def error(chosen: set[int]) -> float:
+        weights = {j: cells[j] ** (2 / 3) for j in chosen}
+        total = sum(weights.values())
+        noise = sum(cells[j] * math.sqrt(1 / (math.pi * rho * weights[j] / total)) for j in chosen)
+        return noise + sum(p for j, p in enumerate(phi) if j not in chosen)
+
+    taken: list[int] = []
+    current = error(set())
+    while len(taken) < len(phi):
+        best = min((i for i in range(len(phi)) if i not in taken), key=lambda i: error({*taken, i}))
+        if error({*taken, best}) >= current:
+            break
+        current = error({*taken, best})
+        taken.append(best)
+    return taken, current
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_equals_the_literal_form(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    m = int(rng.integers(1, 25))
+    phi = list(rng.normal(60, 80, m))
+    cells = [int(c) for c in rng.integers(2, 400, m)]
+    rho = float(rng.choice([0.01, 0.1, 1.0]))
+    chosen = dense_marg(phi, cells, rho)
+    indices, error = literal_algorithm_1(phi, cells, rho)
+    assert [c.index for c in chosen] == indices
+    if chosen:
+        assert chosen[-1].error == pytest.approx(error)
+
+
+def test_negative_scores_are_never_taken_and_a_huge_budget_takes_every_positive_one() -> None:
+    chosen = dense_marg([5.0, -5.0, 0.5, 0.0], [4, 4, 4, 4], rho=1e12)
+    assert {c.index for c in chosen} == {0, 2}
+
+
+def test_a_tiny_budget_takes_nothing() -> None:
+    assert dense_marg([100.0] * 5, [10] * 5, rho=1e-9) == []
+
+
+def test_more_records_a_person_select_less() -> None:
+    scores, cells = [100.0] * 10, [16] * 10
+    assert len(dense_marg(scores, cells, 0.1, records=10)) < len(dense_marg(scores, cells, 0.1, records=1))
+
+
+def test_pairs_above_the_public_limit_are_no_candidates() -> None:
+    pairs = [("a", "b"), ("a", "c")]
+    table = select_pairs(pairs, [1e6, 1e3], [10**7, 10], rho=1.0, records=1, max_cells=1_000)
+    assert table["a"].to_pylist() == ["a"]
+    assert table["b"].to_pylist() == ["c"]
+
+
+def test_the_price_of_many_different_queries_can_be_written_down() -> None:
+    """Exact sums of hundreds of prices have tens of thousands of digits; the certificate rounds them up."""
+    from fractions import Fraction
+
+    from privsyn.data_contracts.domain import Domain
+    from privsyn.data_contracts.receipts import rho_text, total_rho
+    from privsyn.tasks.steps.measure_marginals import plan
+
+    names = tuple(f"a{i}" for i in range(400))
+    domain = Domain(names, tuple(range(2, 402)))
+    queries = plan({(a,): (i + 2) ** (2 / 3) for i, a in enumerate(names)}, domain, domain, Fraction(1, 7), 1)
+    assert total_rho(queries) <= Fraction(rho_text(total_rho(queries))) <= Fraction(1, 7) + Fraction(1, 10**29)
+    assert rho_text(Fraction(1, 4)) == "0.25"
+    assert rho_text(Fraction(3)) == "3"
+
+
+PAIRS = [("a", "b"), ("a", "c"), ("b", "c"), ("c", "d")]
+
+
+def chosen(phi: list[float], rho: float, cells: int = 20, max_cells: int = 1_000) -> dict[tuple[str, str], float]:
+    """The weights of the pairs chosen of four, whose departures are spread evenly over 20 cells."""
+    tau = np.array(phi)[:, None] / cells / math.sqrt(2 / math.pi)
+    departures = Departures(tau, np.full((4, 1), float(cells)))
+    table = select_by_expected_error(PAIRS, phi, [20, 20, 20, 2_000], departures, rho, 1, max_cells)
+    errors = table["error"].to_pylist()
+    assert errors == sorted(errors, reverse=True)
+    assert table["order"].to_pylist() == list(range(table.num_rows))
+    return {(row["a"], row["b"]): row["weight"] for row in table.to_pylist()}
+
+
+def test_by_expected_error_takes_what_a_measurement_would_lower_and_shares_the_budget_by_it() -> None:
+    found = chosen([5_000.0, 1_000.0, 0.0, 0.0], rho=0.01)
+    assert list(found) == [("a", "b"), ("a", "c")]
+    assert sum(found.values()) == pytest.approx(1)
+
+
+def test_by_expected_error_leaves_faint_pairs_out_until_the_budget_reaches_them() -> None:
+    phi = [5_000.0, 60.0, 60.0, 0.0]
+    assert list(chosen(phi, rho=0.01)) == [("a", "b")]
+    assert len(chosen(phi, rho=100.0)) == 3
+    assert chosen(phi, rho=1e-9) == {}
+
+
+def test_by_expected_error_every_chosen_pair_gains_at_its_share() -> None:
+    rng = np.random.default_rng(0)
+    tau, cells = rng.random((40, 5)) * 10.0 ** rng.integers(-1, 3, (40, 1)), rng.integers(0, 50, (40, 5)).astype(float)
+    departures, pairs = Departures(tau, cells), [(f"a{i}", f"b{i}") for i in range(40)]
+    table = select_by_expected_error(pairs, [1.0] * 40, [10] * 40, departures, 0.05, 1, 100)
+    taken = [pairs.index((row["a"], row["b"])) for row in table.to_pylist()]
+    assert 0 < len(taken) < 40
+    only = departures.subset(np.array(taken))
+    before, after = only.error(np.zeros(len(taken))), only.error(0.05 * table["weight"].to_numpy())
+    assert (after <= (1 - LEAST_GAIN) * before + 1e-9).all()
+    assert table["error"][-1].as_py() == pytest.approx(departures.error(np.zeros(40)).sum() - (before - after).sum())
+
+
+def test_by_expected_error_has_the_public_limit_too() -> None:
+    assert ("c", "d") not in chosen([5_000.0] * 4, rho=1.0)
+    assert ("c", "d") in chosen([5_000.0] * 4, rho=1.0, max_cells=2_000)
+
+
+def test_one_ways_compete_for_the_budget_and_get_more_the_noisier_they_are() -> None:
+    pairs = Departures(np.full((2, 1), 50.0), np.full((2, 1), 20.0))
+    left = []
+    for noise in (0.01, 30.0, 300.0):
+        ones = Departures(np.full((3, 1), noise), np.full((3, 1), 10.0))
+        table = select_by_expected_error(PAIRS[:2], [1.0, 1.0], [20, 20], pairs, 0.05, 1, 100, ones)
+        left.append(1 - sum(table["weight"].to_pylist()))
+    assert left[0] == pytest.approx(0, abs=1e-6)
+    assert left[0] < left[1] < left[2] < 1
