@@ -93,14 +93,8 @@ FORBIDDEN = {
 
 MAY_SHARE = {
     ("measure_marginals", "one_way_marginals"),  # the same exact count of cliques
-    ("make_consistent", "compress_domain"),
-    ("decode", "compress_domain"),
-    ("indif_scores", "compress_domain"),  # the value Recode
-    ("select_pairs", "compress_domain"),
     ("residual_scores", "indif_scores"),  # the same distance to a fixed table
     ("reselect_cliques", "combine_cliques"),  # the one-ways' part of the weights
-    ("reselect_cliques", "compress_domain"),
-    ("prior_rows", "compress_domain"),
 }
 """(step's module, other step's module whose value it uses)."""
 

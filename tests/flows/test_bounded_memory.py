@@ -25,7 +25,7 @@ privsyn.tasks.steps.decode.BATCH_ROWS = 8_192
 from benchmarks.memory import memory_mb
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.api.release import release_in_process
-from privsyn.settings import Settings
+from privsyn.base.settings import Settings
 folder, peaks = Path(sys.argv[1]), []
 for name in ("few", "some", "many"):
     spec = ReleaseSpec.model_validate_json((folder / f"{name}.json").read_text())

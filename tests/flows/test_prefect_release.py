@@ -263,7 +263,7 @@ ONE_OF_TWO = """
 import json, sys, time
 from pathlib import Path
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.flows.release_flow import release
+from privsyn.flows.release import release
 spec = ReleaseSpec.model_validate_json(Path(sys.argv[1]).read_text())
 Path(sys.argv[2]).touch()
 while not Path(sys.argv[3]).exists():

@@ -155,7 +155,7 @@ LOAD = """
 import sys
 from pathlib import Path
 from privsyn.base.errors import RequestError
-from privsyn.spec.spec_file import load_spec
+from privsyn.specs.spec_file import load_spec
 try: load_spec(Path(sys.argv[1]))
 except RequestError as error: print(error)
 """

@@ -19,8 +19,8 @@ import flows.release
 import tasks
 
 from privsyn.api.release import release_in_process
-from privsyn.settings import Settings
-from privsyn.spec.spec_file import load_spec
+from privsyn.base.settings import Settings
+from privsyn.specs.spec_file import load_spec
 
 if __name__ == "__main__":
     import sys
