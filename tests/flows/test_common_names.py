@@ -46,7 +46,7 @@ def run(folder: Path, *command: str) -> str:
 def test_a_script_gets_both_its_own_modules_and_a_release(folder: Path) -> None:
     shown = run(folder, sys.executable, "script.py", "people.yaml")
     assert (Path(shown.split()[-1]) / "synthetic.parquet").is_file()
-    assert set(imported_modules(folder)) == set(COMMON_NAMES) - {"flows/release.py"}
+    assert set(imported_modules(folder)) == set(COMMON_NAMES) - {"flows/other.py"}
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-COMMON_NAMES = ("tasks.py", "data_contracts.py", "flows/__init__.py", "flows/release.py", "flows/release.py")
+COMMON_NAMES = ("tasks.py", "data_contracts.py", "flows/__init__.py", "flows/release.py", "flows/other.py")
 
 _MODULE = """\
 from pathlib import Path
