@@ -57,7 +57,7 @@ def mu_bound(without: Evidence, with_canary: Evidence, confidence: float = CONFI
 
 
 def merged(parts: Sequence[Evidence]) -> Evidence:
-    """The evidence of several chunks of runs as one."""
+    """Return the evidence of several chunks of runs as one."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -106,7 +106,7 @@ def _values(  # type: ignore[no-untyped-def]
     each: float,
     measure,
 ) -> NDArray[np.float64]:
-    """The measure of each threshold, shape (thresholds,)."""
+    """Return the measure of each threshold, shape (thresholds,)."""
     below = [np.searchsorted(np.sort(e), thresholds, side="left") for e in (without, with_canary)]
     sizes = [len(without), len(with_canary)]
     if swapped:  # the test says "without" below the threshold

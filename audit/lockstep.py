@@ -74,19 +74,19 @@ class Release:
         self.after_the_first_look: dict[str, list[Questions]] = {}
 
     def shares(self, declared: Mapping[str, Fraction]) -> Mapping[str, Fraction]:
-        """Each look's share of rho, by its name."""
+        """Return each look's share of rho, by its name."""
         return declared
 
     def draw(self, sigma: float, cells: int) -> NDArray[np.int64]:
-        """The noise of ``cells`` counts."""
+        """Return the noise of ``cells`` counts."""
         return self.noise.draw(sigma, cells)
 
     def handed_on(self, look: str, answers: Answers, exact: Answers) -> Answers:
-        """The answers of a look that later steps work with: those with noise, which are the published ones."""
+        """Return the answers of a look that later steps work with: those with noise, which are the published ones."""
         return answers
 
     def run(self, canary: bool) -> Transcript:
-        """One release of the table with the ``canary`` or of the one without, as far as its last look."""
+        """Return one release of the table with the ``canary`` or of the one without, as far as its last look."""
         run = _Run(self, canary)
         for step in self.steps:
             if isinstance(step, ReleaseStep):
@@ -117,7 +117,7 @@ class _Run:
         self.chain: list[Step] = []  # the post-processing since the last look
 
     def plain(self, step: Step) -> None:
-        """A transform runs on both sides, post-processing once, and sees public tables only."""
+        """Run a transform on both sides, post-processing once on public tables only."""
         if step.kind is Kind.TRANSFORM:
             for side in self.private:
                 side.add(_made(step, self.release.request, self.public.joined(side)))
@@ -150,7 +150,7 @@ class _Run:
         return list(step.exact(request, inputs, step.read_rows(request, inputs), queries))
 
     def _tell(self, step: ReleaseStep) -> float:
-        """What the questions of ``step`` give away of the exact answers to the look before it."""
+        """Return what the questions of ``step`` give away of the exact answers to the look before it."""
         if not self.chain:
             return 0.0
         known = self.release.after_the_first_look if len(self.found.asked) == 2 else {}  # the same in every run
@@ -160,7 +160,7 @@ class _Run:
         return float(with_canary) - float(without)
 
     def _would_ask(self, step: ReleaseStep, instead: Tables) -> Questions:
-        """The questions of ``step``, had the look before it been answered so."""
+        """Return the questions of ``step``, had the look before it been answered so."""
         request, inputs = self.release.request, self.public.joined(_Inputs(instead))
         for earlier in self.chain:
             inputs.add(_made(earlier, request, inputs))
@@ -185,7 +185,7 @@ class _Inputs(Inputs):
             self.parsed.clear()
 
     def joined(self, other: _Inputs) -> _Inputs:
-        """The tables of both; those of ``other`` go before."""
+        """Return the tables of both; those of ``other`` go before."""
         both = _Inputs({**self.tables, **other.tables})
         if "compress_domain.recode" not in other.tables:
             both.parsed = self.parsed
@@ -212,7 +212,7 @@ def log_likelihood_ratio(
     with_canary: Sequence[NDArray[np.int64]],
     queries: Sequence[Query],
 ) -> float:
-    """ln P(answers | with the canary) - ln P(answers | without), for discrete Gaussian noise of the declared sigmas."""
+    """Ln P(answers | with the canary) - ln P(answers | without), for discrete Gaussian noise of the declared sigmas."""
     total = 0.0
     for y, a, b, query in zip(answers, without, with_canary, queries, strict=True):
         total += float(((y - a) ** 2 - (y - b) ** 2).sum()) / (2 * query.sigma**2)
@@ -224,7 +224,7 @@ def _questions(queries: Sequence[Query]) -> Questions:
 
 
 def _made(step: Step, request: Request, inputs: Inputs) -> Tables:
-    """The tables that a step makes, but the counts of repairs, which are known only after the rows have streamed."""
+    """Return tables that a step makes, but the counts of repairs, which are known only after the rows have streamed."""
     if step.run is None:
         raise TypeError(f"{step.name} has nothing to run")
     outputs = step.run(request, inputs, lambda done, total: None)

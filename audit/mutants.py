@@ -29,7 +29,7 @@ class UnNoisedSelection(Release):
     """The noisy scores are published, and the marginals chosen by the exact ones."""
 
     def handed_on(self, look: str, answers: Answers, exact: Answers) -> Answers:
-        """The exact scores."""
+        """Return the exact scores."""
         return exact if look == SELECTION else answers
 
 
@@ -42,7 +42,7 @@ class FreeOneWays(Release):
     tells = False
 
     def shares(self, declared: Mapping[str, Fraction]) -> Mapping[str, Fraction]:
-        """Shares that add up to more than 1."""
+        """Return shares that add up to more than 1."""
         return {look: share / (1 - declared[ONE_WAYS]) for look, share in declared.items()}
 
 

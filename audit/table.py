@@ -50,12 +50,12 @@ class Line:
 
 
 def run(name: str, spec: ReleaseSpec, pair: tuple[pa.Table, pa.Table], runs: int) -> tuple[Evidence, Evidence]:
-    """The evidence of one chunk of runs, with the release's own noise: in a process of its own."""
+    """Return the evidence of one chunk of runs, with the release's own noise: in a process of its own."""
     return evidence(RELEASES[name](spec, pair), runs)
 
 
 def audit(pool: ProcessPoolExecutor, epsilon: float, name: str, runs: int, pair: tuple[pa.Table, pa.Table]) -> Line:
-    """``runs`` runs of each table, spread over the pool."""
+    """Yield ``runs`` runs of each table, spread over the pool."""
     spec = audited_spec(epsilon)
     sizes = [CHUNK] * (runs // CHUNK) + ([runs % CHUNK] if runs % CHUNK else [])
     jobs = [pool.submit(run, name, spec, pair, size) for size in sizes]

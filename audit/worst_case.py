@@ -32,7 +32,10 @@ _PILOTS = 3  # pilot runs a table
 
 
 def audited_spec(epsilon: float) -> ReleaseSpec:
-    """Three columns of two values; the split is one at which all planted faults weigh much, the rest is the default."""
+    """Return three columns of two values.
+
+    The split is one at which all planted faults weigh much, the rest is the default.
+    """
     return ReleaseSpec.model_validate(
         {
             "dataset": "audit",
@@ -56,7 +59,7 @@ def neighbours(more: int) -> tuple[pa.Table, pa.Table]:
 
 
 def worst_pair(spec: ReleaseSpec, seed: int = 0) -> tuple[pa.Table, pa.Table]:
-    """The neighbours at which a selection by exact scores shows the canary, found in pilot runs with seeded noise.
+    """Return neighbours at which a selection by exact scores shows the canary, found in pilot runs with seeded noise.
 
     By bisection: the canary is RECORDS rows more of those that are added, so it changes the selection where as many
     more rows do.
@@ -71,12 +74,12 @@ def worst_pair(spec: ReleaseSpec, seed: int = 0) -> tuple[pa.Table, pa.Table]:
 
 
 def _asked(spec: ReleaseSpec, steps: int, seed: int) -> object:
-    """The last look's questions where the scores have no noise."""
+    """Return the last look's questions where the scores have no noise."""
     pilot = UnNoisedSelection(spec, neighbours(RECORDS * steps), SeededNoise(seed))
     return pilot.run(canary=False).asked[LOOKS[-1]]
 
 
 def _shown(spec: ReleaseSpec, steps: int, seed: int) -> float:
-    """How often the last look's questions show the canary."""
+    """Return how often the last look's questions show the canary."""
     pilot = UnNoisedSelection(spec, neighbours(RECORDS * steps), SeededNoise(seed))
     return float(np.mean([pilot.run(canary=True).evidence[f"{LOOKS[-1]} asked"] for _ in range(_PILOTS)]))

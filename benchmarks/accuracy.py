@@ -89,7 +89,7 @@ RANDOM_TRIPLES = 100
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """``base`` with the nested values of ``changes``."""
+    """Return ``base`` with the nested values of ``changes``."""
     out = dict(base)
     for name, value in changes.items():
         out[name] = merged(out[name], value) if isinstance(value, Mapping) and name in out else value
@@ -97,7 +97,7 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 
 def base_spec(name: str) -> ReleaseSpec:
-    """The spec of a table, its fields at the defaults but for columns and guarantee."""
+    """Return the spec of a table, its fields at the defaults but for columns and guarantee."""
     if name not in TABLES:
         return table_spec(name)
     spec, data = TABLES[name]
@@ -106,7 +106,7 @@ def base_spec(name: str) -> ReleaseSpec:
 
 @cache
 def rows_of(name: str) -> Coded:
-    """The table's rows in codes."""
+    """Return the table's rows in codes."""
     spec = base_spec(name)
     return coded(open_source(spec.data, spec).batches(), plan(spec))
 
@@ -130,7 +130,7 @@ def errors(name: str, changes: Mapping[str, Any], seeds: int) -> np.ndarray:
 
 
 def by_setting(seeds: int, chosen: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Every setting on the two example tables, as markdown."""
+    """Return every setting on the two example tables, as markdown."""
     names = [n for n, (_, data) in TABLES.items() if data.exists()]
     lines = [
         "| setting |" + "".join(f" {n}: 1-way | 2-way | 3-way |" for n in names),
@@ -144,7 +144,7 @@ def by_setting(seeds: int, chosen: Mapping[str, Mapping[str, Any]]) -> list[str]
 
 
 def by_table(seeds: int) -> list[str]:
-    """The paper's preset and the default on every table that is present, at two epsilons, as markdown."""
+    """Return the paper's preset and the default on every table that is present, at two epsilons, as markdown."""
     lines = [
         "| table | rows x columns | epsilon | paper: 1-way | 2-way | 3-way | default: 1-way | 2-way | 3-way |",
         "|---|---|---|---|---|---|---|---|---|",

@@ -32,7 +32,10 @@ EPSILON = 1.0
 
 
 def measure(name: str, epsilon: float, seed: int, independent: bool) -> dict[str, Any]:
-    """One release: the figures of every analysis; ``independent``: of the table, each column shuffled by itself."""
+    """Return one release: the figures of every analysis.
+
+    ``independent``: of the table, each column shuffled by itself.
+    """
     started = time.process_time()
     spec = spec_of(name, epsilon)
     source = pq.read_table(spec.data)
@@ -65,12 +68,12 @@ def _shuffled(table: pa.Table, seed: int) -> pa.Table:
 
 
 def kept() -> list[dict[str, Any]]:
-    """Every finished release."""
+    """Return every finished release."""
     return [json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines()] if KEPT.is_file() else []
 
 
 def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
-    """One line an analysis: how many of its figures are close, and the median difference, over all releases."""
+    """Yield one line an analysis: how many of its figures are close, and the median difference, over all releases."""
     yield (
         "| table | analysis | real rows | figures | close: release (from to) | shuffled columns "
         "| median difference: release | shuffled columns |"
@@ -92,7 +95,7 @@ def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _compared(analysis: dict[str, Any]) -> list[dict[str, Any]]:
-    """The figures without the intercept, which says nothing by itself."""
+    """Return the figures without the intercept, which says nothing by itself."""
     return [f for f in analysis["figures"] if f["name"] != "(Intercept)" and f["real"] is not None]
 
 
@@ -101,7 +104,7 @@ def _close(analysis: dict[str, Any]) -> float:
 
 
 def _difference(analyses: list[dict[str, Any]]) -> float:
-    """The median difference relative to the real figure; a figure that is not there differs by all of it."""
+    """Return the median difference relative to the real figure; a figure that is not there differs by all of it."""
     return median(
         1.0 if f["synthetic"] is None else abs(f["synthetic"] / f["real"] - 1)
         for each in analyses

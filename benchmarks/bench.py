@@ -47,7 +47,7 @@ class Line:
         return self.theirs / self.ours
 
     def markdown(self) -> str:
-        """The line in Markdown."""
+        """Return the line in Markdown."""
         required = f"{self.required:.2g}×" if self.required else ""
         return (
             f"| {self.what} | {self.ours:.2f} s | {self.yardstick} | {self.theirs:.1f} s "
@@ -56,7 +56,7 @@ class Line:
 
 
 def timed(work: Callable[[], object], repeats: int = 1, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Seconds of the fastest of ``repeats`` calls: wall time, or by another clock."""
+    """Return seconds of the fastest of ``repeats`` calls: wall time, or by another clock."""
     best = float("inf")
     for _ in range(repeats):
         start = clock()
@@ -66,7 +66,7 @@ def timed(work: Callable[[], object], repeats: int = 1, clock: Callable[[], floa
 
 
 def bench_counting(table: CodeTable, threads: int, sample: int) -> Line:
-    """All pairs against np.bincount on every so-manieth pair, scaled up by the number of pairs."""
+    """Return all pairs against np.bincount on every so-manieth pair, scaled up by the number of pairs."""
     pairs = list(itertools.combinations(table.domain.attributes, 2))
     some = pairs[:: max(1, len(pairs) // sample)]
 
@@ -95,7 +95,7 @@ def bench_counting(table: CodeTable, threads: int, sample: int) -> Line:
 
 
 def bench_pairs(table: CodeTable, other: CodeTable, threads: int, bincount: float) -> Line:
-    """The evaluation's pass over all pairs of two tables (L1 and associations) against counting both by np.bincount."""
+    """Time the evaluation's pass over all pairs of two tables against counting both by np.bincount."""
     figures = lambda: pair_figures(table, other, {}, threads)  # noqa: E731
     what = f"L1 and association of all {len(figures().pairs):,} pairs of two tables"
     return Line(what, timed(figures, 2), "np.bincount, both tables, counts only", 2 * bincount)
@@ -107,7 +107,7 @@ def _same(table: CodeTable, pair: Clique) -> bool:
 
 
 def chosen_marginals(table: CodeTable, number: int, seed: int = 0) -> list[Marginal]:
-    """All one-ways and ``number`` pairs at random, each attribute in at least one, as exact counts."""
+    """Return all one-ways and ``number`` pairs at random, each attribute in at least one, as exact counts."""
     names = table.domain.attributes
     pairs = list(itertools.combinations(names, 2))
     np.random.default_rng(seed).shuffle(pairs)
@@ -120,7 +120,7 @@ def chosen_marginals(table: CodeTable, number: int, seed: int = 0) -> list[Margi
 def bench_gum(
     table: CodeTable, marginals: Sequence[Marginal], threads: int, sample: int, share: float, required: float | None
 ) -> Line:
-    """One iteration with ``share`` of duplicates against numpy on a sample of the marginals, scaled.
+    """Return one iteration with ``share`` of duplicates against numpy on a sample of the marginals, scaled.
 
     Ours is the difference of three iterations and one, halved: without the start, which is common.
     The yardstick visits its sample from the same kind of start: independent one-ways.
@@ -154,7 +154,7 @@ def numpy_gum_seconds(
     share: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Seconds of one iteration of the numpy GUM over all larger marginals, scaled up from a sample of them."""
+    """Return seconds of one iteration of the numpy GUM over all larger marginals, scaled up from a sample of them."""
     domain, some = start.domain, _some(marginals, sample)
     columns = [start.column(a).copy() for a in domain.attributes]
     rng = np.random.default_rng(0)
@@ -168,7 +168,7 @@ def numpy_gum_seconds(
 
 
 def bench_sweeps(table: CodeTable, marginals: Sequence[Marginal], threads: int, sample: int) -> list[Line]:
-    """The whole synthesis by sweeps, tree start included, against one numpy GUM iteration and one thread of ours.
+    """Return whole synthesis by sweeps, tree start included, against one numpy GUM iteration and one thread of ours.
 
     The first by CPU time, since both are of one thread; the second by wall time, one and several threads in turn.
     Raises RuntimeError if two numbers of threads differ in a row.
@@ -194,7 +194,7 @@ def bench_sweeps(table: CodeTable, marginals: Sequence[Marginal], threads: int, 
 
 
 def four_sweeps(table: CodeTable, marginals: Sequence[Marginal], threads: int) -> tuple[str, bool]:
-    """What four sweeps towards exact targets reach, in words, and whether it is what is required.
+    """Return what four sweeps towards exact targets reach, in words, and whether it is what is required.
 
     Distinct rows are counted over all attributes, and over as many of the first ones as leave the source's share below
     0.9: over all of them every row of a wide table is distinct, whatever the method does.
@@ -214,7 +214,7 @@ def four_sweeps(table: CodeTable, marginals: Sequence[Marginal], threads: int) -
 
 
 def _distinct(table: CodeTable, attributes: int) -> float:
-    """Share of distinct rows over the first ``attributes`` columns, by a 64-bit hash of each row."""
+    """Return share of distinct rows over the first ``attributes`` columns, by a 64-bit hash of each row."""
     keys = np.zeros(table.rows, np.uint64)
     for column in table.columns[:attributes]:
         keys = (keys ^ column) * np.uint64(0x9E3779B97F4A7C15)
@@ -223,7 +223,7 @@ def _distinct(table: CodeTable, attributes: int) -> float:
 
 
 def report(lines: Sequence[Line], table: CodeTable, threads: int, extra: str) -> str:
-    """The text between the markers of the README."""
+    """Return the text between the markers of the README."""
     smallest, largest = min(table.domain.sizes), max(table.domain.sizes)
     head = (
         f"{table.rows:,} rows × {len(table.columns)} attributes (domains {smallest}–{largest}), "

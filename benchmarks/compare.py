@@ -50,7 +50,7 @@ WARM_UP_ROWS = 2_000
 
 
 def machine() -> str:
-    """The machine in words, without its name."""
+    """Return the machine in words, without its name."""
     cores = len(os.sched_getaffinity(0))
     return f"{cores} cores ({platform.machine()}), Python {platform.python_version()}, numpy {np.__version__}"
 
@@ -66,7 +66,7 @@ class Job:
 
 
 def jobs(methods: Sequence[str], tables: Sequence[str], epsilons: Sequence[float], seeds: int) -> Iterator[Job]:
-    """All runs, seeds outermost: the first table whole, then the others, smallest epsilon first."""
+    """Yield all runs, seeds outermost: the first table whole, then the others, smallest epsilon first."""
     for seed in range(seeds):
         for group in (tables[:1], tables[1:]):
             for epsilon in sorted(epsilons):
@@ -75,13 +75,16 @@ def jobs(methods: Sequence[str], tables: Sequence[str], epsilons: Sequence[float
 
 
 def methods_of(ours: bool, peers: bool, named: Sequence[str] | None = None) -> list[str]:
-    """The names of the methods in the order in which they are run; ``named``: of these only, in place of the SHORT."""
+    """Return the names of the methods in the order in which they are run.
+
+    ``named``: of these only, in place of the SHORT.
+    """
     wanted = (*OURS, *SHORT) if named is None else named
     return [m for m in (*(OURS if ours else ()), *(PEERS if peers else ())) if m in wanted]
 
 
 def method_version(method: str) -> str:
-    """The version of the package behind a method; "" where it is not installed.
+    """Return the version of the package behind a method; "" where it is not installed.
 
     Of our own methods that of the steps, too: a changed step makes their runs old.
     """
@@ -117,7 +120,7 @@ def _ours(job: Job, table: Given, blank: Run) -> Run:
 
 
 def measured(method: Method, table: Given, trial: Trial, blank: Run) -> Run:
-    """A run of one of this project's methods, compiled by a run on few rows before its time is taken."""
+    """Return a run of one of this project's methods, compiled by a run on few rows before its time is taken."""
     few = CodeTable(table.train.domain, tuple(c[:WARM_UP_ROWS].copy() for c in table.train.columns))
     method.run(replace(trial, rows=few))
     _forget_peak()
@@ -140,7 +143,7 @@ def _peak_mb() -> float:
 
 
 def real_rows(name: str) -> Run:
-    """The SVM trained on the real rows, and the error of the most frequent label."""
+    """Return the SVM trained on the real rows, and the error of the most frequent label."""
     return Run(REAL, "", name, 0.0, 0, "done", real_figures(given(name)), machine=machine())
 
 

@@ -50,34 +50,34 @@ class Runs:
         self.version = {run.method: run.version for run in self.all}
 
     def of(self, method: str, table: str, epsilon: float) -> list[Run]:
-        """The runs of one cell, of the version that was run last."""
+        """Return the runs of one cell, of the version that was run last."""
         wanted = (method, table, epsilon, self.version.get(method))
         return [run for run in self.all if (run.method, run.table, run.epsilon, run.version) == wanted]
 
     def mean(self, method: str, table: str, epsilon: float, column: Column) -> float | None:
-        """Mean of a figure or cost over the seeds; None where no run has it."""
+        """Return mean of a figure or cost over the seeds; None where no run has it."""
         found = values(self.of(method, table, epsilon), column)
         return statistics.fmean(found) if found else None
 
     def stopped(self, method: str, table: str, epsilon: float) -> Run | None:
-        """The run that a limit stopped, at this or a smaller epsilon."""
+        """Return the run that a limit stopped, at this or a smaller epsilon."""
         return stopped(self.all, method, self.version.get(method, ""), table, epsilon)
 
 
 def values(runs: Sequence[Run], column: Column) -> list[float]:
-    """A figure or cost of every run that is done and has it."""
+    """Return a figure or cost of every run that is done and has it."""
     done = [run for run in runs if run.outcome == "done"]
     found = [run.figures.get(column.name) if column in FIGURES else getattr(run, column.name) for run in done]
     return [value for value in found if value is not None]
 
 
 def title(method: str) -> str:
-    """A method's name on the page."""
+    """Return a method's name on the page."""
     return PEERS[method].title if method in PEERS else METHODS[method].title
 
 
 def cell(runs: Sequence[Run], column: Column) -> str:
-    """Mean and, from two seeds on, standard deviation; empty where there is nothing."""
+    """Return mean and, from two seeds on, standard deviation; empty where there is nothing."""
     found = values(runs, column)
     if not found:
         return ""
@@ -86,7 +86,7 @@ def cell(runs: Sequence[Run], column: Column) -> str:
 
 
 def why_not(runs: Runs, method: str, table: str, epsilon: float) -> str:
-    """Why a method has no figures at a table and epsilon; "" if it was simply not run."""
+    """Return why a method has no figures at a table and epsilon; "" if it was simply not run."""
     run = runs.stopped(method, table, epsilon)
     if run is not None:
         allowed = PEERS[method].limits
@@ -99,7 +99,7 @@ def why_not(runs: Runs, method: str, table: str, epsilon: float) -> str:
 
 
 def rows(runs: Runs, table: str) -> list[str]:
-    """The lines of one table of data: a line an epsilon and method."""
+    """Return the lines of one table of data: a line an epsilon and method."""
     lines = []
     for epsilon in runs.epsilons:
         for method in runs.methods:
@@ -137,7 +137,7 @@ def lead(runs: Runs, table: str, epsilon: float, column: Column) -> str:
 
 
 def faster(runs: Runs, table: str, epsilon: float) -> str:
-    """How many times fewer CPU seconds the default takes than the fastest AIM that finished."""
+    """Return how many times fewer CPU seconds the default takes than the fastest AIM that finished."""
     cpu = COSTS[1]
     ours = runs.mean(DEFAULT, table, epsilon, cpu)
     aims = [value for name in AIM if (value := runs.mean(name, table, epsilon, cpu)) is not None]
@@ -150,14 +150,14 @@ def faster(runs: Runs, table: str, epsilon: float) -> str:
 
 
 def missing(runs: Runs, table: str, epsilon: float) -> str:
-    """The peers that were run elsewhere and neither run nor stopped at a limit at this table and epsilon."""
+    """Return the peers that were run elsewhere and neither run nor stopped at a limit at this table and epsilon."""
     ran = [m for m in SHORT if m in runs.methods]
     names = [m for m in ran if not runs.of(m, table, epsilon) and not runs.stopped(m, table, epsilon)]
     return ", ".join(title(m) for m in names)
 
 
 def page(runs: Runs) -> list[str]:
-    """The generated part of the page."""
+    """Return the generated part of the page."""
     machines = sorted({run.machine for run in runs.all})
     versions = [f"{PEERS[m].package} {runs.version[m]}" for m in runs.methods if m in PEERS]
     lines = [

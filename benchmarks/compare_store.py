@@ -66,17 +66,17 @@ class Store:
         self.runs[run.key] = run
 
     def has(self, method: str, version: str, table: str, epsilon: float, seed: int) -> bool:
-        """Whether this version of the method has been run, whatever came of it."""
+        """Return whether this version of the method has been run, whatever came of it."""
         found = self.runs.get((method, table, epsilon, seed))
         return found is not None and found.version == version
 
     def stopped(self, method: str, version: str, table: str, epsilon: float) -> Run | None:
-        """A run of this version that was stopped at a limit at this or a smaller epsilon on this table."""
+        """Return a run of this version that was stopped at a limit at this or a smaller epsilon on this table."""
         return stopped(self.runs.values(), method, version, table, epsilon)
 
 
 def stopped(runs: Iterable[Run], method: str, version: str, table: str, epsilon: float) -> Run | None:
-    """The run of the smallest epsilon, at most ``epsilon``, that a limit stopped; None if there is none."""
+    """Return the run of the smallest epsilon, at most ``epsilon``, that a limit stopped; None if there is none."""
     found = [
         run
         for run in runs

@@ -45,7 +45,7 @@ class Given:
     in_order: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def trial(self, epsilon: float, seed: int, rows: CodeTable | None = None) -> Trial:
-        """The trial of every method; ``rows`` in place of the training rows, for a warm-up."""
+        """Return the trial of every method; ``rows`` in place of the training rows, for a warm-up."""
         domain = self.train.domain
         bins = {a: np.arange(n, dtype=np.int32) for a, n in zip(domain.attributes, domain.sizes, strict=True)}
         noise = SeededNoise(seed)
@@ -65,7 +65,7 @@ class Given:
 
 @cache
 def given(name: str) -> Given:
-    """The table by the public rule, split by a public seed; SUBSET has no hold-out."""
+    """Return the table by the public rule, split by a public seed; SUBSET has no hold-out."""
     source = "national2019" if name == SUBSET else name
     spec, rows = table_spec(source), rows_of(source).bins
     settings, in_order = MethodSettings.of(spec), plan(spec).in_order
@@ -76,14 +76,17 @@ def given(name: str) -> Given:
 
 
 def only(table: CodeTable, attributes: Sequence[str]) -> CodeTable:
-    """The table's columns of these attributes, in the table's order."""
+    """Return the table's columns of these attributes, in the table's order."""
     chosen = table.domain.ordered(attributes)
     return CodeTable(Domain.of({a: table.domain.size(a) for a in chosen}), tuple(table.column(a) for a in chosen))
 
 
 def figures(table: Given, made: CodeTable) -> dict[str, float]:
-    """The metrics of a synthetic table: L1 errors and range queries against the training rows, the SVM on the hold-out
-    rows; where there are the demographic columns of national2019, their k-marginal score."""
+    """Return the metrics of a synthetic table.
+
+    L1 errors and range queries against the training rows, the SVM on the hold-out rows; where there are the demographic
+    columns of national2019, their k-marginal score.
+    """
     train = table.train
     found = {
         "l1_2way": mean_l1(train, made, table.pairs),
@@ -98,7 +101,7 @@ def figures(table: Given, made: CodeTable) -> dict[str, float]:
 
 
 def real_figures(table: Given) -> dict[str, float]:
-    """The SVM trained on the real rows, and the error of the most frequent label; {} without a hold-out."""
+    """Return the SVM trained on the real rows, and the error of the most frequent label; {} without a hold-out."""
     if table.holdout is None:
         return {}
     label = LABELS[table.name]
@@ -128,7 +131,7 @@ def percentile_bins(codes: NDArray[np.integer], size: int, bins: int = 20) -> ND
 
 
 def in_groups(table: CodeTable, attribute: str, groups: NDArray[np.int32]) -> CodeTable:
-    """The table with the attribute's codes replaced by their groups."""
+    """Return the table with the attribute's codes replaced by their groups."""
     sizes = {a: table.domain.size(a) for a in table.domain.attributes} | {attribute: int(groups.max()) + 1}
     place = table.domain.index(attribute)
     grouped = groups.astype(code_dtype(sizes[attribute]))[table.columns[place]]

@@ -76,7 +76,7 @@ class Truth:
 
 
 def spec_of(name: str, epsilon: float) -> ReleaseSpec:
-    """The table's spec at this epsilon."""
+    """Return the table's spec at this epsilon."""
     if name in SMALL:
         spec = spec_of(name.removesuffix("-small"), epsilon)
         columns = {c: spec.columns[c] for c in SMALL[name]}
@@ -96,7 +96,7 @@ def spec_of(name: str, epsilon: float) -> ReleaseSpec:
 
 @cache
 def truth_of(name: str) -> Truth:
-    """The table's own rows."""
+    """Return the table's own rows."""
     spec = spec_of(name, 1.0)
     source = pq.read_table(spec.data)
     if name in SMALL:
@@ -117,7 +117,7 @@ def truth_of(name: str) -> Truth:
 
 
 def release(name: str, epsilon: float, seed: int) -> tuple[MemoryCounts, MemoryCounts]:
-    """A release in memory, and the same with the table's own rows in the place of its rows."""
+    """Return a release in memory, and the same with the table's own rows in the place of its rows."""
     truth = truth_of(name)
     request = Request(spec_of(name, epsilon), truth.request.column_order, 1)
     steps, noise = steps_of(request), SeededNoise(10_000 * seed + int(epsilon * 10))
@@ -161,7 +161,7 @@ class Tally:
 
 
 def measure(name: str, epsilon: float, seed: int) -> dict[str, Any]:
-    """One release: the tally of every kind of answers."""
+    """Return one release: the tally of every kind of answers."""
     started = time.perf_counter()
     mine, truth = release(name, epsilon, seed)
     made = time.perf_counter() - started
@@ -209,7 +209,10 @@ def measure(name: str, epsilon: float, seed: int) -> dict[str, Any]:
 
 
 def measure_simulated(name: str, epsilon: float, seed: int) -> dict[str, Any]:
-    """One release of a small table: regressions on two columns, medians, and means in groups, with simulated errors."""
+    """Return one release of a small table.
+
+    Regressions on two columns, medians, and means in groups, with simulated errors.
+    """
     started = time.perf_counter()
     mine, truth = release(name, epsilon, seed)
     rng = np.random.default_rng(seed)
@@ -251,7 +254,7 @@ def measure_simulated(name: str, epsilon: float, seed: int) -> dict[str, Any]:
 
 
 def measure_logistic(name: str, epsilon: float, seed: int) -> dict[str, Any]:
-    """One release of a small table: logistic regressions of each column of two values on each one of numbers."""
+    """Return one release of a small table: logistic regressions of each column of two values on each one of numbers."""
     started = time.perf_counter()
     mine, truth = release(name, epsilon, seed)
     tally = Tally()
@@ -279,7 +282,7 @@ def _regression(tally: Tally, mine: MemoryCounts, truth: MemoryCounts, formula: 
 
 
 def _with_levels(truth: MemoryCounts, mine: MemoryCounts) -> MemoryCounts:
-    """The table's own rows whose values the release's rows have, too, so that both have the same coefficients."""
+    """Return table's own rows whose values the release's rows have, too, so that both have the same coefficients."""
     keep = np.ones(truth.table.num_rows, dtype=bool)
     for column in mine.columns:
         if pa.types.is_string(truth.table[column].type):
@@ -398,7 +401,7 @@ def _pearson(a: Any, b: Any) -> tuple[float, int]:
 
 
 def kept() -> list[dict[str, Any]]:
-    """The finished releases."""
+    """Return the finished releases."""
     if not KEPT.exists():
         return []
     return [json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines()]

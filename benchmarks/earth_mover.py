@@ -26,7 +26,10 @@ WEIGHTS = {
 
 
 def incidents(seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Counts of a real and of a synthetic table, shape SHAPE, int64: few incident types and cells hold most records."""
+    """Return counts of a real and of a synthetic table, shape SHAPE, int64.
+
+    Few incident types and cells hold most records.
+    """
     rng = np.random.default_rng(seed)
     rates = np.ones(SHAPE) * (1 + 0.2 * rng.random(12))[:, None, None]
     rates *= _skewed(rng, 278, 0.7)[:, None] * _skewed(rng, 174, 1.3) * rng.gamma(0.5, 1, SHAPE[1:])
@@ -39,7 +42,7 @@ def _skewed(rng: np.random.Generator, size: int, power: float) -> np.ndarray:
 
 
 def _drawn(rng: np.random.Generator, rates: np.ndarray) -> np.ndarray:
-    """Counts of RECORDS records drawn with these relative rates."""
+    """Return counts of RECORDS records drawn with these relative rates."""
     marks = np.cumsum(rates.ravel())
     cells = np.searchsorted(marks, rng.random(RECORDS) * marks[-1], side="right")
     return np.bincount(cells, minlength=rates.size).reshape(SHAPE).astype(np.int64)
@@ -61,7 +64,7 @@ def measure(weights: str, tolerance: float) -> None:
 
 
 def lines() -> Iterator[str]:
-    """What was made, then one line a case, each measured in a process of its own."""
+    """Yield what was made, then one line a case, each measured in a process of its own."""
     real, synthetic = incidents()
     filled = [f"{np.count_nonzero(x) / x.size:.1%}" for x in (real, synthetic)]
     yield f"{' x '.join(map(str, SHAPE))} = {real.size:,} cells; not empty: real {filled[0]}, synthetic {filled[1]}"

@@ -70,7 +70,7 @@ Content = dict[str, Any]
 
 
 def content_of(name: str, data: str, columns: Content, epsilon: float) -> Content:
-    """A spec's content by these columns."""
+    """Return a spec's content by these columns."""
     privacy = {"epsilon": epsilon, "delta": 1e-9}
     budget = {"epsilon": 1000.0, "delta": 1e-9}
     unit = {"records_per_person": 1}
@@ -78,7 +78,7 @@ def content_of(name: str, data: str, columns: Content, epsilon: float) -> Conten
 
 
 def fire_columns() -> Content:
-    """All columns of fire2016: lists as they are listed, numbers in as many bins as in tables.py."""
+    """Return all columns of fire2016: lists as they are listed, numbers in as many bins as in tables.py."""
     listed = json.loads((FOLDER / "fire2016.json").read_text(encoding="utf-8"))["columns"]
     found: Content = {}
     for name, column in listed.items():
@@ -95,7 +95,7 @@ def fire_columns() -> Content:
 
 @cache
 def register(of: str, columns: tuple[str, ...]) -> list[list[Any]]:
-    """For every value of a column the values of ``columns`` that it has most often.
+    """Return for every value of a column the values of ``columns`` that it has most often.
 
     A stand-in for a public register: it is made from the table, which is public here.
     """
@@ -115,7 +115,7 @@ def _plain(value: Any) -> Any:
 
 
 def fire_spec(spec: str, epsilon: float) -> ReleaseSpec:
-    """A spec of fire2016 whole: plain, together (times that move together) or engineered.
+    """Return a spec of fire2016 whole: plain, together (times that move together) or engineered.
 
     With ``-unmeasured``, the column of most values is not measured, and none follows from it.
     """
@@ -138,14 +138,14 @@ def fire_spec(spec: str, epsilon: float) -> ReleaseSpec:
 
 
 def colorado_sizes() -> dict[str, int]:
-    """Column -> its number of values, as listed."""
+    """Return column -> its number of values, as listed."""
     listed = json.loads((FOLDER / "colorado1940-domain.json").read_text(encoding="utf-8"))["columns"]
     return {name: int(size) for name, size in listed.items()}
 
 
 @cache
 def colorado_table(rows: int = ROWS) -> pa.Table:
-    """A made-up table over these columns, whose general versions follow from the detailed ones."""
+    """Return a made-up table over these columns, whose general versions follow from the detailed ones."""
     sizes = colorado_sizes()
     table = correlated_rows(Domain(tuple(sizes), tuple(sizes.values())), rows, 1).to_arrow()
     for name in DETAILED:
@@ -155,7 +155,7 @@ def colorado_table(rows: int = ROWS) -> pa.Table:
 
 
 def colorado_spec(spec: str, epsilon: float) -> ReleaseSpec:
-    """A spec of the made-up table: plain or engineered."""
+    """Return a spec of the made-up table: plain or engineered."""
     sizes = colorado_sizes()
     columns: Content = {
         name: {"kind": "integer", "min": 0, "max": size - 1, **({} if size <= 64 else {"bins": BINS})}
@@ -181,13 +181,13 @@ SPECS: dict[str, Callable[[str, float], ReleaseSpec]] = {"fire2016": fire_spec, 
 
 
 def source_of(name: str, spec: ReleaseSpec) -> Callable[..., Any]:
-    """The rows of a table."""
+    """Return the rows of a table."""
     return open_source(spec.data if name == "fire2016" else colorado_table(), spec).batches
 
 
 @cache
 def scorer_of(name: str) -> tuple[Scorer, ReleaseSpec]:
-    """What a table is scored by: the bins of its plain spec."""
+    """Return what a table is scored by: the bins of its plain spec."""
     spec = SPECS[name]("plain", 1.0)
     encoding = plan(spec)
     real = coded(source_of(name, spec)(), encoding)
@@ -195,7 +195,7 @@ def scorer_of(name: str) -> tuple[Scorer, ReleaseSpec]:
 
 
 def close_times(table: pa.Table) -> float:
-    """The share of rows whose times all lie in one bin of the source, those that are there."""
+    """Return the share of rows whose times all lie in one bin of the source, those that are there."""
     listed = fire_columns()
     places = []
     for name in TIMES:
@@ -207,7 +207,7 @@ def close_times(table: pa.Table) -> float:
 
 
 def measure(name: str, how: str, epsilon: float, seed: int) -> Run:
-    """One run of a table by one spec."""
+    """Return one run of a table by one spec."""
     spec = SPECS[name](how, epsilon)
     table, wall, cpu = made(spec, source_of(name, spec), seed)
     scorer, plain = scorer_of(name)
@@ -220,7 +220,7 @@ def measure(name: str, how: str, epsilon: float, seed: int) -> Run:
 
 
 def markdown(store: Store, names: Sequence[str], specs: Sequence[str], epsilons: Sequence[float]) -> list[str]:
-    """One line for each table, epsilon and spec."""
+    """Return one line for each table, epsilon and spec."""
     lines = ["| table | epsilon | spec | seeds | density | ranges | 1-way | 2-way | CPU s |", "|" + "---|" * 9]
     for name in names:
         for epsilon in epsilons:

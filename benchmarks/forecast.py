@@ -60,7 +60,7 @@ def _request(name: str, epsilon: float) -> Request:
 
 @cache
 def halves(name: str) -> tuple[CodeTable, CodeTable]:
-    """The table's two halves in fine codes."""
+    """Return the table's two halves in fine codes."""
     request = _request(name, 1.0)
     whole = open_table(request.spec.data, request.encoding, request.spec, "benchmark").read().fine
     order = np.random.default_rng(0).permutation(whole.rows)
@@ -70,7 +70,7 @@ def halves(name: str) -> tuple[CodeTable, CodeTable]:
 
 @cache
 def released_rows(name: str) -> CodeTable:
-    """The rows of a release of the second half at epsilon 1, in fine codes."""
+    """Return the rows of a release of the second half at epsilon 1, in fine codes."""
     request, source = _request(name, 1.0), SeededNoise(1_000)
 
     def draw(step: Any, queries: Any) -> noisy.Answers:
@@ -82,7 +82,7 @@ def released_rows(name: str) -> CodeTable:
 
 
 def about(rows: int) -> int:
-    """A number of rows as somebody outside may know it: two digits of it."""
+    """Return a number of rows as somebody outside may know it: two digits of it."""
     return int(float(f"{rows:.1e}"))
 
 
@@ -95,7 +95,7 @@ ASSUMPTIONS: dict[str, Callable[[str, int, int], CodeTable]] = {
 
 
 def measure(name: str, method: str, epsilon: float, seed: int) -> Run:
-    """One release of the first half, or one simulated release of a forecast."""
+    """Return one release of the first half, or one simulated release of a forecast."""
     real = halves(name)[0]
     rows = real if method == RELEASE else ASSUMPTIONS[method](name, about(real.rows), seed)
     found = figures(_request(name, epsilon), rows, seed + (100 if method == RELEASE else 0))
@@ -111,7 +111,7 @@ def _flat(found: Figures) -> dict[str, float]:
 
 
 def average(store: Store, name: str, method: str, epsilon: float) -> dict[str, float]:
-    """The mean of every figure over the seeds."""
+    """Return the mean of every figure over the seeds."""
     runs = [store.runs[method, name, epsilon, seed].figures for seed in range(SEEDS)]
     return {k: float(np.mean([r[k] for r in runs if k in r])) for k in dict.fromkeys(k for r in runs for k in r)}
 
@@ -131,7 +131,10 @@ def ratios(store: Store, name: str, method: str, epsilon: float, figure: str) ->
 
 
 def markdown(store: Store, names: list[str]) -> list[str]:
-    """A line for each table, epsilon and assumption that was measured: what the forecast said and the release had."""
+    """Return a line for each table, epsilon and assumption that was measured.
+
+    What the forecast said and the release had.
+    """
     lines = [
         "| table | epsilon | assumed | " + " | ".join(f"{w}: within {NEAR:g}" for w in list(WORDS.values())[:2])
         + " | rows in a wrong bin: forecast, release | relations seen from | pairs measured | random sample of |",

@@ -78,7 +78,7 @@ def in_this_process(spec_file: Path) -> None:
 
 
 def release_point(growing: str, size: int, spec: ReleaseSpec, folder: Path) -> Point:
-    """A release in a process of its own, so that its memory is its own."""
+    """Return a release in a process of its own, so that its memory is its own."""
     spec_file = folder / "spec.json"
     spec_file.write_text(spec.model_dump_json(), encoding="utf-8")
     command = [sys.executable, "-m", "benchmarks.growth", "--one", str(spec_file)]
@@ -88,7 +88,7 @@ def release_point(growing: str, size: int, spec: ReleaseSpec, folder: Path) -> P
 
 
 def census_point(growing: str, size: int, rows: int, columns: int) -> Point:
-    """A release of a census-like table."""
+    """Return a release of a census-like table."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         table = census_like(rows, columns)
@@ -111,13 +111,13 @@ def marginals_points(sizes: Sequence[int], shape: tuple[int, int]) -> Iterator[P
 
 
 def exponent(points: Sequence[Point], figure: Callable[[Point], float]) -> float:
-    """The slope of log figure over log size, by least squares."""
+    """Return the slope of log figure over log size, by least squares."""
     sizes, figures = np.log([p.size for p in points]), np.log([figure(p) for p in points])
     return float(np.polyfit(sizes, figures, 1)[0])
 
 
 def exponents(points: Sequence[Point]) -> str:
-    """How CPU time grows over the whole range and over its largest step, and memory over the largest step."""
+    """Return how CPU time grows over the whole range and over its largest step, and memory over the largest step."""
     time_all, time_last = exponent(points, lambda p: p.cpu), exponent(points[-2:], lambda p: p.cpu)
     memory = [p for p in points if np.isfinite(p.peak_mb) and p.peak_mb > 0]
     more = f"; memory size^{exponent(memory[-2:], lambda p: p.peak_mb):.2f} there" if len(memory) > 1 else ""
@@ -145,7 +145,7 @@ def plot(groups: Sequence[Sequence[Point]], path: Path) -> None:
 
 
 def markdown(groups: Sequence[tuple[str, Sequence[Point]]]) -> str:
-    """The text between the markers of the README."""
+    """Return the text between the markers of the README."""
     lines = []
     for what, points in groups:
         fitted = f": {exponents(points)}" if len(points) > 2 else ""

@@ -26,7 +26,7 @@ DELTA = 1e-9
 
 
 def trial(name: str, epsilon: float, seed: int) -> Trial:
-    """A trial on a public table, one thread."""
+    """Return a trial on a public table, one thread."""
     spec = base_spec(name)
     rows, encoding = rows_of(name), plan(spec)
     return Trial(
@@ -36,7 +36,7 @@ def trial(name: str, epsilon: float, seed: int) -> Trial:
 
 
 def compared(name: str, epsilon: float, times: int, seeds: int) -> np.ndarray:
-    """Mean L1 errors of all pairs, shape (seeds, 3): one release, ``times`` pooled, one of their total rho."""
+    """Return mean L1 errors of all pairs, shape (seeds, 3): one release, ``times`` pooled, one of their total rho."""
     rows = rows_of(name)
     pairs = all_cliques(rows.bins.domain, 2)
     rho = rho_for(epsilon, DELTA, "gaussian")
@@ -58,7 +58,7 @@ def compared(name: str, epsilon: float, times: int, seeds: int) -> np.ndarray:
 
 
 def line(name: str, epsilon: float, found: np.ndarray, times: int) -> str:
-    """A row of the table, as markdown."""
+    """Return a row of the table, as markdown."""
     mean, spread = found.mean(axis=0), found.std(axis=0, ddof=1)
     more = found[:, 1].mean() / found[:, 2].mean() - 1
     error = np.hypot(*(found[:, i].std(ddof=1) / found[:, i].mean() for i in (1, 2))) / np.sqrt(len(found))

@@ -50,7 +50,7 @@ class Baskets:
     baskets: tuple[tuple[str, ...], ...]
 
     def rows(self, most: int) -> pa.Table:
-        """The transactions as the step *transactions* leaves them."""
+        """Return the transactions as the step *transactions* leaves them."""
         code = {item: i for i, item in enumerate(self.items)}
         rows = np.repeat(np.arange(len(self.baskets)), [len(b) for b in self.baskets])
         codes = np.array([code[item] for basket in self.baskets for item in basket])
@@ -79,7 +79,7 @@ def mushroom(path: Path) -> Baskets:
 
 
 def most_frequent(rows: Transactions, top: int) -> dict[tuple[int, ...], int]:
-    """The ``top`` most frequent itemsets of 1 to LARGEST items, ascending codes, with their exact counts."""
+    """Return the ``top`` most frequent itemsets of 1 to LARGEST items, ascending codes, with their exact counts."""
     least, counts = max(rows.support_at_rank(top, LARGEST), 1), rows.item_counts()
     order = sorted(int(i) for i in np.flatnonzero(counts >= least))
     held = rows.columns(order)
@@ -99,7 +99,7 @@ def most_frequent(rows: Transactions, top: int) -> dict[tuple[int, ...], int]:
 
 
 def released(table: Baskets, top: int, epsilon: float, seed: int) -> dict[tuple[int, ...], float]:
-    """The itemsets that a release with seeded noise has, with their estimated counts."""
+    """Return the itemsets that a release with seeded noise has, with their estimated counts."""
     content = {
         "dataset": table.name,
         "data": "memory",

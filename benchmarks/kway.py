@@ -73,7 +73,10 @@ CASES = (
 
 
 def table_of(case: Case) -> tuple[ReleaseSpec, pa.Table]:
-    """The spec and the rows; a binary column is "above the median" or "the most frequent value": the data is public."""
+    """Return the spec and the rows.
+
+    A binary column is "above the median" or "the most frequent value": the data is public.
+    """
     spec = table_spec(case.table, case.epsilon, DELTA)
     kept = [name for name, c in spec.columns.items() if not isinstance(c, DropColumn)]
     table = pq.read_table(FOLDER / f"{case.table}.parquet").select(kept)
@@ -94,7 +97,7 @@ def table_of(case: Case) -> tuple[ReleaseSpec, pa.Table]:
 
 
 def released(case: Case, seed: int) -> tuple[CodeTable, CodeTable, dict[Clique, Floats]]:
-    """The private rows and the synthetic ones in the same codes, and the consistent marginals, by a seed."""
+    """Return the private rows and the synthetic ones in the same codes, and the consistent marginals, by a seed."""
     spec, table = table_of(case)
     spec = spec.with_rows(seed=seed)
     request = Request(spec, tuple(table.column_names), 1)
@@ -122,7 +125,7 @@ class Constraints:
     parts: tuple[tuple[tuple[int, ...], Floats], ...]
 
     def system(self) -> tuple[Floats, Floats]:
-        """The linear equations: matrix (sums, cells) and right side."""
+        """Return the linear equations: matrix (sums, cells) and right side."""
         cells = np.arange(int(np.prod(self.shape))).reshape(self.shape)
         rows, right = [], []
         for axes, shares in self.parts:
@@ -136,7 +139,7 @@ class Constraints:
 
 
 def constraints(asked: Clique, known: dict[Clique, Floats], domain: Domain) -> Constraints:
-    """The largest parts of ``asked`` that lie in a known marginal, with their shares."""
+    """Return the largest parts of ``asked`` that lie in a known marginal, with their shares."""
     parts: dict[Clique, Floats] = {}
     for clique, counts in known.items():
         part = domain.ordered(set(clique) & set(asked))
@@ -148,7 +151,7 @@ def constraints(asked: Clique, known: dict[Clique, Floats], domain: Domain) -> C
 
 
 def maximum_entropy(asked: Constraints) -> Floats:
-    """Iterative proportional fitting from the uniform table, at most 300 rounds."""
+    """Return iterative proportional fitting from the uniform table, at most 300 rounds."""
     cells = np.full(asked.shape, 1 / np.prod(asked.shape))
     for _ in range(300):
         before = cells
@@ -163,7 +166,7 @@ def maximum_entropy(asked: Constraints) -> Floats:
 
 
 def least_squares(asked: Constraints) -> Floats:
-    """The table of least L2 norm without negative cells that fulfils the sums (weighted 1,000 times the norm)."""
+    """Return table of least L2 norm without negative cells that fulfils the sums (weighted 1,000 times the norm)."""
     matrix, right = asked.system()
     cells = matrix.shape[1]
     found, _ = nnls(
@@ -175,7 +178,7 @@ def least_squares(asked: Constraints) -> Floats:
 
 
 def linear_programming(asked: Constraints) -> Floats:
-    """A table without negative cells whose largest violation of a sum is least: the vertex that HiGHS finds."""
+    """Return a table without negative cells whose largest violation of a sum is least: the vertex that HiGHS finds."""
     matrix, right = asked.system()
     sums, cells = matrix.shape
     slack = np.ones((sums, 1))
@@ -197,7 +200,7 @@ SOLVERS: dict[str, Callable[[Constraints], Floats]] = {
 
 
 def unmeasured_sets(domain: Domain, known: Sequence[Clique], ways: int, most: int, seed: int) -> list[Clique]:
-    """SETS random sets of ``ways`` attributes that lie in no known marginal, of at most ``most`` cells each."""
+    """Return SETS random sets of ``ways`` attributes that lie in no known marginal, of at most ``most`` cells each."""
     rng, found = np.random.default_rng([seed, ways]), dict[Clique, None]()
     inside = [set(c) for c in known]
     for _ in range(50 * SETS):
@@ -210,7 +213,7 @@ def unmeasured_sets(domain: Domain, known: Sequence[Clique], ways: int, most: in
 
 
 def distances(case: Case, seed: int) -> Iterator[tuple[int, bool, dict[str, float]]]:
-    """For every set: k, whether some pair of it was measured, and half the sum of absolute differences, by method."""
+    """Yield for every set: k, whether some pair was measured, and half the sum of absolute differences by method."""
     real, rows, known = released(case, seed)
     domain, pairs = real.domain, {p for c in known for p in combinations(c, 2)}
     for ways in case.ways:
@@ -229,7 +232,10 @@ def _apart(truth: Floats, answer: Floats) -> float:
 
 
 def _summed(case: Case, seed: int) -> list[dict[str, Any]]:
-    """The sets of one release by k and by whether a pair was measured: method -> [sets, sum of their distances]."""
+    """Return the sets of one release by k and by whether a pair was measured.
+
+    Method -> [sets, sum of their distances].
+    """
     groups: dict[tuple[int, bool], dict[str, list[float]]] = defaultdict(lambda: {m: [0, 0.0] for m in METHODS})
     for ways, some, errors in distances(case, seed):
         for method, error in errors.items():
@@ -265,7 +271,7 @@ def main() -> None:
 
 
 def _mean(groups: Sequence[dict[str, Any]], method: str) -> tuple[int, float]:
-    """How many sets the groups have for a method, and their mean distance."""
+    """Return how many sets the groups have for a method, and their mean distance."""
     sets = sum(g[method][0] for g in groups)
     return sets, sum(g[method][1] for g in groups) / max(sets, 1)
 

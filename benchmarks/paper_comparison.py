@@ -83,7 +83,7 @@ class Point:
 
 
 def jobs(tables: Sequence[str], seeds: int) -> Iterator[Job]:
-    """All runs, seeds outermost."""
+    """Yield all runs, seeds outermost."""
     methods = dict.fromkeys(m for _, names in FIGURES.values() for m in names)
     for seed in range(seeds):
         for table in tables:
@@ -118,7 +118,7 @@ def run_all(store: Store, wanted: Iterable[Job]) -> None:
 
 
 def point(runs: Iterable[Run], job: Job, metric: str) -> Point | None:
-    """One metric of the runs of the job's method, table and epsilon; None where none is done."""
+    """Return one metric of the runs of the job's method, table and epsilon; None where none is done."""
     found = [
         r.figures[metric]
         for r in runs
@@ -130,7 +130,7 @@ def point(runs: Iterable[Run], job: Job, metric: str) -> Point | None:
 
 
 def chart(runs: Sequence[Run], methods: Sequence[str], title: str) -> dict[str, Any]:
-    """A row of panels a table, a panel a metric, epsilon against error, a line a method; as Vega-Lite."""
+    """Return a row of panels a table, a panel a metric, epsilon against error, a line a method; as Vega-Lite."""
     tables = [t for t in TABLES if any(r.table == t for r in runs)]
     titles = [METHODS[m].title for m in methods]
     scale = alt.Scale(domain=titles, range=list(COLORS[: len(titles)]))
@@ -174,7 +174,7 @@ def _references(runs: Sequence[Run], table: str) -> list[alt.Chart]:
 
 
 def errors_table(runs: Sequence[Run], methods: Sequence[str]) -> list[str]:
-    """A line a table, metric and epsilon, a column a method: mean and standard deviation; the least is bold."""
+    """Return a line a table, metric and epsilon, a column a method: mean and standard deviation; the least is bold."""
     lines = ["| table | metric | epsilon | " + " | ".join(METHODS[m].title for m in methods) + " |"]
     lines.append("|---|---|---|" + "---|" * len(methods))
     for table in (t for t in TABLES if any(r.table == t for r in runs)):
@@ -199,7 +199,7 @@ def _cell(found: Point, *, bold: bool) -> str:
 
 
 def cost_table(runs: Sequence[Run]) -> list[str]:
-    """Tables 6 and 7: CPU seconds and peak memory of a run at the largest epsilon, the mean over its seeds."""
+    """Return tables 6 and 7: CPU seconds and peak memory of a run at the largest epsilon, the mean over its seeds."""
     tables = [t for t in TABLES if any(r.table == t for r in runs)]
     lines = ["| method | " + " | ".join(tables) + " |", "|---|" + "---|" * len(tables)]
     for method in TIMED:
@@ -214,7 +214,7 @@ def cost_table(runs: Sequence[Run]) -> list[str]:
 
 
 def page(runs: Sequence[Run]) -> list[str]:
-    """The generated part of docs/results.md."""
+    """Return the generated part of docs/results.md."""
     seeds = len({r.seed for r in runs if r.method != REAL})
     lines = [f"Mean and standard deviation of up to {seeds} seeds; delta = 1/n^2. Runs: {runs[-1].machine}.", ""]
     for name, (title, methods) in FIGURES.items():

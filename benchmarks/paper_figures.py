@@ -32,7 +32,7 @@ PAPER_ADULT = {"InDif": 0.017, "mutual information": 34.0, "symmetrical uncertai
 
 
 def adult_spec() -> ReleaseSpec:
-    """The example spec of UCI Adult without rules; ends the program where the table is not there."""
+    """Return the example spec of UCI Adult without rules; ends the program where the table is not there."""
     spec_path, data = TABLES["Adult"]
     if not data.exists():
         sys.exit(f"{data} is not there; {spec_path.name} says where to get it")
@@ -46,7 +46,10 @@ def adult_bins() -> CodeTable:
 
 
 def errors_table(table: CodeTable) -> list[str]:
-    """Table 4 for ``table`` beside the paper's column, as markdown: all of rho, and PrivSyn's tenth, for the scores."""
+    """Return table 4 for ``table`` beside the paper's column, as markdown.
+
+    All of rho, and PrivSyn's tenth, for the scores.
+    """
     cliques = list(combinations(table.domain.attributes, 2))
     counts = list(count_all(table, cliques, threads=1))
     rho = rho_for(EPSILON, 1.0 / table.rows**2, "paper")

@@ -115,13 +115,13 @@ class Peer:
         return CodeTable(domain, tuple(c.astype(code_dtype(s)) for c, s in zip(columns, domain.sizes, strict=True)))
 
     def method(self) -> Method:
-        """The peer as an entry of a registry of methods."""
+        """Return the peer as an entry of a registry of methods."""
         run: Callable[[Trial], MethodResult] = lambda trial: self.run(trial)[0]  # noqa: E731
         return Method(self.name, self.title, self.description, f"{self.package} {self.version}".strip(), run)
 
 
 def _write(trial: Trial, folder: Path) -> None:
-    """The training rows in codes of the public bins, and the request, for the worker."""
+    """Write the training rows in codes of the public bins, and the request, for the worker."""
     rows = trial.to_bins(trial.rows)
     codes = np.stack([c.astype(np.int32) for c in rows.columns], axis=1)
     np.savez(folder / "real.npz", codes=codes, sizes=np.array(rows.domain.sizes, np.int64))
@@ -159,5 +159,8 @@ REFEREES = PEERS | {peer.name: peer for peer in _MORE}
 
 
 def echo() -> Peer:
-    """A peer that gives the rows back, in any environment with numpy and pandas: to check the way there and back."""
+    """Return a peer that gives the rows back, in any environment with numpy and pandas.
+
+    To check the way there and back.
+    """
     return replace(_ALL[0], name="echo")

@@ -23,8 +23,11 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Limits:
-    """seconds: stopped once wall and CPU time are both past it (a busy machine lengthens the wall time only);
-    megabytes: stopped once the resident memory is past it (MB of 2**20 bytes)."""
+    """Limits of one peer's run.
+
+    seconds: stopped once wall and CPU time are both past it (a busy machine lengthens the wall time only);
+    megabytes: stopped once the resident memory is past it (MB of 2**20 bytes).
+    """
 
     seconds: float
     megabytes: float

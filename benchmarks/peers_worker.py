@@ -78,7 +78,7 @@ def privbayes_dpmm(
 
 
 def _public_labels(sizes: Mapping[str, int]) -> Any:
-    """The codes as public labels: a transformer that is fitted on the domain, not on the rows."""
+    """Return the codes as public labels: a transformer that is fitted on the domain, not on the rows."""
     from snsynth.transform import LabelTransformer, TableTransformer
 
     public = pd.DataFrame({a: np.minimum(np.arange(max(sizes.values())), n - 1) for a, n in sizes.items()})
@@ -143,7 +143,7 @@ def privsyn_core(rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, d
 def _opendp(
     algorithm: Any, rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int
 ) -> pd.DataFrame:
-    """A contingency table of OpenDP, each code a cut of its own; rows drawn as in :func:`_smartnoise`.
+    """Return a contingency table of OpenDP, each code a cut of its own; rows drawn as in :func:`_smartnoise`.
 
     With all cuts public OpenDP demands a delta of zero: it is asked for the rho of (epsilon, delta) by its own
     conversion.  Its noise has no seed.  As many rows as its noisy total says.
@@ -165,7 +165,7 @@ def _opendp(
 
 
 def _rho(epsilon: float, delta: float) -> float:
-    """The largest rho, to a part in 10^9, whose zCDP implies (epsilon, delta) by OpenDP's conversion."""
+    """Return the largest rho, to a part in 10^9, whose zCDP implies (epsilon, delta) by OpenDP's conversion."""
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
@@ -209,7 +209,7 @@ def aim_opendp(
 
 
 def echo(rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int) -> pd.DataFrame:
-    """The rows themselves: no method, only a check of the way there and back."""
+    """Return the rows themselves: no method, only a check of the way there and back."""
     return rows
 
 

@@ -45,7 +45,7 @@ class Case(NamedTuple):
 
 
 def some(table: CodeTable, rows: NDArray[np.intp]) -> CodeTable:
-    """These rows."""
+    """Return these rows."""
     return CodeTable(table.domain, tuple(c[rows] for c in table.columns))
 
 
@@ -61,7 +61,7 @@ def with_state(table: CodeTable) -> CodeTable:
 
 
 def cases() -> Iterator[Case]:
-    """Public and private tables."""
+    """Yield public and private tables."""
     whole = with_state(rows_of("national2019").bins)
     order = np.random.default_rng(0).permutation(whole.rows)
     first, second = (some(whole, np.sort(half)) for half in np.array_split(order, 2))
@@ -91,7 +91,7 @@ def made(case: Case, method: str, epsilon: float, seed: int) -> CodeTable:
 
 
 def distance(case: Case, found: CodeTable) -> tuple[float, int]:
-    """Mean L1 over the groups, 0..2, and how many groups have the bias penalty."""
+    """Return mean L1 over the groups, 0..2, and how many groups have the bias penalty."""
     scores = group_k_marginal(case.private, found, case.small, 2, number=50, seed=0, threads=1)
     return 2 - scores.score / 500, int(scores.biased.sum())
 

@@ -56,14 +56,14 @@ STATEMENT = "The other half of a public benchmark table, taken at random."
 
 @cache
 def halves(name: str, seed: int) -> tuple[pa.Table, pa.Table]:
-    """The private half and the public one, of at most MOST_ROWS rows together."""
+    """Return the private half and the public one, of at most MOST_ROWS rows together."""
     table = pq.read_table(FOLDER / f"{name}.parquet")
     order = np.random.default_rng(seed).permutation(table.num_rows)[:MOST_ROWS]
     return table.take(order[: len(order) // 2]), table.take(order[len(order) // 2 :])
 
 
 def prior_of(kind: str, public: pa.Table, spec: ReleaseSpec, seed: int) -> pa.Table:
-    """The public half as a prior of that kind."""
+    """Return the public half as a prior of that kind."""
     rng, released = np.random.default_rng(1000 + seed), list(spec.released_columns)
     if kind == "stale":
         column = public[released[0]].combine_chunks()
@@ -86,7 +86,7 @@ def prior_of(kind: str, public: pa.Table, spec: ReleaseSpec, seed: int) -> pa.Ta
 
 
 def with_mechanism(spec: ReleaseSpec, options: dict[str, Any], name: str) -> ReleaseSpec:
-    """The spec by the mechanism `prior` with these options, its groups those of the table."""
+    """Return the spec by the mechanism `prior` with these options, its groups those of the table."""
     content = spec.model_dump()
     return ReleaseSpec.model_validate({**content, "mechanism": {"name": "prior", "group": GROUPS[name], **options}})
 
@@ -94,8 +94,11 @@ def with_mechanism(spec: ReleaseSpec, options: dict[str, Any], name: str) -> Rel
 def errors(
     name: str, kind: str, epsilon: float, seed: int, options: dict[str, Any] | None = None
 ) -> tuple[float, float, float, float]:
-    """The mean L1 error of a release of the private half: of all one-ways, all pairs, TRIPLES triples, and as many
-    triples with a column of the table's groups.  ``options``: those of the mechanism `prior`, None for `privsyn`."""
+    """Return mean L1 errors of a release of the private half.
+
+    Of all one-ways, all pairs, TRIPLES triples, and as many triples with a column of the table's groups.  ``options``:
+    of the mechanism `prior`, None for `privsyn`.
+    """
     private, public = halves(name, seed)
     spec = table_spec(name, epsilon)
     with tempfile.TemporaryDirectory() as folder:

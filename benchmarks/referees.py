@@ -24,7 +24,7 @@ THEIRS = ("mst-dpmm", "mst-smartnoise", "aim-dpmm", "aim-smartnoise", "privbayes
 
 
 def trial(epsilon: float, seed: int) -> Trial:
-    """The columns of fewest values, all training rows, one record a person."""
+    """Return the columns of fewest values, all training rows, one record a person."""
     whole = given(TABLE)
     sizes = dict(zip(whole.train.domain.attributes, whole.train.domain.sizes, strict=True))
     rows = only(whole.train, sorted(sizes, key=lambda a: sizes[a])[:COLUMNS])
@@ -37,7 +37,7 @@ def trial(epsilon: float, seed: int) -> Trial:
 
 
 def errors(method: Method, epsilon: float) -> list[tuple[float, float]]:
-    """Mean L1 error of all pairs and of all triples, one of each per seed."""
+    """Return mean L1 error of all pairs and of all triples, one of each per seed."""
     found = []
     for seed in SEEDS:
         asked = trial(epsilon, seed)
@@ -47,7 +47,7 @@ def errors(method: Method, epsilon: float) -> list[tuple[float, float]]:
 
 
 def lines() -> Iterator[str]:
-    """The table, line by line as it is known."""
+    """Yield the table, line by line as it is known."""
     yield "| epsilon | method | pairs | triples |"
     yield "|---|---|---|---|"
     methods = [*(METHODS[n] for n in OURS), *(REFEREES[n].method() for n in THEIRS)]

@@ -24,7 +24,7 @@ METRICS = ("l1_1way", "l1_2way", "l1_3way", "range_query")
 
 
 def compared(columns: tuple[str, ...] | None, seeds: int) -> Comparison:
-    """All methods on those columns of Adult, None for all of them."""
+    """Return all methods on those columns of Adult, None for all of them."""
     spec, drop = adult_spec(), DropColumn(kind="drop")
     if columns is not None:
         spec = spec.model_copy(
@@ -35,7 +35,7 @@ def compared(columns: tuple[str, ...] | None, seeds: int) -> Comparison:
 
 
 def page(parts: dict[str, Comparison]) -> list[str]:
-    """The generated part of the page: what the methods are, and a table for each comparison."""
+    """Return the generated part of the page: what the methods are, and a table for each comparison."""
     first = next(iter(parts.values()))
     rows = [*markdown_methods(first), ""]
     for title, results in parts.items():

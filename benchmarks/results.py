@@ -54,20 +54,20 @@ FIGURES = {
 
 
 def subset(results: Comparison, names: Sequence[str]) -> Comparison:
-    """The same comparison with some of its methods."""
+    """Return the same comparison with some of its methods."""
     methods = tuple(m for name in names for m in results.methods if m.name == name)
     runs = tuple(r for r in results.runs if r.method in names)
     return results.model_copy(update={"methods": methods, "runs": runs})
 
 
 def values(results: Comparison, method: str, epsilon: float, metric: str) -> list[float]:
-    """One metric of one method at one epsilon, by seed."""
+    """Return one metric of one method at one epsilon, by seed."""
     found = [m.value for r in results.done(method, epsilon) for m in r.metrics if m.name == metric]
     return [v for v in found if v is not None]
 
 
 def shape(results: Comparison, first: str, second: str, *, close: bool = False) -> Iterator[str]:
-    """Rows of a table: is ``first`` better (``close``: are both within CLOSE), by how much, in how many seeds.
+    """Yield rows of a table: is ``first`` better (``close``: are both within CLOSE), by how much, in how many seeds.
 
     Runs of one seed share their noise as far as they ask the same, so differences are taken seed by seed; one of
     which 0 is within the CONFIDENCE interval is not told apart from none (nor is one of a single seed).
@@ -86,7 +86,10 @@ def shape(results: Comparison, first: str, second: str, *, close: bool = False) 
 
 
 def errors_needed(seeds: int) -> float:
-    """How many standard errors a mean over ``seeds`` differences must be from 0: Student's t, seeds - 1 degrees."""
+    """Return how many standard errors a mean over ``seeds`` differences must be from 0.
+
+    Student's t, seeds - 1 degrees.
+    """
     return float(t.ppf(0.5 + CONFIDENCE / 2, seeds - 1)) if seeds > 1 else math.inf
 
 
@@ -98,7 +101,7 @@ def _verdict(apart: Sequence[float]) -> str:
 
 
 def overlap(results: Comparison, epsilon: float) -> float:
-    """Mean share of pairs in a marginal of non-private selection that private selection has too (same seed)."""
+    """Return mean share of pairs in a marginal of non-private selection that private selection has too (same seed)."""
 
     def pairs(run: MethodRun) -> set[tuple[str, ...]]:
         return {p for clique in run.marginals for p in combinations(clique, 2)}
@@ -109,13 +112,13 @@ def overlap(results: Comparison, epsilon: float) -> float:
 
 
 def marginals(results: Comparison, method: str, epsilon: float) -> float:
-    """Mean number of measured marginals; 0 where no run was done."""
+    """Return mean number of measured marginals; 0 where no run was done."""
     counts = [len(run.marginals) for run in results.done(method, epsilon)]
     return statistics.fmean(counts) if counts else 0.0
 
 
 def page(results: Comparison) -> list[str]:
-    """The generated part of the page."""
+    """Return the generated part of the page."""
     rows = [
         f"{results.rows_real:,} rows, {len(results.columns)} columns, delta {results.delta:g}, {results.seeds} seeds: "
         f"mean and standard deviation. Wall times of the methods alone on {results.machine}.",

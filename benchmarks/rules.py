@@ -54,13 +54,13 @@ WARM_UP = 2_000
 
 
 def rules_of(name: str) -> list[dict[str, Any]]:
-    """The rules of a table as its file has them."""
+    """Return the rules of a table as its file has them."""
     found: list[dict[str, Any]] = yaml.safe_load((RULES / FILES[name]).read_text(encoding="utf-8"))["rules"]
     return found
 
 
 def ruled_specs(name: str, epsilon: float = 1.0) -> dict[str, ReleaseSpec]:
-    """The specs without and with rules, by the same columns; OSError where the table is not present.
+    """Return the specs without and with rules, by the same columns; OSError where the table is not present.
 
     The columns are those of tables.py, but for two things: a column that a rule looks up may be null, as what the
     public table does not list is, and lists of whole numbers that the dictionary of GSS writes as text are numbers.
@@ -81,13 +81,13 @@ def ruled_specs(name: str, epsilon: float = 1.0) -> dict[str, ReleaseSpec]:
 
 @cache
 def real_rows(name: str) -> Coded:
-    """The real rows in the public bins of the spec without rules."""
+    """Return the real rows in the public bins of the spec without rules."""
     spec = ruled_specs(name)[WITHOUT]
     return coded(open_source(spec.data, spec).batches(), plan(spec))
 
 
 def broken_share(batches: Any, ruled: ReleaseSpec) -> float:
-    """The share of rows that meet a forbidden condition, or hold another value than the rules compute."""
+    """Return the share of rows that meet a forbidden condition, or hold another value than the rules compute."""
     codecs, rules = plan_of_columns(ruled).codecs, plan(ruled).rules
     assert rules is not None  # noqa: S101 - every table here has some
     broken = rows = 0
@@ -99,7 +99,7 @@ def broken_share(batches: Any, ruled: ReleaseSpec) -> float:
 
 
 def made(spec: ReleaseSpec, rows: Batches, seed: int) -> tuple[pa.Table, float, float]:
-    """A table by all steps of a release, in memory, and its wall and CPU seconds."""
+    """Return a table by all steps of a release, in memory, and its wall and CPU seconds."""
     request, noise = Request(spec.with_rows(seed=seed), tuple(spec.released_columns), threads=1), SeededNoise(seed)
     steps = steps_of(request)
     draw = lambda step, queries: [noise.draw(q.sigma, q.cells) for q in queries]  # noqa: E731
@@ -109,7 +109,7 @@ def made(spec: ReleaseSpec, rows: Batches, seed: int) -> tuple[pa.Table, float, 
 
 
 def measure(name: str, method: str, epsilon: float, seed: int) -> Run:
-    """One run of a table, with or without rules; a smaller one before it compiles and warms up."""
+    """Return one run of a table, with or without rules; a smaller one before it compiles and warms up."""
     specs = ruled_specs(name, epsilon)
     spec, real = specs[method], real_rows(name)
     source = open_source(spec.data, spec)
@@ -129,14 +129,14 @@ def measure(name: str, method: str, epsilon: float, seed: int) -> Run:
 
 
 def mean(store: Store, name: str, method: str, epsilon: float, figure: str) -> float:
-    """The mean of a figure over the seeds; NaN without a run."""
+    """Return the mean of a figure over the seeds; NaN without a run."""
     runs = [r for (m, t, e, _), r in store.runs.items() if (m, t, e) == (method, name, epsilon)]
     found = [float(r.cpu or 0.0) if figure == "cpu" else r.figures[figure] for r in runs]
     return float(np.mean(found)) if found else float("nan")
 
 
 def markdown(store: Store, names: Sequence[str], epsilons: Sequence[float]) -> list[str]:
-    """One line for each table and epsilon."""
+    """Return one line for each table and epsilon."""
     lines = [
         "| table | rules | epsilon | rows that break one: real | without rules | with | 2-way error without | with "
         "| 3-way without | with | time |",

@@ -58,7 +58,7 @@ def chunks(rows: int, columns: int = COLUMNS, seed: int = 1, chunk: int = CHUNK)
 
 
 def write_table(folder: Path, rows: int, columns: int = COLUMNS) -> ReleaseSpec:
-    """The table as one Parquet file of row groups of a chunk each, and its spec."""
+    """Return the table as one Parquet file of row groups of a chunk each, and its spec."""
     path, writer = folder / "table.parquet", None
     for table in chunks(rows, columns):
         arrow = table.to_arrow()
@@ -81,7 +81,10 @@ def measured(step: str, found: list[Cost]) -> Iterator[None]:
 
 
 def release_costs(spec: ReleaseSpec, folder: Path) -> list[Cost]:
-    """What each step of a release of ``spec`` costs; everything before the first step counts as ``preflight``."""
+    """Return what each step of a release of ``spec`` costs.
+
+    Everything before the first step counts as ``preflight``.
+    """
     found: list[Cost] = []
     settings = Settings(out=folder / "out", ledger=str(folder / "ledger.sqlite"))
     opening = open_run(spec, settings, fresh=False, report=lambda step, done, total: None, job=release_job(spec))
@@ -114,7 +117,7 @@ def in_this_process(spec_file: Path) -> None:
 
 
 def markdown(costs: list[Cost], rows: int) -> str:
-    """The table of costs, by step and a million rows of the private table."""
+    """Return the table of costs, by step and a million rows of the private table."""
     lines = ["| step | CPU | a million rows | peak memory |", "|---|---|---|---|"]
     for c in costs:
         lines.append(f"| {c.step} | {c.cpu:,.1f} s | {c.cpu / rows * 1e6:.3f} s | {c.peak_mb:,.0f} MB |")

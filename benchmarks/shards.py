@@ -32,7 +32,7 @@ ROWS, COLUMNS, SHARDS = 1_000_000, 20, (1, 2, 5, 10, 20, 50, 100)
 
 
 def released(table: CodeTable, folder: Path) -> tuple[Recode, list[Marginal]]:
-    """The recoding and the consistent marginals of a release of the table."""
+    """Return the recoding and the consistent marginals of a release of the table."""
     pq.write_table(table.to_arrow(), folder / "table.parquet")
     spec = census_spec(table.domain, str(folder / "table.parquet"))
     spec = spec.with_rows(rows=1_000)
@@ -58,7 +58,7 @@ def made(found: Sequence[Marginal], domain: Domain, rows: int, number: int) -> C
 
 
 def distance(table: CodeTable, targets: Sequence[Marginal]) -> float:
-    """Mean L1 between the table's shares and the targets'."""
+    """Return mean L1 between the table's shares and the targets'."""
     counts = count_all(table, [m.attributes for m in targets])
     return float(
         np.mean(

@@ -59,7 +59,7 @@ REQUIRED = {"import": 1 / 3, "first release": 1 / 4, "second release": 1 / 50}
 
 
 def table() -> pa.Table:
-    """A made-up table with related columns."""
+    """Return a made-up table with related columns."""
     rng = np.random.default_rng(0)
     age = rng.integers(18, 90, ROWS)
     income = np.where(rng.random(ROWS) < 0.1, np.nan, rng.lognormal(10, 0.7, ROWS).clip(0, 200_000))
@@ -85,7 +85,7 @@ def timed(command: list[str], folder: Path) -> tuple[float, str]:
 
 
 def once(python: str, before: str | None) -> dict[str, float]:
-    """One round of all that is timed, by name; each round in new folders."""
+    """Return one round of all that is timed, by name; each round in new folders."""
     seconds: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -111,7 +111,7 @@ def once(python: str, before: str | None) -> dict[str, float]:
 
 
 def markdown(medians: Mapping[str, float]) -> list[str]:
-    """A line for each thing that was timed, with its share of 0.2's command (of its import, for imports)."""
+    """Return a line for each thing that was timed, with its share of 0.2's command (of its import, for imports)."""
     lines = ["| what | seconds | of version 0.2 | wanted |", "|---|---|---|---|"]
     for name, value in medians.items():
         yardstick = medians.get("0.2: import" if name.startswith("import") else "0.2: command")

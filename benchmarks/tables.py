@@ -41,12 +41,12 @@ HELD_OUT = frozenset({"loans"})
 
 
 def available(*, held_out: bool = False) -> list[str]:
-    """The tables that are present; those held out where asked for."""
+    """Return the tables that are present; those held out where asked for."""
     return [n for n in LABELS if (held_out or n not in HELD_OUT) and (FOLDER / f"{n}.parquet").is_file()]
 
 
 def table_spec(name: str, epsilon: float = 1.0, delta: float = 1e-9) -> ReleaseSpec:
-    """The spec of a table by the rule; OSError where the table is not present."""
+    """Return the spec of a table by the rule; OSError where the table is not present."""
     dictionary = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     listed = dictionary["columns"]
     described = listed if isinstance(listed, dict) else {c["name"]: c for c in listed}
@@ -63,7 +63,10 @@ def table_spec(name: str, epsilon: float = 1.0, delta: float = 1e-9) -> ReleaseS
 
 
 def measured_only(spec: ReleaseSpec) -> ReleaseSpec:
-    """The spec without rules and without the columns that they compute: what methods that know no rules are given."""
+    """Return the spec without rules and without the columns that they compute.
+
+    What methods that know no rules are given.
+    """
     drop = DropColumn(kind="drop")
     columns = {name: drop if name in computed_columns(spec.rules) else c for name, c in spec.columns.items()}
     return spec.model_copy(update={"columns": columns, "rules": ()})

@@ -37,7 +37,7 @@ STATEMENT = "Counts of a public benchmark table, taken as published."
 
 
 def totals_of(kind: str, table: pa.Table, names: tuple[str, ...], spec: ReleaseSpec) -> list[dict[str, Any]]:
-    """The field `totals` of that kind, from the table's codes, so that they are counts of what is encoded."""
+    """Return the field `totals` of that kind, from the table's codes, so that they are counts of what is encoded."""
     if kind == "none":
         return []
     if kind == "rows":
@@ -60,7 +60,7 @@ def _values(table: pa.Table, name: str, spec: ReleaseSpec) -> list[Any]:
 
 
 def errors(name: str, kind: str, epsilon: float, seed: int) -> tuple[float, float, float]:
-    """The mean L1 error of all one-ways, of all pairs, and of the pairs with a known column."""
+    """Return the mean L1 error of all one-ways, of all pairs, and of the pairs with a known column."""
     spec = table_spec(name, epsilon)
     table = pq.read_table(FOLDER / f"{name}.parquet")
     table = table.take(np.random.default_rng(seed).permutation(table.num_rows)[:MOST_ROWS])

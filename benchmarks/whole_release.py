@@ -71,7 +71,7 @@ def timed_command(arguments: list[str], folder: Path) -> Run:
 
 
 def census_spec(domain: Domain, data: str) -> ReleaseSpec:
-    """The spec of a census-like table over ``domain``: each code a value of its own."""
+    """Return the spec of a census-like table over ``domain``: each code a value of its own."""
     columns = {
         a: {"kind": "integer", "min": 0, "max": s - 1, "bins": s}
         for a, s in zip(domain.attributes, domain.sizes, strict=True)
@@ -84,7 +84,7 @@ def census_spec(domain: Domain, data: str) -> ReleaseSpec:
 
 
 def write_census(folder: Path, rows: int) -> Path:
-    """The census-like table as Parquet with its spec; returns the spec's path."""
+    """Return the census-like table as Parquet with its spec; returns the spec's path."""
     table = census_like(rows, ATTRIBUTES)
     pq.write_table(table.to_arrow(), folder / "census.parquet")
     spec = census_spec(table.domain, "census.parquet").model_dump_json(exclude_defaults=True)
@@ -93,7 +93,10 @@ def write_census(folder: Path, rows: int) -> Path:
 
 
 def encoded_mb(rows: int) -> float:
-    """Size of the encoded census-like table in memory, in MB: the codes of one row, by their types, times the rows."""
+    """Return size of the encoded census-like table in memory, in MB.
+
+    The codes of one row, by their types, times the rows.
+    """
     return rows * sum(code_dtype(s).itemsize for s in census_domain(ATTRIBUTES).sizes) / 2**20
 
 
@@ -119,7 +122,7 @@ MOST_SECONDS = {"large": 60.0, "adult": 30.0, "warm": 1.0}
 
 
 def measure(rows: int) -> tuple[str, bool]:
-    """The markdown table of whole releases, and whether all keep what is required of them."""
+    """Return the markdown table of whole releases, and whether all keep what is required of them."""
     kept = []
     lines = ["| whole release | wall time | required | peak memory | required |", "|---|---|---|---|---|"]
     with tempfile.TemporaryDirectory() as name:

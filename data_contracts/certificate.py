@@ -17,7 +17,7 @@ RELATIONS_OF_PRIOR: Final = "no relation was measured: any that the rows show is
 
 
 def said_without_relations(*, prior: bool) -> str:
-    """What note, console, certificate and report say of a release that counted no two columns together."""
+    """Return what note, console, certificate and report say of a release that counted no two columns together."""
     return RELATIONS_OF_PRIOR if prior else NO_RELATION_MEASURED
 
 

@@ -8,12 +8,12 @@ from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, Int
 
 
 def may_be_null(column: Any) -> bool:
-    """Whether null is a value of the column."""
+    """Return whether null is a value of the column."""
     return bool(column.has_null if isinstance(column, CategoricalColumn) else column.nullable)
 
 
 def holds(column: Any, value: Any) -> bool:
-    """Whether ``value`` lies in the column's domain."""
+    """Return whether ``value`` lies in the column's domain."""
     if value is None:
         return may_be_null(column)
     match column:
@@ -27,7 +27,7 @@ def holds(column: Any, value: Any) -> bool:
 
 
 def is_dummy(column: Any) -> bool:
-    """Whether a column holds 0 and 1 and nothing else."""
+    """Return whether a column holds 0 and 1 and nothing else."""
     if getattr(column, "nullable", False):
         return False
     if isinstance(column, IntegerColumn):

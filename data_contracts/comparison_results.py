@@ -71,5 +71,5 @@ class Comparison(PrivateResult):
     runs: tuple[MethodRun, ...]
 
     def done(self, method: str, epsilon: float) -> tuple[MethodRun, ...]:
-        """The finished runs of one method at one epsilon, by seed."""
+        """Return the finished runs of one method at one epsilon, by seed."""
         return tuple(r for r in self.runs if (r.method, r.epsilon, r.outcome) == (method, epsilon, "done"))

@@ -20,7 +20,7 @@ class Domain:
     sizes: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        """Raises ValueError for mismatched lengths, repeated names, and attributes without codes."""
+        """Raise ValueError for mismatched lengths, repeated names, and attributes without codes."""
         if len(self.attributes) != len(self.sizes):
             raise ValueError("attributes and sizes differ in length")
         if len(set(self.attributes)) != len(self.attributes):
@@ -32,11 +32,11 @@ class Domain:
 
     @classmethod
     def of(cls, sizes: Mapping[str, int]) -> Domain:
-        """A domain from a mapping attribute -> size, in its order."""
+        """Return a domain from a mapping attribute -> size, in its order."""
         return cls(tuple(sizes), tuple(int(s) for s in sizes.values()))
 
     def size(self, attribute: str) -> int:
-        """Number of codes of ``attribute``; raises KeyError if unknown."""
+        """Return number of codes of ``attribute``; raises KeyError if unknown."""
         return self._size_of[attribute]  # type: ignore[attr-defined]
 
     def index(self, attribute: str) -> int:
@@ -44,20 +44,20 @@ class Domain:
         return self._index_of[attribute]  # type: ignore[attr-defined]
 
     def shape(self, clique: Iterable[str]) -> tuple[int, ...]:
-        """Sizes of the clique's attributes, in the clique's order."""
+        """Return sizes of the clique's attributes, in the clique's order."""
         return tuple(self.size(a) for a in clique)
 
     def cells(self, clique: Iterable[str]) -> int:
-        """Number of cells of the marginal on ``clique`` (1 for the empty clique); an exact int."""
+        """Return number of cells of the marginal on ``clique`` (1 for the empty clique); an exact int."""
         return prod(self.shape(clique))
 
     def ordered(self, attributes: Iterable[str]) -> Clique:
-        """The attributes as a clique: unique, in domain order."""
+        """Return the attributes as a clique: unique, in domain order."""
         return tuple(sorted(set(attributes), key=self.index))
 
 
 def code_dtype(size: int) -> np.dtype:
-    """Smallest unsigned dtype that holds the codes 0 .. size - 1."""
+    """Return smallest unsigned dtype that holds the codes 0 .. size - 1."""
     if size <= 1 << 8:
         return np.dtype(np.uint8)
     if size <= 1 << 16:

@@ -45,7 +45,10 @@ def current_spelling(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _joined(section: str, outside: Any, inside: Any) -> Any:
-    """What stands at the top of a spec and in its ``mechanism``; FieldError where both give a field another value."""
+    """Return what stands at the top of a spec and in its ``mechanism``.
+
+    FieldError where both give a field another value.
+    """
     if not isinstance(outside, Mapping) or not isinstance(inside, Mapping):
         return inside if isinstance(outside, Mapping) else outside  # whichever the model refuses
     for name in outside:
@@ -56,7 +59,7 @@ def _joined(section: str, outside: Any, inside: Any) -> Any:
 
 
 def as_written(place: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
-    """The places of a spec's file that may have given the value at ``place`` of the model, today's spelling first."""
+    """Return the places in a spec's file that may have given the model's value at ``place``, today's spelling first."""
     places = [place]
     if len(place) > 1 and place[0] == "mechanism":
         inner = place[1:]
@@ -72,7 +75,7 @@ def as_written(place: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
 
 
 def _rounds(section: Any) -> dict[str, Any]:
-    """The options that the earlier section ``adaptive`` stands for; none where it asks for no further round."""
+    """Return the options that the earlier section ``adaptive`` stands for; none where it asks for no further round."""
     if not isinstance(section, Mapping):
         raise FieldError("must be a mapping", "Write `mechanism: {name: adaptive, rounds: 1}`", ("adaptive",))
     unknown = [name for name in section if name not in ROUNDS]
@@ -85,7 +88,7 @@ def _rounds(section: Any) -> dict[str, Any]:
 
 
 def _renamed(section: str, value: Any) -> Any:
-    """A section with today's names of its fields, without those that are gone."""
+    """Return a section with today's names of its fields, without those that are gone."""
     if not isinstance(value, Mapping):
         return value
     current = {RENAMED.get((section, name), name): given for name, given in value.items()}

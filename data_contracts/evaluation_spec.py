@@ -29,8 +29,7 @@ class IncomeColumns(FrozenModel):
 
 
 class PieColumns(FrozenModel):
-    """The three columns of NIST 2020's pie-chart metric (sprint 1): one pie per place and time, its slices the
-    kinds."""
+    """The columns of NIST 2020's pie-chart metric (sprint 1): one pie per place and time, its slices the kinds."""
 
     place: str = Field(description="Column of the places (the challenge: neighborhood).")
     time: str = Field(description="Column of the times (the challenge: month).")

@@ -93,7 +93,7 @@ def one_object(field: Schema, resolve: Callable[[Schema], Schema]) -> None:
 
 
 def limits_in_words(field: Mapping[str, Any]) -> str:
-    """A sentence such as ``From 1 to 10,000.``; empty for a property without limits on its number."""
+    """Return a sentence such as ``From 1 to 10,000.``; empty for a property without limits on its number."""
     low, above = field.get("minimum"), field.get("exclusiveMinimum")
     high, below = field.get("maximum"), field.get("exclusiveMaximum")
     if low is not None and high is not None:

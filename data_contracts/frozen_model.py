@@ -25,13 +25,13 @@ from privsyn.data_contracts.unicode import is_unicode
 
 @cache
 def _numeric(model: type[BaseModel]) -> frozenset[str]:
-    """The fields that hold numbers, or lists or mappings of them, and no booleans."""
+    """Return the fields that hold numbers, or lists or mappings of them, and no booleans."""
     parts_of = {name: set(_types(field.annotation)) for name, field in model.model_fields.items()}
     return frozenset(name for name, parts in parts_of.items() if parts & {int, float} and bool not in parts)
 
 
 def _types(annotation: Any) -> Iterator[Any]:
-    """The types that an annotation is made of; choices of a ``Literal`` are not types."""
+    """Yield the types that an annotation is made of; choices of a ``Literal`` are not types."""
     parts = () if get_origin(annotation) is Literal else get_args(annotation)
     yield from chain.from_iterable(map(_types, parts)) if parts else (annotation,)
 
@@ -81,7 +81,7 @@ class FrozenModel(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
-        """The JSON schema, with every limit in words: the run form is made from it (form.py)."""
+        """Return the JSON schema, with every limit in words: the run form is made from it (form.py)."""
         schema = handler(core_schema)
         explain(handler.resolve_ref_schema(schema).get("properties", {}))
         return schema

@@ -135,5 +135,5 @@ class ItemsetSpec(FrozenModel):
         return f"one person with {many} (declared in the spec)"
 
     def public(self) -> dict[str, Any]:
-        """The spec as JSON without paths: what a released folder may show."""
+        """Return the spec as JSON without paths: what a released folder may show."""
         return self.model_dump(mode="json", exclude={"data", "items_file"})

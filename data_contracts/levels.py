@@ -11,7 +11,7 @@ from privsyn.data_contracts.rules import LookupRule, expressions
 
 
 def check_levels(columns: Mapping[str, Any], rules: Sequence[Any]) -> None:
-    """Raises FieldError where a level is no column that ``rules`` compute from the column with levels alone.
+    """Raise FieldError where a level is no column that ``rules`` compute from the column with levels alone.
 
     columns: the released ones, which the rules fit.
     """
@@ -43,5 +43,5 @@ def check_levels(columns: Mapping[str, Any], rules: Sequence[Any]) -> None:
 
 
 def _measured(column: str, needs: Mapping[str, set[str]]) -> set[str]:
-    """The measured columns behind ``column``."""
+    """Return the measured columns behind ``column``."""
     return set().union(*(_measured(n, needs) for n in needs[column])) if column in needs else {column}

@@ -45,7 +45,7 @@ class Mechanism(FrozenModel):
 
     @model_serializer(mode="wrap")
     def _named(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The name stands first, and stands there even where defaults are left out: it tells the options apart."""
+        """Put the name first, also where defaults are left out: it tells the options apart."""
         return {"name": self.name, **serialize(self)}
 
 
@@ -107,7 +107,7 @@ class Adaptive(PrivSyn):
     )
 
     def exact_rounds(self) -> RoundShares:
-        """The parts of the third stage's share of the budget, from the decimals that were written, exactly."""
+        """Return the parts of the third stage's share of the budget, from the decimals that were written, exactly."""
         measurement = self.split.exact()[2]
         share, scores = Fraction(repr(self.rounds_share)), Fraction(repr(self.scores_share))
         each = measurement * share / self.rounds
@@ -206,11 +206,11 @@ class Aim(Mechanism):
     synthesis: Synthesis = Field(default=Synthesis(), description="Making the synthetic rows.")
 
     def at_once(self, columns: int) -> int:
-        """Marginals that a round measures at most, of a table with so many columns; 1 and more."""
+        """Return marginals that a round measures at most, of a table with so many columns; 1 and more."""
         return max(1, math.ceil(Fraction(repr(self.per_column)) * columns))
 
     def exact_one_ways(self) -> Fraction:
-        """The one-ways' share of the budget, from the decimal that was written, exactly."""
+        """Return the one-ways' share of the budget, from the decimal that was written, exactly."""
         return Fraction(repr(self.one_way_share))
 
     def exact_rounds(self) -> tuple[tuple[Fraction, Fraction], ...]:

@@ -27,14 +27,17 @@ def tree_depth(tree: Tree) -> int:
 
 
 def tree_leaves(tree: Tree) -> list[str]:
-    """The leaf labels, from left to right."""
+    """Return the leaf labels, from left to right."""
     if isinstance(tree, list):
         return tree
     return [leaf for child in tree.values() for leaf in tree_leaves(child)]
 
 
 def _texts(tree: Any) -> Any:
-    """The tree with every label as text, as the encoding writes it: YAML reads a bare 1 or true as something else."""
+    """Return the tree with every label as text, as the encoding writes it.
+
+    YAML reads a bare 1 or true as something else.
+    """
     if isinstance(tree, dict):
         return {_text(name): _texts(child) for name, child in tree.items()}
     if isinstance(tree, list | tuple):

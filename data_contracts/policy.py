@@ -54,9 +54,9 @@ class Policy(FrozenModel):
     others: DatasetPolicy | None = Field(default=None, description="Any other data set; empty: none may be released.")
 
     def of(self, dataset: str) -> DatasetPolicy | None:
-        """What the data set may do; None: nothing."""
+        """Return what the data set may do; None: nothing."""
         return self.datasets.get(dataset, self.others)
 
     def place_of(self, dataset: str) -> str:
-        """Where the data set's rules stand in the file."""
+        """Return where the data set's rules stand in the file."""
         return f"datasets.{dataset}" if dataset in self.datasets else "others"

@@ -49,7 +49,7 @@ class Improvement(FrozenModel):
 
 
 def check_poolable(mechanism: str) -> None:
-    """Raises FieldError for a mechanism whose releases cannot be pooled: all but privsyn."""
+    """Raise FieldError for a mechanism whose releases cannot be pooled: all but privsyn."""
     if mechanism != "privsyn":
         raise FieldError(
             f"releases by the mechanism {mechanism!r} cannot be pooled",

@@ -36,7 +36,7 @@ def filled(content: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, A
 
 
 def as_in_the_paper(options: Mechanism) -> PrivSyn:
-    """The paper's options; rows, seed and public limits on sizes stay those of ``options``."""
+    """Return the paper's options; rows, seed and public limits on sizes stay those of ``options``."""
     values = filled({}, PAPER)
     if isinstance(options, PrivSyn):
         values["selection"]["max_cells"] = options.selection.max_cells

@@ -70,20 +70,20 @@ class Prior(FrozenModel):
         return self.table or self.release
 
     def at(self, file: str) -> Prior:
-        """The same prior, whose file lies there."""
+        """Return the same prior, whose file lies there."""
         return self.model_copy(update={"table": file, "release": ""})
 
     def key(self) -> dict[str, Any]:
-        """What results depend on: the content, not its place."""
+        """Return what results depend on: the content, not its place."""
         return {"sha256": self.sha256, "zeros": self.zeros}
 
     def public(self) -> dict[str, Any]:
-        """The field without the place of the file: what a manifest or certificate may show."""
+        """Return the field without the place of the file: what a manifest or certificate may show."""
         return self.model_dump(mode="json", exclude={"table", "release"})
 
 
 def knows_prior(mechanism: AnyMechanism) -> bool:
-    """Whether the mechanism uses a public table."""
+    """Return whether the mechanism uses a public table."""
     if isinstance(mechanism, PrivSyn):
         return mechanism.name == "privsyn" and mechanism.selection.scores == "one_ways"
     return isinstance(mechanism, PriorLevels)
@@ -136,7 +136,7 @@ def _check_levels(
 
 
 def _no_group(column: Any, twice: bool, computed: bool) -> str:
-    """What is wrong with a column of the groups; empty for nothing."""
+    """Return what is wrong with a column of the groups; empty for nothing."""
     if column is None:
         return "is no column that the spec releases"
     if column.kind not in ("categorical", "boolean"):

@@ -42,7 +42,7 @@ class Unit(FrozenModel):
         return k
 
     def describe(self) -> str:
-        """One phrase for certificates and release notes."""
+        """Return one phrase for certificates and release notes."""
         many = "one record" if self.records == 1 else f"at most {self.records} records"
         how = "declared in the spec" if self.person_id is None else f"enforced by the column {self.person_id!r}"
         return f"one person with {many} ({how})"

@@ -96,7 +96,7 @@ class About(FrozenModel):
 
 
 def checked_formats(formats: tuple[Format, ...]) -> tuple[Format, ...]:
-    """Each format once, Parquet first; FieldError where Parquet is not among them."""
+    """Return each format once, Parquet first; FieldError where Parquet is not among them."""
     if "parquet" not in formats:
         raise FieldError("`parquet` is missing", "Add it, since the other files are made from it")
     return ("parquet", *(f for f in dict.fromkeys(formats) if f != "parquet"))

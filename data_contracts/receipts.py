@@ -45,7 +45,7 @@ class Query:
         return _price(self.sensitivity, self.sigma, self.pricing)
 
     def under(self, pricing: Pricing) -> Query:
-        """The same query for at most the same price under ``pricing``: what changes is the noise.
+        """Return the same query for at most the same price under ``pricing``: what changes is the noise.
 
         From zcdp to gaussian, sigma^2 grows by SMOOTHING (and the rounding up to a float).
         """
@@ -68,7 +68,7 @@ def _repriced(sensitivity: int, sigma: float, old: Pricing, new: Pricing) -> flo
 
 
 def sigma_for(rho: Fraction, sensitivity: int, pricing: Pricing = "zcdp") -> float:
-    """A sigma whose exact price is at most ``rho``: the smallest float, or one of the next few above it.
+    """Return a sigma whose exact price is at most ``rho``: the smallest float, or one of the next few above it.
 
     sigma = sensitivity / sqrt(2 rho), under ``gaussian`` sqrt(sensitivity^2 / (2 rho) + SMOOTHING), so never below
     1.73 counts.  Raises ValueError for rho <= 0.
@@ -90,6 +90,6 @@ def rho_text(rho: Fraction) -> str:
 
 
 def total_rho(queries: Iterable[Query]) -> Fraction:
-    """Exact sum of the queries' prices, which adds up under either pricing (Theorem 1; docs/privacy.md)."""
+    """Return exact sum of the queries' prices, which adds up under either pricing (Theorem 1; docs/privacy.md)."""
     prices = Counter((q.sensitivity, q.sigma, q.pricing) for q in queries)
     return sum((_price(*price) * times for price, times in prices.items()), Fraction(0))

@@ -142,7 +142,7 @@ class ReleaseSpec(FrozenModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
-        """The JSON schema; what a preset decides has no default in it (form.py)."""
+        """Return the JSON schema; what a preset decides has no default in it (form.py)."""
         schema = super().__get_pydantic_json_schema__(core_schema, handler)
         whole = handler.resolve_ref_schema(schema)
         whole["patternProperties"] = {f"^({'|'.join(EARLIER_SECTIONS)})$": {"type": "object"}}
@@ -262,15 +262,15 @@ class ReleaseSpec(FrozenModel):
         return {name: c for name, c in self.released_columns.items() if not c.measured}
 
     def targets(self) -> dict[str, Any]:
-        """The fields ``focus`` and ``workload`` as JSON, those that are used."""
+        """Return the fields ``focus`` and ``workload`` as JSON, those that are used."""
         return self.model_dump(mode="json", include={"focus", "workload"})
 
     def prior_key(self) -> dict[str, Any]:
-        """The prior by its name in keys: the hash of its content; nothing without one."""
+        """Return the prior by its name in keys: the hash of its content; nothing without one."""
         return {} if self.prior is None else {"prior": self.prior.key()}
 
     def nulls_of(self, column: str) -> tuple[str, ...]:
-        """The texts of a CSV file that mean null in a column.
+        """Return the texts of a CSV file that mean null in a column.
 
         An identifier of persons has only those that it always had: others would be one person.
         """
@@ -282,12 +282,15 @@ class ReleaseSpec(FrozenModel):
         return tuple(text for text in USUAL_NULLS if text not in listed)
 
     def with_rows(self, **values: Any) -> ReleaseSpec:
-        """The same request with other ``rows``, ``seed`` or ``shard_rows``; the values are checked by the caller."""
+        """Return the same request with other ``rows``, ``seed`` or ``shard_rows``.
+
+        The values are checked by the caller.
+        """
         rows = self.mechanism.synthesis.model_copy(update=values)
         return self.model_copy(update={"mechanism": self.mechanism.model_copy(update={"synthesis": rows})})
 
     def public(self) -> dict[str, Any]:
-        """The spec as JSON without paths and machines: what a manifest may show.
+        """Return the spec as JSON without paths and machines: what a manifest may show.
 
         ``csv`` and ``rules`` are in it only where they were chosen: manifests of before know no such fields.
         """

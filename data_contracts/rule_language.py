@@ -48,7 +48,7 @@ _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`([^`]*)`""")
 
 
 def parse_condition(text: str, types: Mapping[str, Type]) -> Node:
-    """The condition in ``text``; ``types``: of every column.  Raises FieldError."""
+    """Return the condition in ``text``; ``types``: of every column.  Raises FieldError."""
     node = parse_expression(text, types)
     if node.type != "truth":
         _refuse(f"`{text}` is a {node.type}, not a condition", "Compare it with something, as in `age < 15`")
@@ -56,7 +56,7 @@ def parse_condition(text: str, types: Mapping[str, Type]) -> Node:
 
 
 def parse_expression(text: str, types: Mapping[str, Type]) -> Node:
-    """The typed expression in ``text``.  A name in backticks is a column of any spelling.  Raises FieldError."""
+    """Return the typed expression in ``text``.  A name in backticks is a column of any spelling.  Raises FieldError."""
     if len(text) > MAX_LENGTH:
         _refuse(f"is longer than {MAX_LENGTH:,} characters", "Write several rules")
     quoted: list[str] = []
@@ -223,7 +223,7 @@ class _Reader:
         return Node("in", "truth", (one,), tuple(values))
 
     def _alike(self, one: Node, other: Node) -> tuple[Node, Node]:
-        """Both of one type: a text beside a moment is read as one, 0 and 1 beside a truth as false and true."""
+        """Return both of one type: a text beside a moment is read as one, 0 and 1 beside a truth as false and true."""
         if "null" in (one.type, other.type) or one.type == other.type:
             return one, other
         for a, b, swapped in ((one, other, False), (other, one, True)):
@@ -283,7 +283,7 @@ class _Reader:
 
 
 def _folded(node: Node) -> float | str | bool | None:
-    """The value of a constant or of a negative one."""
+    """Return the value of a constant or of a negative one."""
     if node.op == "neg" and node.args[0].op == "constant":
         return -float(node.args[0].value)
     return node.value if node.op == "constant" else None

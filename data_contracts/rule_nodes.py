@@ -25,7 +25,7 @@ class Node:
     value: Any = None
 
     def walk(self) -> Iterator[Node]:
-        """This node and all below it."""
+        """Return this node and all below it."""
         yield self
         for arg in self.args:
             yield from arg.walk()

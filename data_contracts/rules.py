@@ -102,7 +102,10 @@ class LookupRule(FrozenModel):
 
 
 def _kind(value: Any) -> str | None:
-    """Which rule a mapping or model is, by the field that says it; one that is unknown is read as a condition."""
+    """Return which rule a mapping or model is, by the field that says it.
+
+    One that is unknown is read as a condition.
+    """
     for kind in ("derive", "lookup", "one_of", "never"):
         if (kind in value) if isinstance(value, Mapping) else hasattr(value, kind):
             return kind
@@ -125,7 +128,7 @@ Columns = Mapping[str, Any]
 
 
 def type_of(column: Any) -> Type:
-    """The type that a column has in expressions."""
+    """Return the type that a column has in expressions."""
     match column:
         case IntegerColumn() | NumberColumn():
             return "number"
@@ -142,23 +145,26 @@ def type_of(column: Any) -> Type:
 
 
 def computed_by(rule: Any) -> tuple[str, ...]:
-    """The columns that one rule derives or looks up."""
+    """Return the columns that one rule derives or looks up."""
     return tuple(rule.derive) if isinstance(rule, Derive) else rule.lookup.to if isinstance(rule, LookupRule) else ()
 
 
 def computed_columns(rules: Sequence[Any]) -> tuple[str, ...]:
-    """The columns that rules derive or look up, in the rules' order."""
+    """Return the columns that rules derive or look up, in the rules' order."""
     return tuple(name for rule in rules for name in computed_by(rule))
 
 
 def conditions(rules: Sequence[Any], columns: Columns) -> dict[int, Node]:
-    """The conditions of the ``never`` rules by their number from 0; ``columns``: the released ones.  FieldError."""
+    """Return the conditions of the ``never`` rules by their number from 0; ``columns``: the released ones.
+
+    FieldError.
+    """
     types = {name: type_of(column) for name, column in columns.items()}
     return {i: parse_condition(rule.never, types) for i, rule in enumerate(rules) if isinstance(rule, Never)}
 
 
 def expressions(rules: Sequence[Any], columns: Columns) -> dict[str, Node]:
-    """The expressions of the derived columns; ``columns``: the released ones.  Raises FieldError."""
+    """Return the expressions of the derived columns; ``columns``: the released ones.  Raises FieldError."""
     types = {name: type_of(column) for name, column in columns.items()}
     return {
         name: parse_expression(text, types)
@@ -169,7 +175,7 @@ def expressions(rules: Sequence[Any], columns: Columns) -> dict[str, Node]:
 
 
 def computing_order(rules: Sequence[Any], columns: Columns) -> tuple[str, ...]:
-    """The computed columns such that each comes after those that it needs.  Raises FieldError for a circle."""
+    """Return the computed columns such that each comes after those that it needs.  Raises FieldError for a circle."""
     needs: dict[str, set[str]] = {name: set(node.columns) for name, node in expressions(rules, columns).items()}
     for rule in rules:
         if isinstance(rule, LookupRule):
@@ -184,7 +190,7 @@ def computing_order(rules: Sequence[Any], columns: Columns) -> tuple[str, ...]:
 
 
 def check_rules(rules: Sequence[Any], columns: Columns) -> None:
-    """What can be said of rules by the columns' names and kinds alone.  Raises FieldError with the rule's place."""
+    """Check rules by the columns' names and kinds alone.  Raises FieldError with the rule's place."""
     if len(rules) > MAX_RULES:
         raise FieldError(f"at most {MAX_RULES} rules", place=("rules",))
     taken: set[str] = set()
@@ -250,7 +256,7 @@ def _check_rule(rule: Any, columns: Columns, taken: set[str]) -> None:
 
 
 def _check_lookup(lookup: Lookup, columns: Columns) -> None:
-    """That the values fit the columns, and that each of one key column is found, or what it gives may be null."""
+    """Check that the values fit the columns, and that each of one key column is found, or what it gives may be null."""
     names = (*lookup.from_, *lookup.to)
     for i, name in enumerate(names):
         odd = next((v for v in dict.fromkeys(row[i] for row in lookup.rows) if not holds(columns[name], v)), lookup)

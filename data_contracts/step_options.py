@@ -52,7 +52,7 @@ class Split(FrozenModel):
         return self
 
     def exact(self) -> tuple[Fraction, Fraction, Fraction]:
-        """The three shares as the decimals that were written, exactly."""
+        """Return the three shares as the decimals that were written, exactly."""
         one_way, selection, measurement = (Fraction(repr(v)) for v in (self.one_way, self.selection, self.measurement))
         return one_way, selection, measurement
 
@@ -86,11 +86,11 @@ class Compression(FrozenModel):
     )
 
     def key(self) -> dict[str, Any]:
-        """What results depend on; a field that came later only where it is used, so that earlier keys stay."""
+        """Return what results depend on; a field that came later only where it is used, so that earlier keys stay."""
         return self.model_dump(exclude=None if self.least_count else {"least_count"})
 
     def threshold(self, sigma: float) -> float:
-        """The noisy count below which a value is low; ``sigma``: the noise of a fine count, in counts."""
+        """Return the noisy count below which a value is low; ``sigma``: the noise of a fine count, in counts."""
         return max(self.sigmas * sigma, float(self.least_count))
 
 

@@ -74,6 +74,6 @@ def _check_alike(first: str, one: Binned, second: str, other: Binned, place: tup
 
 
 def _common(one: tuple[float, float], other: tuple[float, float]) -> float:
-    """How much two bins have in common, as a share of the wider one."""
+    """Return how much two bins have in common, as a share of the wider one."""
     shared = min(one[1], other[1]) - max(one[0], other[0])
     return shared / max(one[1] - one[0], other[1] - other[0])

@@ -103,14 +103,14 @@ class KnownTotal(FrozenModel):
         return self.rows is not None or bool(self.counts)
 
     def by_value(self) -> Counts:
-        """The counts above 0 by the values of the columns; of all rows under ``()``."""
+        """Return the counts above 0 by the values of the columns; of all rows under ``()``."""
         if self.rows is not None:
             return {(): self.rows}
         found = {tuple(row[name] for name in self.columns): int(row[self.count] or 0) for row in self.counts}
         return {values: count for values, count in found.items() if count}
 
     def public(self) -> dict[str, Any]:
-        """What a certificate says of it; the counts are in the manifest."""
+        """Return what a certificate says of it; the counts are in the manifest."""
         left_out = {"table", "counts", "count", *(() if self.sha256 else ("sha256",))}
         content = self.model_dump(mode="json", exclude=left_out)
         if self.rows is None:
@@ -208,7 +208,7 @@ def _named(columns: Sequence[str], values: Sequence[Any]) -> str:
 
 
 def _check_together(totals: Sequence[KnownTotal], columns: Collection[str], rows: int | Literal["auto"]) -> None:
-    """That the totals agree, that exact pairs make no circle, and that something is left to measure."""
+    """Check that the totals agree, that exact pairs make no circle, and that something is left to measure."""
     first = sum(totals[0].by_value().values())
     for i, total in enumerate(totals):
         own = sum(total.by_value().values())
@@ -265,7 +265,7 @@ def _check_no_circle(totals: Sequence[KnownTotal]) -> None:
 
 
 def margin(total: KnownTotal, column: str) -> Counter[Any]:
-    """The counts of a total by the values of one of its columns."""
+    """Return the counts of a total by the values of one of its columns."""
     at = total.columns.index(column)
     found: Counter[Any] = Counter()
     for values, count in total.by_value().items():
@@ -274,5 +274,5 @@ def margin(total: KnownTotal, column: str) -> Counter[Any]:
 
 
 def known_columns(totals: Sequence[KnownTotal]) -> tuple[str, ...]:
-    """The columns of all totals, each once."""
+    """Return the columns of all totals, each once."""
     return tuple(dict.fromkeys(name for total in totals for name in total.columns))

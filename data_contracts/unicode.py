@@ -12,7 +12,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def is_unicode(value: Any) -> bool:
-    """Whether every text in a value, its lists and its mappings, whose keys count too, can be written as UTF-8."""
+    """Return whether every text in a value, its lists and its mappings (keys included) can be written as UTF-8."""
     if isinstance(value, str):
         return value.isascii() or _SURROGATE.search(value) is None
     if isinstance(value, dict):

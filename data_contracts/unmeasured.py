@@ -65,7 +65,7 @@ def check_unmeasured(spec: Named) -> None:
 
 
 def _named(spec: Named) -> Iterator[tuple[Place, Sequence[str]]]:
-    """Every part of a spec that names columns, by its place."""
+    """Yield every part of a spec that names columns, by its place."""
     for i, rule in enumerate(spec.rules):
         yield ("rules", i), _of_rule(rule, spec.released_columns)
     if spec.focus is not None:

@@ -19,12 +19,12 @@ REAL, SYNTHETIC = "#3a3a3a", "#d1495b"
 
 
 def shares(values: pd.Series, order: list[object]) -> np.ndarray:
-    """Share of each value in ``order`` among all rows."""
+    """Return share of each value in ``order`` among all rows."""
     return values.value_counts(normalize=True, dropna=False).reindex(order).fillna(0).to_numpy()
 
 
 def bars(axis: plt.Axes, real: pd.Series, synthetic: pd.Series, title: str) -> None:
-    """Two rows of bars a value."""
+    """Draw two rows of bars a value."""
     order = sorted(set(real.dropna()) | set(synthetic.dropna()))
     place = np.arange(len(order))
     axis.bar(place - 0.2, shares(real, order), 0.4, color=REAL, label="real")
@@ -36,12 +36,12 @@ def bars(axis: plt.Axes, real: pd.Series, synthetic: pd.Series, title: str) -> N
 
 
 def very_happy(table: pd.DataFrame, by: str, order: list[str]) -> pd.Series:
-    """Share of very happy people in each group."""
+    """Return share of very happy people in each group."""
     return (table["happy"] == "very happy").groupby(table[by]).mean().reindex(order)
 
 
 def cells(real: pd.DataFrame, synthetic: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Share of every cell of every 2-way table of the categorical columns, in both tables."""
+    """Return share of every cell of every 2-way table of the categorical columns, in both tables."""
     names = [c for c in synthetic if synthetic[c].nunique() <= 13]
     pairs = []
     for a, b in combinations(names, 2):

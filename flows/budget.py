@@ -71,7 +71,7 @@ def budget_report(dataset: str | None = None) -> BudgetReport:
 
 
 def read_budgets(address: str, dataset: str | None = None) -> BudgetReport:
-    """The report of the ledger at ``address``.  Raises RequestError for a data set that it does not know."""
+    """Return the report of the ledger at ``address``.  Raises RequestError for a data set that it does not know."""
     try:
         ledger = LedgerView(Settings(ledger=address)).opened(dataset)
     except LedgerMissingError as missing:
@@ -95,13 +95,16 @@ def _row(s: DatasetSummary) -> dict[str, str]:
 
 
 def _bar(share: float) -> str:
-    """A share of rho, which adds up over releases (epsilon does not), as a bar; full only when nothing is left."""
+    """Return a share of rho, which adds up over releases (epsilon does not), as a bar.
+
+    Full only when nothing is left.
+    """
     filled = min(int(share * BAR), BAR)
     return f"{'█' * filled}{'░' * (BAR - filled)} {100 * share:.3g} %"
 
 
 def in_words(report: BudgetReport) -> str:
-    """The report as markdown."""
+    """Return the report as markdown."""
     if not report.rows:
         return f"The ledger {report.ledger} has no data set yet: the first release makes its entry."
     verdict = "\n".join(f"- **PROBLEM:** {problem}" for problem in report.problems)

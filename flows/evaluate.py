@@ -76,7 +76,7 @@ def evaluate(
 
 
 def _stage(name: str, run: Callable[[], Any]) -> Any:
-    """One stage as a Prefect task; its result stays in memory."""
+    """Return one stage as a Prefect task; its result stays in memory."""
 
     def body() -> Any:
         with words_only("evaluation"):

@@ -67,7 +67,7 @@ def release(spec: ReleaseSpec, fresh: bool = False, new_dataset: NewDataset | No
 def run_release(
     spec: ReleaseSpec, *, fresh: bool = False, period: str | None = None, new_dataset: str | None = None
 ) -> ReleaseSummary:
-    """The body of this flow and of the scheduled one (flows/schedule.py), with the same results.
+    """Return the body of this flow and of the scheduled one (flows/schedule.py), with the same results.
 
     ``period``: the period of the data set to release; one that is released already ends the flow run in a COMPLETED
     state named AlreadyReleased and gives the earlier release's summary.
@@ -122,7 +122,7 @@ def _step(run: OpenRun, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
 
 
 def _reusable(run: OpenRun, step: Step) -> bool:
-    """Whether a cached reference may be used: its files are whole, and Prefect still has its own result file."""
+    """Return whether a cached reference may be used: its files are whole, and Prefect still has its own result file."""
     record = run.private / "prefect" / "records" / _record_name(step.name, run.shell.keys[step.name])
     try:
         result = Path(json.loads(record.read_text(encoding="utf-8"))["storage_key"])
@@ -139,7 +139,7 @@ def _results(run: OpenRun) -> Path:
 
 
 def _execute(step: str, key: str, inputs: list[StepRefs]) -> StepRefs:
-    """The body of every Prefect task, which calls the shell.  Its parameters hold references only."""
+    """Return the body of every Prefect task, which calls the shell.  Its parameters hold references only."""
     shell = _current.get()
     declared = step_of(shell.steps, step)
     with words_only("release"), StepProgress(declared) as progress:

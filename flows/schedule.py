@@ -63,14 +63,20 @@ def scheduled_release(
 
 
 def _period(every: Every, zone: str | None, period: str | None) -> str:
-    """The label of the period.  Raises RequestError for a wrong one, or a zone that is unknown or cannot be told."""
+    """Return the label of the period.
+
+    Raises RequestError for a wrong one, or a zone that is unknown or cannot be told.
+    """
     if period is not None:
         return checked_period(period)
     return period_of(this_run.scheduled_start_time, every, zone or _schedules_zone())
 
 
 def _schedules_zone() -> str:
-    """The time zone of the schedule that made this run, or of all of its deployment's; UTC where there is none."""
+    """Return the time zone of the schedule that made this run, or of all of its deployment's.
+
+    UTC where there is none.
+    """
     context = FlowRunContext.get()
     run = context.flow_run if context is not None else None
     if run is None or run.deployment_id is None:

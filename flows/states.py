@@ -52,12 +52,12 @@ def tell_of_low_budget(budget: DatasetSummary, asked: Fraction) -> None:
 
 
 def _told_by_its_state(record: logging.LogRecord) -> bool:
-    """Whether a record is of anything but an error that a run's state has told in its line."""
+    """Return whether a record is of anything but an error that a run's state has told in its line."""
     return not (record.exc_info and isinstance(record.exc_info[1], PrivsynError))
 
 
 def failed(error: PrivsynError) -> State[Any]:
-    """The FAILED state of a flow run that ``error`` ends, for the flow to return in its result's place.
+    """Return the FAILED state of a flow run that ``error`` ends, for the flow to return in its result's place.
 
     An error that is raised would be logged with sixty lines of where it came from; a state is one line.
     Its message is the error's paragraph: of a refusal, the ledger's figures (spent, asked, cap, left), which are
@@ -74,7 +74,7 @@ def failed(error: PrivsynError) -> State[Any]:
 
 
 def released(summary: ReleaseSummary) -> Any:
-    """The COMPLETED state of a release; its message has rows, promise, cost, place, and what was drawn.
+    """Return the COMPLETED state of a release; its message has rows, promise, cost, place, and what was drawn.
 
     The caller of the flow receives ``summary``.  Outside a flow run, returns it.
     """
@@ -90,7 +90,7 @@ def released(summary: ReleaseSummary) -> Any:
 
 
 def already_released(error: PeriodReleasedError, settings: Settings) -> Any:
-    """The COMPLETED state of a flow run whose period was released before; its message names that release.
+    """Return the COMPLETED state of a flow run whose period was released before; its message names that release.
 
     The caller of the flow receives the earlier release's summary, or None if its folder is not there any more.  Outside
     a flow run, returns the summary itself.

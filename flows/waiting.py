@@ -28,7 +28,7 @@ def say_who_is_waited_for(dataset: str, settings: Settings) -> None:
 
 
 def _is_held(dataset: str, settings: Settings) -> bool:
-    """Whether the data set's lock is held; taken and given back where it is not."""
+    """Return whether the data set's lock is held; taken and given back where it is not."""
     file = settings.private_root / "locks" / f"{safe_name(f'release-{dataset}')}.lock"
     if not file.exists():
         return False
@@ -40,7 +40,7 @@ def _is_held(dataset: str, settings: Settings) -> bool:
 
 
 def _holder(dataset: str, context: FlowRunContext) -> str:
-    """The runs of this server that release the data set, but for this one."""
+    """Return the runs of this server that release the data set, but for this one."""
     own = context.flow_run.id if context.flow_run is not None else None
     running = FlowRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING"]}}})
     with get_client(sync_client=True) as client:

@@ -20,18 +20,20 @@ CategoryValue = bool | int | float | str
 
 
 def one_of_attribute(columns: Sequence[str]) -> str:
-    """What the columns of one ``one_of`` are called where they are counted as one."""
+    """Return what the columns of one ``one_of`` are called where they are counted as one."""
     return f"one of {', '.join(columns)}"
 
 
 def level_attribute(column: str, level: str) -> str:
-    """The attribute that counts the groups of one level of a column; the released table has no such column."""
+    """Return the attribute that counts the groups of one level of a column; the released table has no such column."""
     return f"{column} (in {level})"
 
 
 class CategoricalColumn(Nullable):
-    """One of a public list of values.  Anything else goes where ``unlisted`` says; so does null
-    where the column is not nullable."""
+    """One of a public list of values.
+
+    Anything else goes where ``unlisted`` says; so does null where the column is not nullable.
+    """
 
     LATER: ClassVar[frozenset[str]] = Nullable.LATER | {"levels"}
 

@@ -30,19 +30,19 @@ class Grid:
 
     @classmethod
     def of(cls, step: float) -> Grid:
-        """The grid of a step as people write it, in decimals."""
+        """Return the grid of a step as people write it, in decimals."""
         return cls(Fraction(repr(step)))
 
     def first(self, low: float, *, above: bool = False) -> int:
-        """The number of the first multiple at or above ``low``; ``above``: only above."""
+        """Return the number of the first multiple at or above ``low``; ``above``: only above."""
         return _first(self.step, float(low), above)
 
     def value(self, number: Any) -> Any:
-        """The multiples of these numbers (one, or an array of floats), each the float nearest to it."""
+        """Return the multiples of these numbers (one, or an array of floats), each the float nearest to it."""
         return number * float(self.step.numerator) / float(self.step.denominator)
 
     def below(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The largest multiple that is not above each number; numbers that are too large to have one stay."""
+        """Return the largest multiple that is not above each number; numbers that are too large to have one stay."""
         with np.errstate(all="ignore"):
             steps = np.floor(numbers * float(self.step.denominator) / float(self.step.numerator))
             steps = np.where(self.value(steps + 1) <= numbers, steps + 1, steps)
@@ -50,5 +50,5 @@ class Grid:
             return np.where(np.abs(steps) < WHOLE, self.value(steps), numbers)
 
     def divides(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Whether each number is a multiple; NaN is none."""
+        """Return whether each number is a multiple; NaN is none."""
         return np.asarray(self.below(numbers) == numbers) & (np.abs(numbers) < WHOLE)

@@ -98,7 +98,7 @@ class DatetimeColumn(Written):
 
 
 def _moment(value: Any) -> Any:
-    """A date as its midnight; FieldError for what is neither a date nor a moment."""
+    """Return a date as its midnight; FieldError for what is neither a date nor a moment."""
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return dt.datetime(value.year, value.month, value.day)
     if not isinstance(value, dt.datetime) and not (isinstance(value, str) and _DATE.match(value)):
@@ -109,7 +109,7 @@ def _moment(value: Any) -> Any:
 
 
 def seconds_since_epoch(moment: dt.datetime) -> float:
-    """Seconds from 1970-01-01T00:00:00 to ``moment``, both without a time zone."""
+    """Return seconds from 1970-01-01T00:00:00 to ``moment``, both without a time zone."""
     return (moment - dt.datetime(1970, 1, 1)) / dt.timedelta(seconds=1)
 
 
@@ -143,14 +143,14 @@ class DateColumn(Written):
         return self
 
     def edge_values(self) -> tuple[float, ...]:
-        """First days of the bins, in days since 1970-01-01; the last edge is the day after ``max``."""
+        """Return first days of the bins, in days since 1970-01-01; the last edge is the day after ``max``."""
         end = days_since_epoch(self.max) + 1
         if self.edges is not None:
             return (*map(days_since_epoch, self.edges[:-1]), end)
         return _even_whole(days_since_epoch(self.min), end, self.bins, DEFAULT_BINS)
 
     def exact_values(self) -> tuple[float, ...]:
-        """Days with a bin of their own, in days since 1970, ascending."""
+        """Return days with a bin of their own, in days since 1970, ascending."""
         return tuple(sorted(map(days_since_epoch, self.exact)))
 
     def grid(self) -> Grid:
@@ -207,12 +207,12 @@ def _even_whole(low: float, end: float, bins: int | None, default: int) -> tuple
 
 
 def days_since_epoch(day: dt.date) -> float:
-    """Days from 1970-01-01."""
+    """Return days from 1970-01-01."""
     return float((day - EPOCH).days)
 
 
 def _day(value: Any) -> Any:
-    """A day; FieldError for anything else."""
+    """Return a day; FieldError for anything else."""
     if isinstance(value, dt.datetime) and value.time() == dt.time() and value.tzinfo is None:
         return value.date()
     if (

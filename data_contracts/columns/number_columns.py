@@ -28,7 +28,7 @@ HEAPS = (
 
 
 def heap_attribute(column: str) -> str:
-    """The attribute that says what a column's values are rounded to; the released table has no such column."""
+    """Return the attribute that says what a column's values are rounded to; the released table has no such column."""
     return f"{column} (rounded to)"
 
 
@@ -38,12 +38,12 @@ class Stepped(Binned):
     LATER: ClassVar[frozenset[str]] = Binned.LATER | {"step", "heaps"}
 
     def exact_values(self) -> tuple[float, ...]:
-        """The values with a bin of their own, ascending."""
+        """Return the values with a bin of their own, ascending."""
         found: Any = self.exact  # type: ignore[attr-defined]
         return tuple(sorted(float(value) for value in found))
 
     def heap_values(self) -> tuple[float, ...]:
-        """What people round to, ascending."""
+        """Return what people round to, ascending."""
         found: Any = self.heaps  # type: ignore[attr-defined]
         return tuple(sorted(float(value) for value in found))
 
@@ -128,7 +128,7 @@ class IntegerColumn(Stepped):
         return tuple(float(self.min + (span * i) // bins) for i in range(bins + 1))
 
     def grid(self) -> Grid:
-        """The whole numbers, or those of ``step``."""
+        """Return the whole numbers, or those of ``step``."""
         return Grid.of(self.step or 1)
 
     @property
@@ -182,7 +182,7 @@ class NumberColumn(Stepped):
         return self
 
     def storable_bounds(self) -> tuple[float, float]:
-        """The bounds, moved inwards to values that ``type`` holds exactly; infinite beyond what it holds."""
+        """Return the bounds, moved inwards to values that ``type`` holds exactly; infinite beyond what it holds."""
         if self.type == "float64":
             return self.min, self.max
         with np.errstate(over="ignore"):
@@ -206,7 +206,7 @@ class NumberColumn(Stepped):
         return (*(self.min + step * i for i in range(bins)), self.max)
 
     def grid(self) -> Grid | None:
-        """That of ``step``."""
+        """Return the precision of ``step``."""
         return None if self.step is None else Grid.of(self.step)
 
     @property

@@ -64,11 +64,11 @@ class Binned(Nullable):
         raise NotImplementedError
 
     def exact_values(self) -> tuple[float, ...]:
-        """The values with a bin of their own, in the numbers of :meth:`edge_values`, ascending."""
+        """Return the values with a bin of their own, in the numbers of :meth:`edge_values`, ascending."""
         return ()
 
     def grid(self) -> Grid | None:
-        """What every released value but exact ones is a multiple of; None: nothing."""
+        """Return what every released value but exact ones is a multiple of; None: nothing."""
         return None
 
     @property

@@ -37,7 +37,7 @@ ZONE = (
 
 
 def pattern_of(format_: str) -> str:
-    """The regular expression (RE2) of texts that are written so, its groups named by their part of a moment.
+    """Return the regular expression (RE2) of texts that are written so, its groups named by their part of a moment.
 
     Raises FieldError for unknown or repeated parts, and without a whole date.
     """
@@ -63,7 +63,7 @@ def pattern_of(format_: str) -> str:
 
 
 def checked_zone(name: str) -> str:
-    """The zone's name.  Raises FieldError if there is none of that name."""
+    """Return the zone's name.  Raises FieldError if there is none of that name."""
     try:
         ZoneInfo(name)
     except (ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError

@@ -46,16 +46,16 @@ class Budget:
         return {OTHERS: self.others, THIS: self.this, LEFT: self.left}
 
     def share(self, rho: Fraction) -> float:
-        """A price as a share of the cap, 0 to 1."""
+        """Return a price as a share of the cap, 0 to 1."""
         return float(rho / self.cap_rho)
 
     def epsilon(self, rho: Fraction) -> float:
-        """What a total price of ``rho`` comes to by itself; 0 for nothing."""
+        """Return what a total price of ``rho`` comes to by itself; 0 for nothing."""
         return epsilon_for(rho, self.cap.delta, self.accountant) if rho else 0.0
 
 
 def read_budget(ledger: Ledger, dataset: str, keys: Collection[str] = ()) -> Budget | None:
-    """The budget of ``dataset`` now; None if the ledger does not know it yet."""
+    """Return the budget of ``dataset`` now; None if the ledger does not know it yet."""
     found = ledger.summary(dataset)
     return Budget.of(found[0], ledger.entries(dataset), keys) if found else None
 
@@ -91,7 +91,7 @@ def budget_page(budget: Budget, ledger: str, now: str) -> str:
 
 
 def bar_uri(budget: Budget) -> str:
-    """The bar as an SVG picture in a data URI; the same budget gives the same bytes."""
+    """Return the bar as an SVG picture in a data URI; the same budget gives the same bytes."""
     x, drawn = 0.0, []
     for name, rho in budget.parts().items():
         width = budget.share(rho) * _WIDTH

@@ -31,12 +31,12 @@ def certificate_page(c: Certificate, looks: Looks) -> str:
 
 
 def _relations(c: Certificate) -> str:
-    """What the certificate says where no relation was measured."""
+    """Return what the certificate says where no relation was measured."""
     return "" if c.relations is None else f"**{c.relations[0].upper()}{c.relations[1:]}.**\n\n"
 
 
 def _published_theorems(c: Certificate) -> str:
-    """The figure that rests on published theorems only; nothing in certificates of earlier versions."""
+    """Return the figure that rests on published theorems only; nothing in certificates of earlier versions."""
     figure = c.by_published_theorems
     return (
         ""
@@ -46,7 +46,7 @@ def _published_theorems(c: Certificate) -> str:
 
 
 def _reason(stage: StageCost, look: Look) -> str:
-    """Why a stage's queries have their sensitivity."""
+    """Return why a stage's queries have their sensitivity."""
     name = look.words.capitalize()
     found = " or ".join(map(str, sorted({group.sensitivity for group in stage.groups})))
     return f"- {name}: " + (f"sensitivity {found}, that is {stage.reason}." if found else "not asked.")

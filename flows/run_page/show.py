@@ -38,7 +38,7 @@ from privsyn.storage.released_files import read_manifest
 
 
 def artifact_key(kind: str, dataset: str) -> str:
-    """The key of an artifact of a data set, under which its history stands: ``certificate-people``."""
+    """Return the key of an artifact of a data set, under which its history stands: ``certificate-people``."""
     return f"{kind}-{dataset.replace('_', '-')}"
 
 
@@ -88,7 +88,7 @@ def show_release(run: OpenRun, refs: Mapping[str, StepRefs], published: Publishe
 
 
 def _with_picture(published: Published) -> str:
-    """The note with its picture inside, since a page of the server cannot read the folder."""
+    """Return the note with its picture inside, since a page of the server cannot read the folder."""
     if not published.pairs:
         return published.note
     return published.note.replace(f"]({NAME})", f"]({data_uri(picture(published.pairs))})")

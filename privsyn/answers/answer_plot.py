@@ -27,7 +27,7 @@ MOST_BARS = 200
 
 
 def chart(answers: pd.DataFrame) -> dict[str, Any]:
-    """A bar an answer with its interval, coloured by its source; as Vega-Lite.
+    """Return a bar an answer with its interval, coloured by its source; as Vega-Lite.
 
     Raises RequestError for no answers, or for more than MOST_BARS.
     """
@@ -57,7 +57,7 @@ def chart(answers: pd.DataFrame) -> dict[str, Any]:
 
 
 def drawn(answers: pd.DataFrame, format_: Literal["png", "svg"]) -> bytes:
-    """The picture.  Errors as :func:`chart`."""
+    """Return the picture.  Errors as :func:`chart`."""
     content = chart(answers)
     if format_ == "svg":
         return str(vl_convert.vegalite_to_svg(content)).encode()

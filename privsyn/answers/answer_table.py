@@ -41,12 +41,12 @@ SAMPLED = (
 
 
 def label_name(column: str) -> str:
-    """What the labels of a released column are called: its name, unless an answer has figures of this name."""
+    """Return what the labels of a released column are called: its name, unless an answer has figures of this name."""
     return f"{column} (column)" if column in _OWN else column
 
 
 def labels_by(by: Sequence[str], labels: Sequence[tuple[str, ...]]) -> Mapping[str, list[str]]:
-    """The columns of labels: ``labels`` has one tuple an answer, with one label for each column of ``by``."""
+    """Return the columns of labels: ``labels`` has one tuple an answer, with one label for each column of ``by``."""
     return {label_name(column): [label[i] for label in labels] for i, column in enumerate(by)}
 
 
@@ -59,7 +59,7 @@ def answer_table(
     source: Sequence[str] | str,
     about: str,
 ) -> pd.DataFrame:
-    """A pandas table of answers; ``attrs["words"]`` says what each source means and what not to do with it."""
+    """Return a pandas table of answers; ``attrs["words"]`` says what each source means and what not to do with it."""
     import pandas as pd
 
     rows = len(np.atleast_1d(np.asarray(estimate)))

@@ -59,7 +59,7 @@ class Linear:
 
 
 def best_linear(released: ReleasedCounts, columns: Clique) -> Linear | None:
-    """The best linear estimate of the cells of ``columns``: in fine codes of one column, else in coarse codes.
+    """Return the best linear estimate of the cells of ``columns``: in fine codes of one column, else in coarse codes.
 
     None where no measurement holds all of them.  Values that compression left out are in no cell of several columns.
     """
@@ -98,7 +98,7 @@ Noisy = tuple[Floats, Floats]
 
 
 def _observed(released: ReleasedCounts, columns: Clique) -> dict[Kind, list[Noisy]]:
-    """All that was measured of ``columns`` and of sets of some of them."""
+    """Return all that was measured of ``columns`` and of sets of some of them."""
     found: dict[Kind, list[Noisy]] = {}
     single = len(columns) == 1
     sparse = {name for name in columns if not single and not released.recode[name].kept.all()}
@@ -119,12 +119,12 @@ def _observed(released: ReleasedCounts, columns: Clique) -> dict[Kind, list[Nois
 
 
 def _complete(released: ReleasedCounts, columns: Sequence[str]) -> bool:
-    """Whether compression left no value of these columns out."""
+    """Return whether compression left no value of these columns out."""
     return all(bool(released.recode[name].kept.all()) for name in columns)
 
 
 def _projected(counts: Counts, kept: Clique) -> Noisy:
-    """A measurement summed down to ``kept``, with its axes in that order."""
+    """Return a measurement summed down to ``kept``, with its axes in that order."""
     gone = tuple(i for i, a in enumerate(counts.attributes) if a not in kept)
     summed = counts.counts.sum(axis=gone)
     own = [a for a in counts.attributes if a in kept]
@@ -133,7 +133,7 @@ def _projected(counts: Counts, kept: Clique) -> Noisy:
 
 
 def _single(released: ReleasedCounts, counts: Counts, *, fine: bool) -> Noisy:
-    """One column, in its fine codes or summed to its coarse ones."""
+    """Return one column, in its fine codes or summed to its coarse ones."""
     variance = np.full(counts.counts.shape, counts.sigma**2)
     if fine:
         return counts.counts, variance
@@ -144,7 +144,7 @@ def _single(released: ReleasedCounts, counts: Counts, *, fine: bool) -> Noisy:
 
 
 def _total_without(released: ReleasedCounts, columns: Clique) -> Noisy:
-    """The number of rows, by every measurement that holds none of ``columns``; infinite variance without any."""
+    """Return the number of rows, by every measurement that holds none of ``columns``; infinite variance without any."""
     values, precisions = totals(released)
     for name in columns:
         for counts in released.single[name]:
@@ -176,13 +176,13 @@ def _less(values: float, precisions: float, counts: Counts) -> tuple[float, floa
 
 
 def _pooled(parts: Sequence[Noisy]) -> Noisy:
-    """The inverse-variance mean, cell by cell."""
+    """Return the inverse-variance mean, cell by cell."""
     precision = np.sum([1.0 / w for _, w in parts], axis=0)
     return np.sum([z / w for z, w in parts], axis=0) / precision, 1.0 / precision
 
 
 def _summing(released: ReleasedCounts, columns: Clique, shape: tuple[int, ...], kind: Kind) -> sp.csr_matrix:
-    """A: from the cells of ``columns``, of this shape, to those of ``kind``."""
+    """Return a: from the cells of ``columns``, of this shape, to those of ``kind``."""
     cells = int(np.prod(shape))
     if len(columns) == 1 and kind.columns:
         recode = released.recode[columns[0]]

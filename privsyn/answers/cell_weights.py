@@ -63,7 +63,10 @@ class Cells:
         return self.released.domain.shape(self.columns)
 
     def levels(self, column: str) -> Levels:
-        """The levels of a column: public bins of one column; of several coarse codes, or what these share values in."""
+        """Return the levels of a column: public bins of one column.
+
+        Of several coarse codes, or what these share values in.
+        """
         if self.fine and not self.coarse:
             codec = self.released.codecs[column]
             if isinstance(codec, SplitCodec):
@@ -73,7 +76,7 @@ class Cells:
         return joint if not self.fine else Levels(joint.labels, of_fine_codes(self.released, column, joint))
 
     def spread(self, column: str, of_fine: Floats) -> Floats:
-        """A figure of each fine code as one of each cell code: the mean by what is known of shares inside it."""
+        """Return a figure of each fine code as one of each cell code: the mean by what is known of shares inside it."""
         if self.fine:
             return of_fine
         recode = self.released.recode[column]
@@ -87,8 +90,10 @@ class Cells:
             return np.where(shares > 0, sums / shares, even / number)
 
     def share_inside(self, column: str, held: Floats) -> Floats:
-        """The part of each cell code that a condition holds in; just above 0 or below 1 where it holds for some of the
-        values that are combined in a code, though what is known of their shares says none or all.
+        """Return the part of each cell code that a condition holds in.
+
+        Just above 0 or below 1 where it holds for some of the values that are combined in a code, though what is known
+        of their shares says none or all.
         """
         own, recode = self.spread(column, held), self.released.recode[column]
         if self.fine:
@@ -99,7 +104,7 @@ class Cells:
         return np.where(least < most, np.clip(own, 1e-9, 1 - 1e-9), own)
 
     def fractions(self, condition: Condition | None) -> Floats:
-        """The part of each cell, flat, that the condition is taken to hold in, where values are even inside cells."""
+        """Return part of each cell, flat, the condition is taken to hold in, where values are even inside cells."""
         part = np.ones(self.shape)
         for one in condition.parts() if condition else ():
             if len(one.columns) == 1:
@@ -112,7 +117,10 @@ class Cells:
         return part.ravel()
 
     def indicators(self, by: Sequence[str]) -> tuple[list[tuple[str, ...]], sp.csr_matrix]:
-        """The answers, one for each combination of levels of ``by``: labels, and 0 or 1 of shape (answers, cells)."""
+        """Return the answers, one for each combination of levels of ``by``.
+
+        Labels, and 0 or 1 of shape (answers, cells).
+        """
         levels = [self.levels(column) for column in by]
         index = np.indices(self.shape).reshape(len(self.shape), -1)
         sizes = [len(level.labels) for level in levels]
@@ -126,14 +134,15 @@ class Cells:
         )
 
     def _jointly(self, condition: Condition) -> Floats:
-        """A condition that ties several columns together, by values drawn evenly inside their cells."""
+        """Return a condition that ties several columns together, by values drawn evenly inside their cells."""
         held = condition.holds(self.drawn(condition.columns))
         sizes = [self.shape[self.columns.index(c)] for c in condition.columns]
         return self.over(condition.columns, held.reshape(int(np.prod(sizes)), -1).mean(axis=1))
 
     def drawn(self, columns: Clique) -> dict[str, pa.Array]:
-        """Values drawn evenly inside the cells of some of the columns, in their released types: cell by cell, the same
-        number in each.
+        """Return values drawn evenly inside the cells of some of the columns, in their released types.
+
+        Cell by cell, the same number in each.
         """
         sizes = [self.shape[self.columns.index(c)] for c in columns]
         number = int(np.clip(MOST_POINTS // max(int(np.prod(sizes)), 1), 5, POINTS))
@@ -154,13 +163,13 @@ class Cells:
         return values
 
     def over(self, columns: Clique, figures: Floats) -> Floats:
-        """A figure of each cell of some of the columns, flat, as an array that broadcasts over all of them."""
+        """Return a figure of each cell of some of the columns, flat, as an array that broadcasts over all of them."""
         axes = [self.columns.index(c) for c in columns]
         placed = figures.reshape([self.shape[a] for a in axes]).transpose(np.argsort(axes))
         return placed.reshape([self.shape[i] if i in axes else 1 for i in range(len(self.shape))])
 
     def left_out(self, condition: Condition | None) -> dict[str, NDArray[np.bool_]]:
-        """Column -> the fine codes in no cell of several columns for which the condition may hold."""
+        """Return column -> the fine codes in no cell of several columns for which the condition may hold."""
         found = {}
         for one in condition.parts() if condition and not self.fine else ():
             for column in one.columns:
@@ -173,27 +182,27 @@ class Cells:
 
 
 def of_fine_codes(released: ReleasedCounts, column: str, joint: Levels) -> NDArray[np.int64]:
-    """The level of each fine code, -1 where it is in none, by those of coarse codes."""
+    """Return the level of each fine code, -1 where it is in none, by those of coarse codes."""
     recode = released.recode[column]
     return np.where(recode.kept, joint.of_cell[np.minimum(recode.coarse, recode.size - 1)], -1).astype(np.int64)
 
 
 def level_conditions(cells: Cells, column: str) -> list[tuple[str, Condition]]:
-    """The levels of a column: label and condition."""
+    """Return the levels of a column: label and condition."""
     levels, codec = cells.levels(column), cells.released.codecs[column]
     of_fine = levels.of_cell if cells.fine else of_fine_codes(cells.released, column, levels)
     return [(label, AtLevel(codec, np.flatnonzero(of_fine == i))) for i, label in enumerate(levels.labels)]
 
 
 def fine_fractions(released: ReleasedCounts, condition: Condition) -> Floats:
-    """The part of each fine code of its one column that a condition holds in, if values are even inside it."""
+    """Return the part of each fine code of its one column that a condition holds in, if values are even inside it."""
     column = condition.columns[0]
     held: Floats = condition.holds(points_of(released, column)).reshape(released.codecs[column].size, -1).mean(axis=1)
     return held
 
 
 def points_of(released: ReleasedCounts, attribute: str) -> dict[str, pa.Array]:
-    """Values that stand for each fine code, by released column: POINTS of an interval, both ends among them."""
+    """Return values that stand for each fine code, by released column: POINTS of an interval, both ends among them."""
     codec, reach = released.codecs[attribute], released.reach[attribute]
     each = POINTS if reach is not None and codec.in_order else 1
     if reach is None or each == 1:
@@ -216,7 +225,7 @@ def as_released(numbers: Floats, type_: pa.DataType) -> pa.Array:
 
 
 def coarse_levels(released: ReleasedCounts, column: str) -> Levels:
-    """A level for each coarse code, labelled by its bin, the ends of its interval, or the values combined in it.
+    """Return a level for each coarse code, labelled by its bin, the ends of its interval, or the values combined in it.
 
     Of a column that is split by a computed one, codes that have a value of the column in common are one level.
     """

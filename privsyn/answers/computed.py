@@ -49,7 +49,7 @@ class EmptySelectionError(RequestError):
 
 
 def values_of(name: str, codec: Codec, language: Language, values: Values) -> pa.Array:
-    """A released column from the counted ones that it follows from."""
+    """Return a released column from the counted ones that it follows from."""
     if name not in language.book.order:
         return whole(values[name])
     book = language.book
@@ -72,14 +72,14 @@ class ComputedLevel(Condition):
         return self.language.behind((self.codec.attribute,))
 
     def holds(self, values: Values) -> Bools:
-        """Whether the column's value is of the level."""
+        """Return whether the column's value is of the level."""
         name = self.codec.attribute
         codes = self.codec.encode({name: values_of(name, self.codec, self.language, values)})[0]
         return np.asarray(self.codec.groups[codes] == self.level)
 
 
 def levels(released: ReleasedCounts, name: str) -> list[tuple[str, Condition]]:
-    """The levels of such a column: label and condition."""
+    """Return the levels of such a column: label and condition."""
     codec, every = released.every_codec[name], released.codecs.values()
     split = next((c for c in every if isinstance(c, SplitCodec) and c.column == name), None)
     return [
@@ -89,7 +89,7 @@ def levels(released: ReleasedCounts, name: str) -> list[tuple[str, Condition]]:
 
 
 def stated(released: ReleasedCounts, text: str) -> Condition:
-    """A condition in words, by the codes that a computed column splits where these decide it.
+    """Return a condition in words, by the codes that a computed column splits where these decide it.
 
     Raises RequestError as :func:`conditions.condition` does.
     """
@@ -102,7 +102,7 @@ def stated(released: ReleasedCounts, text: str) -> Condition:
 
 
 def _by_split_codes(released: ReleasedCounts, part: Condition) -> Condition:
-    """The condition as one on split codes, if it holds for all that a code may stand for or for nothing of it."""
+    """Return condition as one on split codes, if it holds for all that a code may stand for or for nothing of it."""
     for split in released.codecs.values():
         if not isinstance(split, SplitCodec) or split.attribute not in part.columns or len(part.columns) < 2:
             continue
@@ -160,7 +160,10 @@ def by_levels(
 
 
 def numbers_of(released: ReleasedCounts, name: str, values: Values) -> Floats:
-    """A released column of numbers as numbers, NaN for null; moments in seconds.  RequestError if it holds none."""
+    """Return a released column of numbers as numbers, NaN for null; moments in seconds.
+
+    RequestError if it holds none.
+    """
     codec = released.every_codec[name]
     found = values_of(name, codec, released.language, values)
     if pa.types.is_string(found.type) or pa.types.is_dictionary(found.type):
@@ -197,7 +200,7 @@ def computed_places(cells: Cells, name: str) -> tuple[Floats, Floats, Floats]:
 
 
 def checked(released: ReleasedCounts, name: str) -> str:
-    """The name, if it is one of the released columns and was measured; RequestError if not."""
+    """Return the name, if it is one of the released columns and was measured; RequestError if not."""
     if name not in released.language.types:
         raise unknown_column(name, "query.columns")
     refuse_unmeasured(name, released.language, "query.columns")

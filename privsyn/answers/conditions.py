@@ -33,8 +33,10 @@ Values = Mapping[str, pa.Array | pa.ChunkedArray]
 
 
 class Language(NamedTuple):
-    """What a condition may name: ``types`` of the columns, the rules that compute some, and the attribute of each other
-    column (its own name where none is given).  ``unmeasured``: columns that have a type, and of which nothing is known.
+    """What a condition may name.
+
+    ``types`` of the columns, the rules that compute some, and the attribute of each other column (its own name where
+    none is given).  ``unmeasured``: columns that have a type, and of which nothing is known.
     """
 
     types: Mapping[str, Type]
@@ -43,7 +45,7 @@ class Language(NamedTuple):
     unmeasured: Collection[str] = ()
 
     def behind(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """The counted attributes behind some columns, each once."""
+        """Return the counted attributes behind some columns, each once."""
         return tuple(dict.fromkeys(self.attributes.get(c, c) for c in self.book.needed(names)))
 
 
@@ -53,7 +55,7 @@ class Condition:
     columns: tuple[str, ...]
 
     def holds(self, values: Values) -> Bools:
-        """Whether it holds, row by row."""
+        """Return whether it holds, row by row."""
         raise NotImplementedError
 
     def parts(self) -> list[Condition]:
@@ -73,11 +75,11 @@ class All(Condition):
         return tuple(dict.fromkeys(c for each in self.conditions for c in each.columns))
 
     def holds(self, values: Values) -> Bools:
-        """Whether every one holds."""
+        """Return whether every one holds."""
         return np.logical_and.reduce([each.holds(values) for each in self.conditions])
 
     def parts(self) -> list[Condition]:
-        """Those that share columns are one part."""
+        """Return the parts of the condition; parts that share columns are one."""
         groups: list[tuple[set[str], list[Condition]]] = []
         for each in (part for c in self.conditions for part in c.parts()):
             own = set(each.columns)
@@ -91,12 +93,12 @@ class Together(All):
     """Several conditions that cannot be told apart by their columns."""
 
     def parts(self) -> list[Condition]:
-        """One part."""
+        """Return one part."""
         return [self]
 
 
 def codes_of(attribute: str) -> str:
-    """The name under which values may have the codes of an attribute, too, where these say more than its columns do."""
+    """Return the name under which values may have an attribute's codes, where these say more than its columns do."""
     return f"\0{attribute}"
 
 
@@ -113,7 +115,7 @@ class AtLevel(Condition):
         return (self.codec.attribute,)
 
     def holds(self, values: Values) -> Bools:
-        """Whether a value is of the level."""
+        """Return whether a value is of the level."""
         known = values.get(codes_of(self.codec.attribute))
         if known is not None:
             return np.isin(whole(known).to_numpy(), self.codes)
@@ -133,7 +135,7 @@ class Parsed(Condition):
         return self.language.behind(self.node.columns)
 
     def holds(self, values: Values) -> Bools:
-        """Whether it is true, row by row; a row for which it is unknown, by a null, is none."""
+        """Return whether it is true, row by row; a row for which it is unknown, by a null, is none."""
         book = self.language.book
         texts = (n.value if n.op == "in" else (n.value,) for n in self.node.walk() if n.op in ("in", "constant"))
         known = dict.fromkeys([*book.vocabulary, *(t for each in texts for t in each if isinstance(t, str))])
@@ -143,13 +145,13 @@ class Parsed(Condition):
         return np.broadcast_to(evaluate.truth(self.node, env, vocabulary).true, rows)
 
     def parts(self) -> list[Condition]:
-        """What is joined by ``and``, where columns tell it apart."""
+        """Return what is joined by ``and``, where columns tell it apart."""
         nodes = _conjuncts(self.node)
         return [self] if len(nodes) == 1 else All(tuple(Parsed(n, self.language) for n in nodes)).parts()
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The column as one array."""
+    """Return the column as one array."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
@@ -167,7 +169,7 @@ def condition(text: str, language: Language) -> Parsed:
 
 
 def refuse_unmeasured(name: str, language: Language, field: str) -> None:
-    """Raises RequestError for a column that was not measured, so that no answer about it is known."""
+    """Raise RequestError for a column that was not measured, so that no answer about it is known."""
     if name in language.unmeasured:
         raise RequestError(
             f"not known: the column {name!r} {NOT_MEASURED}", "Ask about columns that were measured", field
@@ -175,7 +177,7 @@ def refuse_unmeasured(name: str, language: Language, field: str) -> None:
 
 
 def unknown_column(name: str, field: str) -> RequestError:
-    """The error for a column that the release does not have."""
+    """Return the error for a column that the release does not have."""
     return RequestError(
         f"the release has no column {name!r}", "Name one of its columns; its README.md lists them", field
     )

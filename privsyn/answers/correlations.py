@@ -32,7 +32,7 @@ class Correlation(NamedTuple):
 
 
 def number_columns(released: ReleasedCounts) -> list[str]:
-    """The columns that hold numbers, moments or booleans."""
+    """Return the columns that hold numbers, moments or booleans."""
     return [name for name in released.columns if released.reach[name] is not None]
 
 

@@ -36,7 +36,7 @@ class Figures(NamedTuple):
 
 
 def counts(asked: Question, level: float) -> Figures:
-    """How many rows each answer has.  Raises RequestError where the condition holds for no value."""
+    """Return how many rows each answer has.  Raises RequestError where the condition holds for no value."""
     z = normal_factor(level)
     if not asked.columns:
         linear = asked.linear()
@@ -75,7 +75,7 @@ def _about_the_table(asked: Question) -> None:
 
 
 def shares(asked: Question, event: Condition, level: float) -> Figures:
-    """The share of rows that ``event`` holds for, among those of each answer."""
+    """Return the share of rows that ``event`` holds for, among those of each answer."""
     z, cells = normal_factor(level), asked.cells
     part, both = cells.fractions(asked.where), cells.fractions(joined(asked.where, event))
     labels, answers = cells.indicators(asked.by)
@@ -96,12 +96,12 @@ def shares(asked: Question, event: Condition, level: float) -> Figures:
 
 
 def joined(where: Condition | None, event: Condition) -> Condition:
-    """Both conditions."""
+    """Return both conditions."""
     return event if where is None else All((where, event))
 
 
 def means(asked: Question, column: str, level: float) -> Figures:
-    """The mean of a column's numbers, without nulls, among the rows of each answer."""
+    """Return the mean of a column's numbers, without nulls, among the rows of each answer."""
     z, cells = normal_factor(level), asked.cells
     (middle, half, present), limits = _numbers(asked, column)
     part = cells.fractions(asked.where)
@@ -126,7 +126,7 @@ def means(asked: Question, column: str, level: float) -> Figures:
 
 
 def _numbers(asked: Question, column: str) -> tuple[tuple[Floats, Floats, Floats], tuple[float, float]]:
-    """The column's numbers in the cells (:func:`places`), and their smallest and largest."""
+    """Return the column's numbers in the cells (:func:`places`), and their smallest and largest."""
     if column not in asked.released.columns:
         found = computed_places(asked.cells, column)
         return found, (float(np.min(found[0] - found[1])), float(np.max(found[0] + found[1])))
@@ -161,7 +161,7 @@ def places(cells: Cells, column: str) -> tuple[Floats, Floats, Floats]:
 
 
 def placement(cells: Floats, weights: sp.csr_matrix, half: Floats) -> Floats:
-    """Standard deviation of a sum of values whose place in each cell is unknown.
+    """Return standard deviation of a sum of values whose place in each cell is unknown.
 
     Any place in a cell is as likely, and beside that all cells may lean to one side together (COMMON of their half
     widths), as under a falling density.  Twice the result is at most what is possible.
@@ -173,7 +173,10 @@ def placement(cells: Floats, weights: sp.csr_matrix, half: Floats) -> Floats:
 
 
 def _null_or_not(linear: Linear, answers: sp.csr_matrix, middle: Floats, present: Floats, mean: Floats) -> Floats:
-    """Standard deviation of a sum of values by cells that hold nulls and numbers: twice it reaches from none to all."""
+    """Return standard deviation of a sum of values by cells that hold nulls and numbers.
+
+    Twice it reaches from none to all.
+    """
     mixed = np.where((present > 0) & (present < 1), np.maximum(present, 1 - present) / 2, 0.0)
     cells = sp.coo_matrix(answers.multiply(mixed * np.maximum(linear.cells, 0.0)))
     apart = cells.data * np.abs(np.nan_to_num(middle)[cells.col] - mean[cells.row])
@@ -185,8 +188,9 @@ def _mean(linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix) -> Floats:
 
 
 def _sampling(asked: Question, counted: Floats, noise: Floats, whole: Floats | float) -> Floats:
-    """n p (1 - p): the sampling variance of how many of ``whole`` rows drawn from a population are of a part p; 0 about
-    the table itself.  p is one standard deviation of the noise above what was counted: no count is surely 0.
+    """Return N p (1 - p), the sampling variance of how many of ``whole`` rows of a population are of a part p.
+
+    0 about the table itself.  p is one standard deviation of the noise above what was counted: no count is surely 0.
     """
     p = np.clip((np.maximum(counted, 0.0) + np.sqrt(noise)) / whole, 0.0, 1.0)
     found: Floats = whole * p * (1 - p) if asked.population else np.zeros_like(p)
@@ -194,7 +198,7 @@ def _sampling(asked: Question, counted: Floats, noise: Floats, whole: Floats | f
 
 
 def _squares(linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix, middle: Floats, half: Floats) -> Floats:
-    """The sum of squared differences of values to the mean of their group: n times the variance of a value."""
+    """Return the sum of squared differences of values to the mean of their group: n times the variance of a value."""
     inside = sp.csr_matrix(bottom.multiply(np.nan_to_num(middle) ** 2 + half**2 / 3))
     n, total = np.maximum(linear.estimate(bottom), 1.0), linear.estimate(top)
     return np.maximum(linear.estimate(inside) - total**2 / n, 0.0)
@@ -221,7 +225,9 @@ def _source(doubt: Floats, estimate: Floats) -> str:
 
 
 def _cut(answers: sp.csr_matrix, part: Floats, linear: Linear) -> Floats:
-    """Standard deviation of a count by the cells that a condition cuts: twice it reaches from none to all of each,
+    """Return the standard deviation of a count by the cells that a condition cuts.
+
+    Twice it reaches from none to all of each,
     which may be more than what was measured by its noise.
     """
     whole = (part <= 0) | (part >= 1)
@@ -253,7 +259,7 @@ def _model_shares(asked: Question, event: Condition, labels: list[Any], shown: A
 def _model_means(
     asked: Question, column: str, labels: list[Any], shown: Any, limits: tuple[float, float], level: float
 ) -> Figures:
-    """A pair by what its distance from independence leaves; of more columns nothing is known."""
+    """Return a pair by what its distance from independence leaves; of more columns nothing is known."""
     released, z = asked.released, normal_factor(level)
     if column in released.columns:
         low_, high_ = released.reach[column] or (np.zeros(0), np.zeros(0))

@@ -17,7 +17,7 @@ def normal_factor(level: float) -> float:
 def ratio(
     top: Floats, bottom: Floats, covariances: tuple[Floats, Floats, Floats], z: float
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """top / bottom with its standard error and interval, by Fieller's theorem (1954); of any one shape.
+    """Top / bottom with its standard error and interval, by Fieller's theorem (1954); of any one shape.
 
     ``covariances``: var(top), cov(top, bottom), var(bottom).  A ratio r is in the interval where |top - r bottom| is at
     most z of its standard deviations.  NaN where the bottom is not told from 0: then any ratio is possible.

@@ -32,6 +32,6 @@ class MemoryCounts(ReleasedCounts):
         return cls(Path(), manifest, {"tables": tables})
 
     def read(self, name: str) -> pa.Table:
-        """One of the tables."""
+        """Return one of the tables."""
         found: pa.Table = self.cache["tables"][name]
         return found

@@ -45,7 +45,10 @@ class Bounds:
 def bounds(
     released: ReleasedCounts, columns: Clique, by: Sequence[str], condition: Condition | None, z: float
 ) -> Bounds:
-    """Bounds of the counts of ``columns`` by ``by`` where the condition holds; ``z``: standard deviations of noise."""
+    """Return bounds of the counts of ``columns`` by ``by`` where the condition holds.
+
+    ``z``: standard deviations of noise.
+    """
     cells = Cells(released, columns)
     _, answers = cells.indicators(by)
     weights = sp.csr_matrix(answers.multiply(cells.fractions(condition)))
@@ -57,7 +60,7 @@ def bounds(
 
 
 def distance(released: ReleasedCounts, pair: Clique, z: float) -> float | None:
-    """An upper bound of a pair's distance from independence, in records; None where it has no score."""
+    """Return an upper bound of a pair's distance from independence, in records; None where it has no score."""
     score = released.scores.get(pair) or released.scores.get(pair[::-1])
     if score is None:
         return None
@@ -65,7 +68,7 @@ def distance(released: ReleasedCounts, pair: Clique, z: float) -> float | None:
 
 
 def _moved(released: ReleasedCounts, pair: Clique) -> float:
-    """How far the product of the one-ways as they are known now is from the one that scores are distances to."""
+    """Return how far the product of the one-ways as they are known now is from the one that scores are distances to."""
     recode = released.recode
     reference = Reference.of({a: recode[a] for a in pair})
     total = max(_estimate(released, ()).cells.sum(), 1.0)
@@ -130,7 +133,10 @@ def _general(
 
 
 def _rectangles(cells: Cells, touched: sp.csr_matrix, weights: sp.csr_matrix) -> bool:
-    """Whether every answer is a block of whole cells: values of one column times values of the next, and so on."""
+    """Return whether every answer is a block of whole cells.
+
+    Values of one column times values of the next, and so on.
+    """
     if weights.nnz and not np.allclose(weights.data, 1.0):
         return False
     sizes = np.diff(touched.indptr)
@@ -145,7 +151,7 @@ def _rectangles(cells: Cells, touched: sp.csr_matrix, weights: sp.csr_matrix) ->
 
 
 def _projected(released: ReleasedCounts, cells: Cells, touched: sp.csr_matrix, part: Clique) -> sp.csr_matrix:
-    """Which cells of ``part`` lie below the cells of an answer, of shape (answers, cells of part)."""
+    """Return which cells of ``part`` lie below the cells of an answer, of shape (answers, cells of part)."""
     index = np.indices(cells.shape).reshape(len(cells.shape), -1)
     axes = [cells.columns.index(c) for c in part]
     sizes = [cells.shape[a] for a in axes]
@@ -163,7 +169,7 @@ def _projected(released: ReleasedCounts, cells: Cells, touched: sp.csr_matrix, p
 
 
 def _estimate(released: ReleasedCounts, columns: Clique) -> Linear:
-    """The best linear estimate of one column or of the total, worked out once."""
+    """Return the best linear estimate of one column or of the total, worked out once."""
     key = ("linear", columns)
     if key not in released.cache:
         released.cache[key] = best_linear(released, columns)

@@ -67,7 +67,7 @@ def quantiles(asked: Question, column: str, probabilities: Sequence[float], leve
 
 
 def _ends(asked: Question, column: str, reach: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
-    """Smallest and largest number of each cell code of the column."""
+    """Return smallest and largest number of each cell code of the column."""
     if asked.cells.fine:
         return reach
     recode = asked.released.recode[column]
@@ -81,7 +81,7 @@ def _ends(asked: Question, column: str, reach: tuple[Floats, Floats]) -> tuple[F
 def _invert(
     linear: object, up_to: sp.csr_matrix, whole: sp.csr_matrix, p: float, lowest: Floats, highest: Floats, z: float
 ) -> tuple[float, float, float]:
-    """Estimate and ends of one quantile; NaN where no row is known to be there."""
+    """Return estimate and ends of one quantile; NaN where no row is known to be there."""
     from privsyn.answers.best_linear import Linear
 
     assert isinstance(linear, Linear)  # noqa: S101 - for the type checker
@@ -104,7 +104,7 @@ def _invert(
 
 
 def _of_rows(asked: Question, column: str, probabilities: Sequence[float]) -> Quantiles:
-    """The synthetic rows' quantiles; nothing is known of their error."""
+    """Return the synthetic rows' quantiles; nothing is known of their error."""
     every, answers = asked.cells.indicators(asked.by)
     _, shown = shown_answers(answers, asked.cells.fractions(asked.where))
     labels = [every[i] for i in shown]

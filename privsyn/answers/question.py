@@ -82,7 +82,7 @@ class Question:
         return Cells(self.released, self.columns, self.coarse)
 
     def linear(self) -> Linear | None:
-        """The best linear estimate of its cells; None where they were not measured together.
+        """Return the best linear estimate of its cells; None where they were not measured together.
 
         Values that compression left out, which are few, are in no cell of several columns.
         """
@@ -93,12 +93,12 @@ class Question:
         return found
 
     def total(self) -> float:
-        """The estimated number of private rows, at least 1."""
+        """Return the estimated number of private rows, at least 1."""
         return max(float(Question(self.released, (), None).linear().cells.sum()), 1.0)  # type: ignore[union-attr]
 
 
 def left_out(asked: Question, where: Condition | None, z: float) -> float:
-    """The most rows that a condition can select among the values that are in no cell of several columns."""
+    """Return the most rows that a condition can select among the values that are in no cell of several columns."""
     most = 0.0
     for column, codes in asked.cells.left_out(where).items():
         linear, weights = Question(asked.released, (), None, (column,)).linear(), codes[None, :].astype(np.float64)
@@ -109,8 +109,9 @@ def left_out(asked: Question, where: Condition | None, z: float) -> float:
 
 
 def shown_answers(answers: sp.csr_matrix, part: Floats, beyond: float = 0.0) -> tuple[sp.csr_matrix, NDArray[np.int64]]:
-    """Weights of the answers that the condition leaves cells to, and their numbers; all where ``beyond`` says that rows
-    in no cell may be selected.  RequestError if there is none.
+    """Return weights of the answers that the condition leaves cells to, and their numbers.
+
+    All where ``beyond`` says that rows in no cell may be selected.  RequestError if there is none.
     """
     weights = sp.csr_matrix(answers.multiply(part))
     weights.eliminate_zeros()

@@ -28,7 +28,7 @@ class Asked(NamedTuple):
 
 
 def parse(text: str) -> Asked:
-    """The question in a line of text.  Raises RequestError if it is none."""
+    """Return the question in a line of text.  Raises RequestError if it is none."""
     places = [(m.start(), m.end(), m[2].lower()) for m in _WORD.finditer(text) if m[2]]
     where_at = next((p for p in places if p[2] == "where"), None)
     where = text[where_at[1] :].strip() if where_at else None
@@ -50,13 +50,13 @@ def parse(text: str) -> Asked:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Column names between commas; those with other signs stand in backticks."""
+    """Return column names between commas; those with other signs stand in backticks."""
     found = [m.group(0).strip() for m in _COMMA.finditer(text)]
     return tuple(name.strip("`") for name in found if name)
 
 
 def answer(release: Questions, text: str, level: float = 0.95, *, population: bool = False) -> pd.DataFrame:
-    """The release's answer to a question.  Raises RequestError for what is no question to it."""
+    """Return the release's answer to a question.  Raises RequestError for what is no question to it."""
     asked = parse(text)
     if population and asked.what not in ("count", "share", "mean"):
         raise RequestError(
@@ -92,7 +92,7 @@ def _number(text: str) -> float:
 
 
 def difference(later: Questions, earlier: Questions, text: str, level: float = 0.95) -> pd.DataFrame:
-    """How the answer differs between two releases: of counts, shares and means.  Errors as :func:`answer`."""
+    """Return how the answer differs between two releases: of counts, shares and means.  Errors as :func:`answer`."""
     asked, compared = parse(text), later.compare(earlier)
     if asked.what == "count":
         return compared.count(*asked.by, *names(asked.of), where=asked.where, level=level)

@@ -44,7 +44,7 @@ class Questions:
     folder: Path
 
     def _simulating(self) -> AbstractContextManager[Progress]:
-        """What is told of a simulation's progress: nothing."""
+        """Return what is told of a simulation's progress: nothing."""
         return nullcontext(lambda done, total: None)
 
     @cached_property
@@ -54,7 +54,7 @@ class Questions:
         return ReleasedCounts.of(self.folder)
 
     def count(self, *by: str, where: str | None = None, level: float = LEVEL, population: bool = False) -> pd.DataFrame:
-        """How many rows the private table has, by the levels of columns, where a condition holds.
+        """Return how many rows the private table has, by the levels of columns, where a condition holds.
 
         An estimate may be below 0: it has no bias, so that sums of estimates are estimates of sums.
         """
@@ -77,7 +77,7 @@ class Questions:
         level: float = LEVEL,
         population: bool = False,
     ) -> pd.DataFrame:
-        """The share of rows that a condition holds for, or of each value of a column, among the rows of each group.
+        """Return share of rows that a condition holds for, or of each value of a column, among the rows of each group.
 
         ``what``: a condition, the name of a boolean column, or that of another column, whose values are all shown.
         """
@@ -104,7 +104,7 @@ class Questions:
         level: float = LEVEL,
         population: bool = False,
     ) -> pd.DataFrame:
-        """The mean of a column of numbers (moments: seconds since 1970), nulls left out, in each group."""
+        """Return the mean of a column of numbers (moments: seconds since 1970), nulls left out, in each group."""
         from privsyn.answers.counted import means
         from privsyn.answers.question import Question
 
@@ -178,7 +178,7 @@ class Questions:
     def estimate(
         self, function: Callable[[pd.DataFrame], Any], columns: Sequence[str] = (), level: float = LEVEL
     ) -> pd.DataFrame:
-        """Any figures of a table: ``function`` gets a pandas table of ``columns`` (all, if none is named).
+        """Return any figures of a table: ``function`` gets a pandas table of ``columns`` (all, if none is named).
 
         It returns a number, or several as a mapping, a Series or a list.  Errors by simulation; they are known only
         where every pair of the columns was measured, so name few.
@@ -191,7 +191,7 @@ class Questions:
         return _simulated_table(found, "figure", f"estimate of {getattr(function, '__name__', 'a function')}")
 
     def compare(self, earlier: Questions) -> Comparison:
-        """The differences to an earlier release, such as of two periods: ``compare(other).count("sex")``."""
+        """Return the differences to an earlier release, such as of two periods: ``compare(other).count("sex")``."""
         from privsyn.answers.differences import Comparison
 
         if earlier._counts.manifest.run == self._counts.manifest.run:
@@ -243,7 +243,7 @@ class Questions:
         return ask
 
     def _in_groups(self, groups: tuple[str, ...], where: str | None, about: str, ask: Ask) -> pd.DataFrame:
-        """The answers in groups, by columns that were counted and by those that rules compute."""
+        """Return the answers in groups, by columns that were counted and by those that rules compute."""
         from privsyn.answers.computed import by_levels, checked
 
         if all(checked(self._counts, name) in self._counts.columns for name in groups):

@@ -36,7 +36,7 @@ class _Wanted(NamedTuple):
 
 
 def refitted(released: ReleasedCounts, columns: Sequence[str]) -> pa.Table:
-    """The synthetic rows, some left out and some repeated, by the counts of ``columns`` and of their measured pairs.
+    """Return synthetic rows, some left out and some repeated, by the counts of ``columns`` and of their measured pairs.
 
     A cell without rows stays empty; where no row were left, all stay.  A function of the released folder.
     """
@@ -56,7 +56,7 @@ def refitted(released: ReleasedCounts, columns: Sequence[str]) -> pa.Table:
 
 
 def _wanted(released: ReleasedCounts, attributes: Clique) -> _Wanted | None:
-    """The best linear counts of one column or of a pair, cut at 0; None of a pair that was not measured."""
+    """Return the best linear counts of one column or of a pair, cut at 0; None of a pair that was not measured."""
     linear = best_linear(released, attributes)
     if linear is None:
         return None

@@ -203,7 +203,7 @@ class ReleasedCounts:
         }
 
     def read(self, name: str) -> pa.Table:
-        """A table of the folder.  Raises RequestError unless it is the file of the manifest, byte for byte."""
+        """Return a table of the folder.  Raises RequestError unless it is the file of the manifest, byte for byte."""
         try:
             content = (self.folder / name).read_bytes()
         except OSError:
@@ -232,7 +232,7 @@ class ReleasedCounts:
 
 
 def known_words(released: ReleasedCounts, columns: Clique) -> list[str]:
-    """What an answer by ``columns`` says of those with known totals; nothing where there are none.
+    """Return what an answer by ``columns`` says of those with known totals; nothing where there are none.
 
     Of no column, which is the number of all rows, those of any are in the answer.
     """
@@ -262,7 +262,7 @@ def _reach(codec: Codec) -> tuple[Floats, Floats] | None:
 
 
 def _flat(noisy: pa.Table, receipts: pa.Table) -> tuple[list[list[str]], list[Floats], list[float]]:
-    """Attributes, answers and sigma of every query."""
+    """Return attributes, answers and sigma of every query."""
     ends = np.cumsum(receipts["cells"].to_numpy())[:-1]
     counts = noisy["count"].to_numpy().astype(np.float64)
     answers = np.split(counts, ends) if receipts.num_rows else []

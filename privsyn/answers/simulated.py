@@ -93,7 +93,7 @@ def simulated(
 
 
 def arranged(released: ReleasedCounts, columns: Sequence[str], way: int) -> pa.Table:
-    """The rows' columns, numbers exchanged inside their cells so that they rise (1) or fall (-1) with another column.
+    """Return the rows' columns, numbers exchanged inside cells so that they rise (1) or fall (-1) with another column.
 
     Numbers of the first column are put in the order of the second, all others in that of the first; counts of cells
     stay as they are.
@@ -117,7 +117,7 @@ def _aligned(names: Sequence[str], others: Sequence[str], figures: Floats) -> Fl
 
 
 def placed(released: ReleasedCounts, columns: Sequence[str], end: int) -> pa.Table:
-    """The rows' columns, every number at the lower (0) or the upper (1) end of its cell."""
+    """Return the rows' columns, every number at the lower (0) or the upper (1) end of its cell."""
     moved = {name: released.table[name] for name in released.table.column_names}
     for name in released.language.book.needed(tuple(columns)):
         reach = released.reach.get(name)
@@ -133,7 +133,7 @@ def any_function(
     level: float,
     progress: Progress,
 ) -> Simulated:
-    """A function from a pandas table of ``columns`` to a number, a mapping, a Series or a list of numbers."""
+    """Return a function from a pandas table of ``columns`` to a number, a mapping, a Series or a list of numbers."""
     for name in columns:
         checked(released, name)
 
@@ -187,7 +187,7 @@ def regression(
 
 
 def _cut_share(released: ReleasedCounts, target: str, terms: Sequence[str]) -> float:
-    """How many rows noise can make of empty cells, as a share of the rows of the target's rarer value.
+    """Return how many rows noise can make of empty cells, as a share of the rows of the target's rarer value.
 
     Of an empty cell with normal noise of standard deviation s, s / sqrt(2 pi) rows are left where it is cut at 0.
     """
@@ -200,7 +200,7 @@ def _cut_share(released: ReleasedCounts, target: str, terms: Sequence[str]) -> f
 
 
 def parsed(formula: str, columns: Sequence[str]) -> tuple[str, list[str]]:
-    """The column before ``~`` and those after it, joined by ``+``; names with other signs stand in backticks."""
+    """Return the column before ``~`` and those after it, joined by ``+``; names with other signs stand in backticks."""
     sides = re.split(r"~(?=(?:[^`]*`[^`]*`)*[^`]*$)", formula)
     cure = "Write `y ~ a + b` with names of columns"
     if len(sides) != 2:
@@ -219,7 +219,7 @@ def parsed(formula: str, columns: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _levels(released: ReleasedCounts, name: str) -> list[Any] | None:
-    """The values of a column that is no number, those that rows have, in the public order; None of numbers."""
+    """Return the values of a column that is no number, those that rows have, in the public order; None of numbers."""
     if not pa.types.is_string(released.table[name].type):
         return None
     there = set(released.table[name].unique().to_pylist())
@@ -227,7 +227,7 @@ def _levels(released: ReleasedCounts, name: str) -> list[Any] | None:
 
 
 def _columns(values: pa.ChunkedArray, name: str, levels: list[Any] | None) -> list[tuple[str, Floats]]:
-    """A column as numbers, NaN for null: itself, or 0 and 1 for each of its values but the first."""
+    """Return a column as numbers, NaN for null: itself, or 0 and 1 for each of its values but the first."""
     array = values.combine_chunks()
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)

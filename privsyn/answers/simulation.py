@@ -33,7 +33,10 @@ Progress = Callable[[int, int], None]
 
 
 def replicates(released: ReleasedCounts, progress: Progress = lambda done, total: None) -> Iterator[pa.Table]:
-    """The rows of REPLICATES releases of the model, tables like the synthetic one; made once, if they are small."""
+    """Yield the rows of REPLICATES releases of the model, tables like the synthetic one.
+
+    Made once, if they are small.
+    """
     kept = released.cache.get("replicates")
     if kept is not None:
         yield from kept
@@ -52,13 +55,13 @@ def replicates(released: ReleasedCounts, progress: Progress = lambda done, total
 
 
 def replicate(released: ReleasedCounts, seed: int) -> pa.Table:
-    """One release of the model; a function of the released folder and ``seed``."""
+    """Return one release of the model; a function of the released folder and ``seed``."""
     noise = SeededNoise(seed)
     return remade(released, {n: [_again(released, c, noise) for c in every] for n, every in released.measured.items()})
 
 
 def unshrunk(released: ReleasedCounts) -> pa.Table | None:
-    """The rows that the release's own counts give where none is shrunk; None where its mechanism cannot leave that out.
+    """Return rows the release's own counts give where none is shrunk; None where its mechanism cannot leave that out.
 
     A count that was shrunk is off by a bias that releases of the model do not show, since the model has it already.
     """
@@ -77,7 +80,7 @@ def unshrunk(released: ReleasedCounts) -> pa.Table | None:
 def remade(
     released: ReleasedCounts, measured: Mapping[str, Sequence[Counts]], mechanism: AnyMechanism | None = None
 ) -> pa.Table:
-    """The rows that the release's own steps make of other counts in the place of those that it ``measured``.
+    """Return the rows that the release's own steps make of other counts in the place of those that it ``measured``.
 
     Of its own counts they make its own rows.  ``mechanism``: other options of its mechanism, for these steps.
     """
@@ -107,14 +110,14 @@ def remade(
 
 
 def unmeasured(released: ReleasedCounts, columns: tuple[str, ...]) -> list[tuple[str, str]]:
-    """The pairs of these columns that no measurement holds."""
+    """Return the pairs of these columns that no measurement holds."""
     inside = {pair for counts in released.joint for pair in combinations(counts.attributes, 2)}
     order = [a for a in released.attributes if a in columns]
     return [pair for pair in combinations(order, 2) if pair not in inside]
 
 
 def _again(released: ReleasedCounts, counts: Counts, noise: SeededNoise) -> Counts:
-    """The same counts of the model's rows, with new noise of the same scale."""
+    """Return the same counts of the model's rows, with new noise of the same scale."""
     codes = [row_codes(released, column) for column in counts.attributes]
     if len(codes) == 1:
         exact = np.bincount(codes[0], minlength=counts.counts.size)

@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 
 def row_codes(released: ReleasedCounts, column: str) -> NDArray[np.int64]:
-    """The fine code of every synthetic row."""
+    """Return the fine code of every synthetic row."""
     key = ("codes", column)
     if key not in released.cache:
         codec = released.codecs[column]
@@ -27,14 +27,14 @@ def row_codes(released: ReleasedCounts, column: str) -> NDArray[np.int64]:
 
 
 def rows_where(released: ReleasedCounts, condition: Condition | None) -> NDArray[np.bool_]:
-    """The synthetic rows that a condition holds for."""
+    """Return the synthetic rows that a condition holds for."""
     if condition is None:
         return np.ones(released.table.num_rows, dtype=bool)
     return condition.holds({c: released.table[c] for a in condition.columns for c in released.codecs[a].sources})
 
 
 def group_of_rows(released: ReleasedCounts, columns: Clique, by: Sequence[str]) -> tuple[NDArray[np.int64], int]:
-    """The answer that each synthetic row belongs to (-1: none), and how many answers there are."""
+    """Return the answer that each synthetic row belongs to (-1: none), and how many answers there are."""
     cells = Cells(released, columns)
     group, answers = np.zeros(released.table.num_rows, dtype=np.int64), 1
     outside = np.zeros(len(group), dtype=bool)
@@ -51,7 +51,7 @@ def group_of_rows(released: ReleasedCounts, columns: Clique, by: Sequence[str]) 
 def row_sums(
     released: ReleasedCounts, columns: Clique, by: Sequence[str], condition: Condition | None, of: Floats | None = None
 ) -> Floats:
-    """Sums over the synthetic rows of each answer: of ones, or of a figure of each row."""
+    """Return sums over the synthetic rows of each answer: of ones, or of a figure of each row."""
     group, answers = group_of_rows(released, columns, by)
     kept = rows_where(released, condition) & (group >= 0)
     return np.bincount(group[kept], weights=None if of is None else of[kept], minlength=answers).astype(np.float64)

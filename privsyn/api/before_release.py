@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def check_spec(spec: AnySpec, data: Table | None = None) -> CheckReport:
-    """What a spec would do: warnings, predicted noise and sizes; with a table also how well it fits.
+    """Return what a spec would do: warnings, predicted noise and sizes; with a table also how well it fits.
 
     Args:
         spec: The spec.
@@ -56,7 +56,7 @@ def forecast(
     seeds: int = 2,
     progress: bool | None = None,
 ) -> Forecast:
-    """What a release would be worth, before anything is spent: releases in memory of a table from public things.
+    """Return what a release would be worth, before anything is spent: releases in memory of a table from public things.
 
     Args:
         spec: The spec; the table that it names is not opened.
@@ -100,7 +100,7 @@ def forecast(
 def epsilon(
     spec: AnySpec | None = None, *, epsilons: Sequence[float] | None = None, delta: float | None = None
 ) -> pd.DataFrame:
-    """What an attacker can learn at each epsilon, to choose one: what ``privsyn epsilon`` shows.
+    """Return what an attacker can learn at each epsilon, to choose one: what ``privsyn epsilon`` shows.
 
     Args:
         spec: Its epsilon is added, and its delta taken; the table that it names is not opened.

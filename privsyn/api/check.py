@@ -66,7 +66,7 @@ class CheckReport:
     fit: Fit | None = None
 
     def _repr_html_(self) -> str:
-        """What is public of it, for notebooks."""
+        """Return what is public of it, for notebooks."""
         return (
             html_table(("column", "kind", "codes", "bins"), self.columns_rows())
             + html_table(("predicted noise of", "how many", "standard deviation"), self.noise_rows())
@@ -74,7 +74,7 @@ class CheckReport:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The same, JSON-ready.  ``fit``, None without a table, is PRIVATE."""
+        """Return the same, JSON-ready.  ``fit``, None without a table, is PRIVATE."""
         fit = None
         if self.fit is not None:
             columns = [{**vars(column), "repairs": dict(column.repairs)} for column in self.fit.columns]
@@ -84,11 +84,11 @@ class CheckReport:
         return {"warnings": list(self.warnings), "noise": noise, "columns": sizes, "fit": fit}
 
     def columns_rows(self) -> list[list[str]]:
-        """A row of text a column."""
+        """Return a row of text a column."""
         return [[c.column, c.kind, f"{c.codes:,}", f"{c.bins:,}"] for c in self.columns]
 
     def noise_rows(self) -> list[list[str]]:
-        """A row of text a look at the data."""
+        """Return a row of text a look at the data."""
         return [[n.what, f"{n.queries:,}", _span(n.low, n.high)] for n in self.noise]
 
 
@@ -112,7 +112,7 @@ def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
 
 
 def _unread(spec: ReleaseSpec, source: Source) -> Iterator[str]:
-    """What the spec says of texts, where the table stores values of other types."""
+    """Yield what the spec says of texts, where the table stores values of other types."""
     if spec.null_values != USUAL_NULLS and None not in source.types.values():
         yield "null_values: are texts of CSV files, and the table is not CSV: only what is null there is null."
 
@@ -161,7 +161,10 @@ def _warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
 
 
 def _kind(spec: ReleaseSpec, codec: Codec) -> str:
-    """The kind of the codec's column; what values are rounded to, and each level, is a column of its own here."""
+    """Return the kind of the codec's column.
+
+    What values are rounded to, and each level, is a column of its own here.
+    """
     if codec.attribute in spec.columns:
         split = f", split by {codec.column}" if isinstance(codec, SplitCodec) else ""
         return f"{spec.columns[codec.attribute].kind}{split}"
@@ -171,7 +174,7 @@ def _kind(spec: ReleaseSpec, codec: Codec) -> str:
 
 
 def _without_exact_zero(spec: ReleaseSpec) -> Iterator[str]:
-    """Columns of amounts that begin at 0 and spread it over their first bin."""
+    """Yield columns of amounts that begin at 0 and spread it over their first bin."""
     for name, column in spec.measured_columns.items():
         if not isinstance(column, NumberColumn) and (not isinstance(column, IntegerColumn) or column.edges is None):
             continue
@@ -185,7 +188,10 @@ def _without_exact_zero(spec: ReleaseSpec) -> Iterator[str]:
 
 
 def _noise(plan: Plan) -> tuple[NoiseLine, ...]:
-    """The noise of every look: as planned, or where its queries follow from noisy counts for some numbers of them."""
+    """Return the noise of every look.
+
+    As planned, or where its queries follow from noisy counts for some numbers of them.
+    """
     lines = []
     for stage in plan.stages:
         what = stage.step.look.words

@@ -43,7 +43,7 @@ class SpecDraft(dict[str, Any]):
         return tuple(dotted(place) for place in todos(self))
 
     def to_yaml(self) -> str:
-        """The draft as the text of a spec's file; reading it back gives the same spec."""
+        """Return the draft as the text of a spec's file; reading it back gives the same spec."""
         text = io.StringIO()
         yaml = YAML(typ="safe", pure=True)
         yaml.version, yaml.width, yaml.allow_unicode = (1, 2), 110, True
@@ -61,7 +61,7 @@ class SpecDraft(dict[str, Any]):
         return f"{self.to_yaml()}# {self._left()}"
 
     def _repr_html_(self) -> str:
-        """What is known and what is open, for notebooks: a table of the columns, every TODO marked."""
+        """Return what is known and what is open, for notebooks: a table of the columns, every TODO marked."""
         settings = [[name, _flow(value)] for name, value in self.items() if name != "columns"]
         columns = self.get("columns")
         described = columns.items() if isinstance(columns, Mapping) else ()
@@ -109,7 +109,7 @@ def draft_spec(
 
 
 def spec_of(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None = None) -> ReleaseSpec:
-    """The valid spec that a caller means: a model, a mapping as the YAML file has it, or the path of such a file.
+    """Return valid spec that a caller means: a model, a mapping as the YAML file has it, or the path of such a file.
 
     ``changes``: section -> fields that take the place of the spec's (None: they do not).  Raises RequestError that
     names what is wrong or still open.
@@ -137,7 +137,7 @@ def spec_of(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None = Non
 
 
 def _plain(value: Any) -> Any:
-    """Mappings and sequences as YAML knows them."""
+    """Return mappings and sequences as YAML knows them."""
     if isinstance(value, Mapping):
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -150,7 +150,7 @@ def _without_kind(column: Any) -> Any:
 
 
 def _flow(value: Any) -> str:
-    """A value on one line, as people read it."""
+    """Return a value on one line, as people read it."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name}: {_flow(inner)}" for name, inner in value.items())
     return ", ".join(map(_flow, value)) if isinstance(value, list | tuple) else str(value)

@@ -24,7 +24,7 @@ MOST_EPSILON = 1e6
 
 
 def improved_spec(release: str, settings: Settings, epsilon: float, data: str | Path | None = None) -> ReleaseSpec:
-    """The spec by which ``release`` is improved for ``epsilon`` more, at the release's own delta.
+    """Return the spec by which ``release`` is improved for ``epsilon`` more, at the release's own delta.
 
     ``release``: a run's name, or its released folder; ``data``: where the unchanged table lies now (None: where it
     was).  ``privacy`` is what all looks cost together, rounded up.  Raises RequestError if the run is not in the
@@ -62,7 +62,10 @@ def _said(spec: ReleaseSpec) -> dict[str, object]:
 
 
 def _run_of(release: str, settings: Settings) -> str:
-    """The run's name.  A path is that of a released folder, which names its run.  RequestError for one of no table."""
+    """Return the run's name.  A path is that of a released folder, which names its run.
+
+    RequestError for one of no table.
+    """
     manifest = manifest_if_readable(Path(release)) or manifest_if_readable(settings.released_root / release)
     if manifest is None:
         return release

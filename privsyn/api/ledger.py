@@ -50,7 +50,7 @@ class Verified:
         return counts + (f"; {lacking} spent charges without a certificate" if lacking else "")
 
     def as_json(self, vocabulary: Vocabulary = API) -> dict[str, Any]:
-        """The same, JSON-ready, in the words of ``vocabulary``."""
+        """Return the same, JSON-ready, in the words of ``vocabulary``."""
         counts = {
             "datasets": self.datasets,
             "entries": self.entries,
@@ -110,7 +110,7 @@ class LedgerView:
     settings: Settings
 
     def show(self, dataset: str | None = None) -> Budgets:
-        """What each data set, or the one named ``dataset``, has spent of its lifetime cap and has left.
+        """Return what each data set, or the one named ``dataset``, has spent of its lifetime cap and has left.
 
         Raises RequestError for a data set that the ledger does not know, LedgerError for a ledger that cannot be read.
         A ledger that does not exist yet has no data sets.
@@ -118,7 +118,7 @@ class LedgerView:
         return Budgets(tuple(self.summaries(dataset)))
 
     def entries(self, dataset: str) -> list[dict[str, Any]]:
-        """Every charge of ``dataset``, in order, JSON-ready.
+        """Return every charge of ``dataset``, in order, JSON-ready.
 
         Raises LedgerMissingError where there is no ledger, else as ``show``.
         """
@@ -143,7 +143,7 @@ class LedgerView:
         return Verified(ledger.name, *counts, compared.charges_without_certificate, problems, notes)
 
     def summaries(self, dataset: str | None = None) -> Sequence[DatasetSummary]:
-        """The exact figures of each data set, or of the named one; errors as ``show``."""
+        """Return the exact figures of each data set, or of the named one; errors as ``show``."""
         try:
             return self.opened(dataset).summary(dataset)
         except LedgerMissingError:
@@ -152,7 +152,7 @@ class LedgerView:
             return ()
 
     def as_json(self, dataset: str | None = None) -> dict[str, Any]:
-        """The audit's verdict, and one object a data set with its exact sums and every entry."""
+        """Return the audit's verdict, and one object a data set with its exact sums and every entry."""
         summaries = self.summaries(dataset)
         if not summaries:
             return {"verified": True, "problems": [], "datasets": []}
@@ -177,7 +177,7 @@ class LedgerView:
         return f"<Ledger {shown_address(self.settings.ledger)}: show(), entries(dataset), verify()>"
 
     def opened(self, dataset: str | None = None) -> Ledger:
-        """The ledger itself, which must exist (LedgerMissingError) and know the named data set (RequestError)."""
+        """Return ledger itself, which must exist (LedgerMissingError) and know the named data set (RequestError)."""
         ledger = Ledger(self.settings.ledger, create=False)
         if dataset is not None and not ledger.summary(dataset):
             raise _unknown(dataset, ", ".join(s.dataset for s in ledger.summary()) or "none yet")
@@ -189,7 +189,7 @@ def _unknown(dataset: str, known: str) -> RequestError:
 
 
 def _second_names(ledger: Ledger, settings: Settings) -> list[Text]:
-    """Data sets that hold one table, each with a budget of its own: what is promised of it is both caps' sum."""
+    """Return data sets that hold one table, each with a budget of its own: what is promised of it is both caps' sum."""
     marks, stated = ledger.marks(), [m for m in ledger.marks() if m.kind == "reason"]
     pairs = {tuple(sorted((m.dataset, m.subject))) for m in stated} | set(
         same_tables(settings.private_root, ledger.entries())

@@ -106,7 +106,10 @@ def compare_with_certificates(
 
 
 def given_folders(against: Sequence[Path], released_root: Path) -> list[Path]:
-    """The released folders in these: each one itself, or those directly in it; without those of the released root."""
+    """Return the released folders in these: each one itself, or those directly in it.
+
+    Without those of the released root.
+    """
     found: dict[Path, None] = {}
     for place in against:
         inside = (
@@ -128,7 +131,7 @@ def _folders(root: Path) -> Iterator[Path]:
 
 
 def _head_problems(certificate: Certificate, entries: Sequence[Entry]) -> list[str]:
-    """Whether the ledger has gone back behind the certificate; ``entries``: of all data sets."""
+    """Return whether the ledger has gone back behind the certificate; ``entries``: of all data sets."""
     head = certificate.ledger
     if head is None or (0 < head.entries <= len(entries) and entries[head.entries - 1].hash == head.hash):
         return []
@@ -139,7 +142,7 @@ def _head_problems(certificate: Certificate, entries: Sequence[Entry]) -> list[s
 
 
 def _second_draws(copies: Sequence[PublishedCertificate]) -> list[str]:
-    """Whether folders of one run hold different noisy tables: then one charge had two draws."""
+    """Return whether folders of one run hold different noisy tables: then one charge had two draws."""
     draws = {_noisy_tables(published.folder) for published in copies} - {()}
     if len(draws) < 2:
         return []
@@ -162,7 +165,7 @@ def _keys(private_root: Path, run: str) -> Mapping[str, str] | None:
 
 
 def _certificate_problems(published: PublishedCertificate, *, renamed: bool) -> list[str]:
-    """What is wrong within the folder: changed files, and sums that are not those of their parts.
+    """Return what is wrong within the folder: changed files, and sums that are not those of their parts.
 
     ``renamed``: whether the folder may have another name than the run, as where it was given to.
 
@@ -186,7 +189,10 @@ def _certificate_problems(published: PublishedCertificate, *, renamed: bool) -> 
 
 
 def _published_steps(folder: Path) -> list[ReleaseStep]:
-    """The release steps whose tables the folder has, by its own request; none where it holds figures of a release."""
+    """Return the release steps whose tables the folder has, by its own request.
+
+    None where it holds figures of a release.
+    """
     manifest = manifest_if_readable(folder)
     if manifest is None:
         return []
@@ -201,7 +207,7 @@ def _receipts(folder: Path) -> dict[str, str]:
 
 
 def _receipt_problems(folder: Path, stage: StageCost, receipts: Mapping[str, str]) -> list[str]:
-    """Whether the released receipts of a stage cost what the certificate says; a stage without any has none."""
+    """Return whether the released receipts of a stage cost what the certificate says; a stage without any has none."""
     file = folder / receipts.get(stage.step, "-")
     if not file.is_file():
         return []
@@ -229,7 +235,7 @@ def _charges(published: PublishedCertificate, entries: Sequence[Entry]) -> dict[
 def _ledger_problems(
     published: PublishedCertificate, entries: Sequence[Entry], summary: DatasetSummary | None
 ) -> list[str]:
-    """Where the certificate says something else than the ledger of its data set; errors as above."""
+    """Return where the certificate says something else than the ledger of its data set; errors as above."""
     certificate = published.certificate
     if summary is None:
         return [f"its certificate is of {certificate.dataset!r}, which the ledger does not know"]

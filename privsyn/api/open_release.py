@@ -83,7 +83,7 @@ class Release(Questions):
         return pa.concat_tables(pq.read_table(file) for file in self._files)
 
     def to_pandas(self) -> pd.DataFrame:
-        """The synthetic table as a new pandas DataFrame."""
+        """Return the synthetic table as a new pandas DataFrame."""
         frame: pd.DataFrame = self.table.to_pandas()
         return frame
 
@@ -113,7 +113,7 @@ class Release(Questions):
         return [self.folder / name for name in synthetic_names(self.manifest)]
 
     def _head(self) -> pa.Table:
-        """The first rows, read alone: the table may be larger than memory."""
+        """Return the first rows, read alone: the table may be larger than memory."""
         with pq.ParquetFile(self._files[0]) as file:
             first = islice(file.iter_batches(batch_size=HEAD_ROWS), 1)
             return pa.Table.from_batches(list(first), file.schema_arrow)

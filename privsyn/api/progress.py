@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def shown_progress(steps: Sequence[Step]) -> AbstractContextManager[ReportProgress]:
-    """A bar a step, where people look: in the notebook's cell, or on standard error."""
+    """Return a bar a step, where people look: in the notebook's cell, or on standard error."""
     return notebook_bars(steps) if in_notebook() else progress_bars(steps)
 
 
 @contextmanager
 def progress_bars(steps: Sequence[Step], console: Console | None = None) -> Iterator[ReportProgress]:
-    """A bar a step on the console (default: standard error); one line a step where that is not a terminal."""
+    """Show a bar a step on the console (default: standard error); one line a step where that is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
@@ -54,7 +54,7 @@ def progress_bars(steps: Sequence[Step], console: Console | None = None) -> Iter
 
 @contextmanager
 def one_bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """One bar on standard error, gone at its end, for the function's (done, total); none where that is no terminal."""
+    """Show one bar on standard error, gone at its end, for (done, total); none where that is not a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -66,7 +66,7 @@ def one_bar(label: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def notebook_bars(steps: Sequence[Step]) -> Iterator[ReportProgress]:
-    """One bar for the whole release in the notebook's cell, with the name of the step that runs."""
+    """Show one bar for the whole release in the notebook's cell, with the name of the step that runs."""
     from IPython.display import HTML, display
 
     names = [step.name for step in steps]

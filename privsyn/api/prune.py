@@ -106,7 +106,7 @@ def _unneeded(
 
 
 def _tables(private: Path, dataset: str, needed: Collection[str]) -> Iterator[Unneeded]:
-    """Stored tables, and records of steps, whose keys are no run's and no charge's."""
+    """Yield stored tables, and records of steps, whose keys are no run's and no charge's."""
     short = {key[:_KEY] for key in needed}
     for path in _children(private / "store" / dataset):
         parts = path.name.removesuffix(".parquet").rsplit("-", 2)
@@ -118,7 +118,7 @@ def _tables(private: Path, dataset: str, needed: Collection[str]) -> Iterator[Un
 
 
 def _rows(settings: Settings, ledger: Ledger, dataset: str, notes: Collection[dict[str, Any]]) -> Iterator[Unneeded]:
-    """Tables of private rows whose runs all have their noise."""
+    """Yield tables of private rows whose runs all have their noise."""
     records = Records(settings.private_root, dataset)
     for path in _children(private_records(settings.private_root, dataset)):
         refs = records.load_as(path.stem, StepRefs) if path.name.startswith("step-") else None
@@ -132,7 +132,7 @@ def _rows(settings: Settings, ledger: Ledger, dataset: str, notes: Collection[di
 
 
 def _is_drawn(note: dict[str, Any], ledger: Ledger, dataset: str) -> bool:
-    """Whether none of the run's charges still waits for its noise."""
+    """Return whether none of the run's charges still waits for its noise."""
     states = [ledger.state(dataset, key) for key in _keys(note).values()]
     return "spent" in states and "reserved" not in states
 

@@ -238,7 +238,7 @@ def rerun(
 
 
 def ledger(*, out: str | Path | None = None) -> LedgerView:
-    """The privacy ledger, to look at: ``show()``, ``entries(dataset)``, ``verify()``.
+    """Return the privacy ledger, to look at: ``show()``, ``entries(dataset)``, ``verify()``.
 
     Args:
         out: The folder whose certificates ``verify`` compares it with; default: as for ``release``.
@@ -257,7 +257,7 @@ def ledger(*, out: str | Path | None = None) -> LedgerView:
 
 
 def _shown(spec: ReleaseSpec, period: str | None) -> AbstractContextManager[ReportProgress]:
-    """A bar over the steps of a release."""
+    """Return a bar over the steps of a release."""
     from privsyn.pipelines.release_job import release_job
 
     return shown_progress(release_job(spec, period).steps)

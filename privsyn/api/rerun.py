@@ -64,7 +64,7 @@ class FileComparison:
         return self.on_disk and self.reproduced is not False
 
     def words(self) -> str:
-        """The outcome, for people."""
+        """Return the outcome, for people."""
         if not self.on_disk:
             return "is missing or not the file of the manifest" + (
                 "; made anew, it agrees"
@@ -143,7 +143,7 @@ class _Reproduction:
         return self.shell.execute(step, inputs) if step.kind is Kind.POSTPROCESS else self._absent(step)
 
     def _noisy_tables(self, step: ReleaseStep) -> StepRefs:
-        """The step's noisy tables, copied from the folder."""
+        """Return the step's noisy tables, copied from the folder."""
         refs, key = {}, self.shell.keys[step.name]
         for name, contract in step.outputs.items():
             table = _read(self.folder / step.published[name].name)
@@ -161,7 +161,7 @@ class _Reproduction:
             self.problems.append(f"what the step {step.title!r} asked does not follow from the tables before it")
 
     def _absent(self, step: Step) -> StepRefs:
-        """References to private tables, which a reproduction does not have; a step that reads one is at fault."""
+        """Refuse references to private tables: a reproduction has none, and a step that reads one is at fault."""
         key = self.shell.keys[step.name]
         refs = {
             name: ArtifactRef(name=name, step=step.name, zone=Zone.PRIVATE, key=key, path="", check="")
@@ -210,7 +210,7 @@ def rerun(
 
 
 def _with_prior(spec: ReleaseSpec, file: Path | None) -> ReleaseSpec:
-    """The released spec with the place of its prior's file, which no folder says."""
+    """Return the released spec with the place of its prior's file, which no folder says."""
     if spec.prior is None:
         if file is not None:
             raise RequestError("is named, but the release had no public prior", "Leave it out", PRIOR)
@@ -224,7 +224,7 @@ def _with_prior(spec: ReleaseSpec, file: Path | None) -> ReleaseSpec:
 def _make(
     folder: Path, manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int, report: ReportProgress
 ) -> tuple[Path | None, list[str]]:
-    """The folder made again (None if that failed), and sentences on what did not agree on the way."""
+    """Return the folder made again (None if that failed), and sentences on what did not agree on the way."""
     reproduction = _Reproduction(folder, manifest, _shell(manifest, spec, work, threads, report))
     try:
         reproduction.run()
@@ -240,7 +240,10 @@ def _make(
 
 
 def _shell(manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int, report: ReportProgress) -> Shell:
-    """A shell over a folder of its own, with an empty ledger and no noise: only post-processing can run in it."""
+    """Return a shell over a folder of its own, with an empty ledger and no noise.
+
+    Only post-processing can run in it.
+    """
     plan = plan_of(spec, tuple(manifest.column_order))
     keys = {step.name: hashlib.sha256(step.name.encode()).hexdigest() for step in plan.steps}
     store = Store(work / "private", work / "released", spec.dataset)
@@ -254,7 +257,7 @@ def _no_rows(repairs: object = None) -> Iterator[pa.RecordBatch]:
 
 
 def _noisy_files(spec: ReleaseSpec) -> set[str]:
-    """The released files that hold noise, which nobody can draw again."""
+    """Return the released files that hold noise, which nobody can draw again."""
     return set(published_files(release_steps(plan_of(spec).steps)))
 
 
@@ -269,7 +272,7 @@ def _read(path: Path) -> pa.Table:
 
 @contextmanager
 def _workplace(keep: Path | None) -> Iterator[Path]:
-    """A temporary folder: beside ``keep``, so that the result can be renamed to it, else the system's."""
+    """Make a temporary folder: beside ``keep``, so that the result can be renamed to it, else the system's."""
     if keep is not None and (keep.exists() or not keep.absolute().parent.is_dir()):
         raise RequestError(f"{keep} exists already, or its folder does not", "Name a new folder", "rerun.keep")
     try:

@@ -24,12 +24,12 @@ RENAMED = {"sslmode": "ssl"}
 
 
 def for_ledger(address: str, password_file: Path | None = None) -> str:
-    """The ledger's address.  Raises RequestError that names the setting for one that will not do."""
+    """Return the ledger's address.  Raises RequestError that names the setting for one that will not do."""
     return _parsed(address, password_file).render_as_string(hide_password=False)
 
 
 def for_server(address: str, password_file: Path | None = None) -> str:
-    """The same database for Prefect's server, in the words of its driver (asyncpg)."""
+    """Return the same database for Prefect's server, in the words of its driver (asyncpg)."""
     url = _parsed(address, password_file)
     names = {name: RENAMED.get(name, name) for name in url.query}
     for name in names:

@@ -40,7 +40,7 @@ class PrivsynError(Exception):
         return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
 
     def about(self, field: str, mentioning: Mapping[str, str] | None = None) -> Self:
-        """A copy that names another field; ``mentioning``: field -> the one that its texts mention in its place.
+        """Return a copy that names another field; ``mentioning``: field -> the one that its texts mention in its place.
 
         For a caller whose argument, under a name of its own, turned out to be wrong.
         """
@@ -68,7 +68,7 @@ def _restored(kind: type[PrivsynError], args: tuple[Any, ...], attributes: dict[
 
 
 def _open(text: Text) -> Text:
-    """The text without full stops at its end."""
+    """Return the text without full stops at its end."""
     return text.rstrip(".") if isinstance(text, str) else text
 
 
@@ -123,7 +123,7 @@ class ContractError(PrivsynError):
 
 
 def error_place(error: BaseException) -> str:
-    """The function and line that raised ``error``: unlike the error's own text, they hold no private value."""
+    """Return the function and line that raised ``error``: unlike the error's own text, they hold no private value."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

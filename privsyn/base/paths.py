@@ -9,7 +9,10 @@ from privsyn.data_contracts.unicode import is_unicode
 
 
 def expanded(path: str | Path, field: str) -> Path:
-    """The path with ``~`` as the home folder.  Raises RequestError that names ``field`` if nobody is of that name."""
+    """Return the path with ``~`` as the home folder.
+
+    Raises RequestError that names ``field`` if nobody is of that name.
+    """
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -18,8 +21,7 @@ def expanded(path: str | Path, field: str) -> Path:
 
 
 def refuse_undecodable(path: str | Path, field: str) -> None:
-    """Raises RequestError that names ``field`` for a path that is not UTF-8, which tables, records and ledger cannot
-    name.
+    """Raise RequestError that names ``field`` for a path that is not UTF-8: tables, records and ledger cannot name it.
 
     Bytes of a name that are not UTF-8 stand in it as lone surrogates.
     """

@@ -91,7 +91,7 @@ class Settings(BaseSettings):
         return self._root(self.private, "private")
 
     def _root(self, own: Path | None, name: str) -> Path:
-        """The root's own setting, or its folder in ``out``; RequestError that names the setting."""
+        """Return the root's own setting, or its folder in ``out``; RequestError that names the setting."""
         field = f"settings.{name if own else 'out'}"
         root = (expanded(own, field) if own else expanded(self.out, field) / name).absolute()
         refuse_undecodable(root, field)
@@ -104,12 +104,15 @@ class Settings(BaseSettings):
 
 
 def settings_for(out: str | Path | None = None) -> Settings:
-    """The settings of the environment, with the output folder ``out`` where one is given; RequestError as Settings."""
+    """Return the settings of the environment, with the output folder ``out`` where one is given.
+
+    RequestError as Settings.
+    """
     return Settings() if out is None else Settings(out=expanded(out, "settings.out").absolute())
 
 
 def user_data() -> Path:
-    """The user's data folder for what must outlive any output folder: the ledger, the server's history."""
+    """Return the user's data folder for what must outlive any output folder: the ledger, the server's history."""
     return Path(platformdirs.user_data_dir("privsyn"))
 
 

@@ -59,11 +59,11 @@ class Phrase:
         return Phrase((other, *self.parts))
 
     def __str__(self) -> str:
-        """The text as the API says it."""
+        """Return the text as the API says it."""
         return API.text(self)
 
     def mentioning(self, fields: Mapping[str, str]) -> Phrase:
-        """The text with other fields mentioned: field -> the one in its place."""
+        """Return the text with other fields mentioned: field -> the one in its place."""
         return Phrase(tuple(Mention(fields.get(p.field, p.field)) if isinstance(p, Mention) else p for p in self.parts))
 
 
@@ -71,7 +71,7 @@ Text: TypeAlias = str | Phrase
 
 
 def mention(field: str) -> Phrase:
-    """The name of a field, to be put into a text."""
+    """Return the name of a field, to be put into a text."""
     return Phrase((Mention(field),))
 
 
@@ -88,19 +88,19 @@ class Vocabulary:
     actions: Mapping[str, str]
 
     def field(self, name: str) -> str:
-        """The field's name.  Raises LookupError for an argument or a setting without a word."""
+        """Return the field's name.  Raises LookupError for an argument or a setting without a word."""
         if name not in self.fields and name.partition(".")[0] in REQUESTS:
             raise LookupError(f"the vocabulary has no word for the field {name!r}")
         return self.fields.get(name, name)
 
     def action(self, name: str) -> str:
-        """What is to be done.  Raises LookupError for an action without words."""
+        """Return what is to be done.  Raises LookupError for an action without words."""
         if name not in self.actions:
             raise LookupError(f"the vocabulary has no words for the action {name!r}")
         return self.actions[name]
 
     def text(self, text: Text) -> str:
-        """The text with every field and action in this vocabulary's words."""
+        """Return the text with every field and action in this vocabulary's words."""
         return "".join(self._part(part) for part in _parts(text))
 
     def _part(self, part: str | Mention | Action) -> str:
@@ -193,7 +193,7 @@ API = Vocabulary(
 
 
 def sentence(text: Text) -> Text:
-    """The text with one mark at its end: a full stop, or its own question mark."""
+    """Return the text with one mark at its end: a full stop, or its own question mark."""
     *head, last = _parts(text)
     if isinstance(last, str):
         last = last.rstrip(". ")
@@ -203,7 +203,7 @@ def sentence(text: Text) -> Text:
 
 
 def sentences(texts: Iterable[Text]) -> Text:
-    """The texts as sentences after each other; empty ones are left out."""
+    """Return the texts as sentences after each other; empty ones are left out."""
     whole: Text = ""
     for text in (t for t in texts if t):
         whole = whole + (" " if whole else "") + sentence(text)

@@ -68,7 +68,7 @@ def _render_fit(fit: Fit, console: Console) -> None:
 
 
 def defaults_table(filled: Mapping[str, Mapping[str, Any]]) -> Table:
-    """What each column has from ``defaults`` of the spec's file; public."""
+    """Return what each column has from ``defaults`` of the spec's file; public."""
     rows = [[name, ", ".join(f"{f}: {printable(v)}" for f, v in fields.items())] for name, fields in filled.items()]
     return _table("Columns with fields from `defaults`", ["column", "fields"], rows)
 

@@ -104,7 +104,7 @@ def _unexpected(error: Exception) -> PrivsynError:
 
 
 def _print_failure(since: float) -> None:
-    """The whole error behind a failed step, which the release keeps in the private zone only."""
+    """Print the whole error behind a failed step, which the release keeps in the private zone only."""
     from privsyn.base.settings import Settings  # here: `--help` needs no settings, and they load slowly
 
     with suppress(PrivsynError, OSError):  # the error that is being told may be that one
@@ -114,7 +114,7 @@ def _print_failure(since: float) -> None:
 
 
 def named_path(path: str | None, field: str) -> Path | None:
-    """The path of an option; an empty one would silently mean the working folder, so it is refused.
+    """Return the path of an option; an empty one would silently mean the working folder, so it is refused.
 
     So is one that is not UTF-8, before anything is made or reserved.
     """
@@ -194,12 +194,12 @@ def _print_to_nobody() -> None:
 
 
 def warn(text: str) -> None:
-    """A warning on standard error."""
+    """Print a warning on standard error."""
     people.print(Text.assemble(("Warning:", "yellow"), " ", text), soft_wrap=True)
 
 
 def command_name() -> str:
-    """How the reader starts this program again, on the same ledger."""
+    """Return how the reader starts this program again, on the same ledger."""
     started = Path(sys.argv[0])
     name = "privsyn" if shutil.which("privsyn") == str(started.absolute()) else str(started)
     ledger = os.environ.get("PRIVSYN_LEDGER")

@@ -117,7 +117,7 @@ def _evaluate(request: EvaluationRequest, settings: Settings) -> Report:
 
 
 def _print_summary(report: Report, seconds: float) -> None:
-    """The headlines; a narrow terminal shows an arrow to where better is in place of the range."""
+    """Print the headlines; a narrow terminal shows an arrow to where better is in place of the range."""
     evaluation = report.evaluation
     wide = people.width >= 100 + 14 * (len(evaluation.scores) - 1)
     grid = Table(box=None, padding=(0, 2 if wide else 1), header_style="bold", title_justify="left")

@@ -30,7 +30,7 @@ Plot = Annotated[str | None, typer.Option(metavar="FILE", help="Picture of the f
 
 
 def numbers(text: str) -> list[float]:
-    """The numbers of ``0.2,1``.  Raises RequestError for anything else."""
+    """Return the numbers of ``0.2,1``.  Raises RequestError for anything else."""
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
@@ -46,7 +46,7 @@ def asked_forecast(
     strength: float | None,
     plot: str | None,
 ) -> Forecast | None:
-    """The forecast that the options ask for, drawn if they ask for it; None without ``--rows-about``.
+    """Return the forecast that the options ask for, drawn if they ask for it; None without ``--rows-about``.
 
     Raises RequestError for options that only a forecast has where there is none.
     """

@@ -69,7 +69,7 @@ RISK_WORDS = (
 
 
 def _percent(share: float) -> str:
-    """A share that is not all never reads as all."""
+    """Return a share that is not all never reads as all."""
     return "over 99.9%" if 0.9995 <= share < 1 else f"{share:.1%}"
 
 

@@ -18,7 +18,7 @@ _VERIFIED = ("Verified: ", "green")
 
 
 def print_verified(verified: Verified, console: Console) -> None:
-    """Every problem and note on a line of its own, then what was looked at."""
+    """Print every problem and note on a line of its own, then what was looked at."""
     for problem in verified.problems:
         console.print(f"PROBLEM: {problem}", style="red", soft_wrap=True)
     for note in verified.notes:
@@ -30,7 +30,7 @@ def print_verified(verified: Verified, console: Console) -> None:
 
 
 def print_ledger(view: LedgerView, dataset: str | None, console: Console) -> bool:
-    """The figures of each data set, for a named one also every entry; says and returns the audit's verdict."""
+    """Return the figures of each data set, for a named one also every entry; says and returns the audit's verdict."""
     summaries = view.summaries(dataset)
     try:
         ledger = Ledger(view.settings.ledger, create=False)
@@ -62,7 +62,7 @@ def _figures(summaries: Sequence[DatasetSummary]) -> Table:
 
 
 def _counted(summaries: Sequence[DatasetSummary]) -> Text:
-    """Which accountant turns whose rho into epsilon."""
+    """Return which accountant turns whose rho into epsilon."""
     names = {a: ", ".join(s.dataset for s in summaries if s.accountant == a) for a in ("gaussian", "tight")}
     return Text("\n".join(f"epsilon by accountant {a}: {sets}" for a, sets in names.items() if sets))
 
@@ -79,7 +79,7 @@ def _entries(ledger: Ledger, dataset: str) -> Table:
 
 
 def _periods(ledger: Ledger, dataset: str) -> Table:
-    """Where each period stands, in the order in which they were begun."""
+    """Return where each period stands, in the order in which they were begun."""
     table = Table("period", "run", "state", "since (UTC)", title=f"Periods of {dataset}")
     for row in {row.period: row for row in ledger.periods(dataset)}.values():
         state = "released" if row.released else "begun, not finished"

@@ -29,7 +29,7 @@ def say_misread(private_folder: Path, spec: Path) -> None:
 
 
 def on_terminal() -> bool:
-    """Whether standard error is a terminal, whatever variables ask Rich to pretend."""
+    """Return whether standard error is a terminal, whatever variables ask Rich to pretend."""
     return sys.stderr.isatty()
 
 
@@ -39,5 +39,5 @@ def _say(lines: Iterable[str]) -> None:
 
 
 def printable(text: str) -> str:
-    """The text without characters that a terminal would obey."""
+    """Return the text without characters that a terminal would obey."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)

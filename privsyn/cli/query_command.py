@@ -94,7 +94,7 @@ def _csv(answers: pd.DataFrame) -> str:
 
 
 def _figure(value: float) -> str:
-    """Counts to whole rows, shares and small figures to four digits; what is not known is a dash."""
+    """Return counts to whole rows, shares and small figures to four digits; what is not known is a dash."""
     if value != value:
         return "-"
     return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"

@@ -93,7 +93,7 @@ def release_command(
 
 
 def run_request(request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bool, prefect: bool) -> ReleaseSummary:
-    """The release as a Prefect flow, where that is asked for or a server is configured, else in this process."""
+    """Return the release as a Prefect flow, where that is asked for or a server is configured, else in this process."""
     from privsyn.engine.open_run import check_request
     from privsyn.server.configured import server_is_configured
 
@@ -106,7 +106,7 @@ def run_request(request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bo
 
 
 def show_summary(request: ReleaseSpec, summary: ReleaseSummary, start: float, *, as_json: bool) -> None:
-    """The release's JSON object, if asked for, and its summary for people; ``start``: by the monotonic clock."""
+    """Print the release's JSON object, if asked for, and its summary for people; ``start``: by the monotonic clock."""
     seconds = round(time.monotonic() - start, 1)
     if as_json:
         print_answer(json.dumps({**_as_json(request.dataset, summary), "seconds": seconds}))
@@ -131,7 +131,10 @@ def _say_relations(request: ReleaseSpec, summary: ReleaseSummary) -> None:
 
 
 def _what_is_opened(request: ReleaseSpec, settings: Settings) -> list[str]:
-    """What to say where the ledger does not know the name: it is a new data set, whose cap cannot be changed later."""
+    """Return what to say where the ledger does not know the name.
+
+    It is a new data set, whose cap cannot be changed later.
+    """
     from privsyn.base.errors import LedgerMissingError
     from privsyn.ledgers.ledger import Ledger
 
@@ -169,7 +172,7 @@ def _released_before(dataset: str, settings: Settings, *, as_json: bool) -> Iter
 
 
 def _run_here(request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bool) -> ReleaseSummary:
-    """The release in this process, which says so once nothing is wrong with the request."""
+    """Return the release in this process, which says so once nothing is wrong with the request."""
     from privsyn.api.progress import progress_bars
     from privsyn.api.release import release_in_process
 
@@ -190,7 +193,7 @@ def _run_here(request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bool
 
 
 def _run_flow(request: ReleaseSpec, job: Job, *, fresh: bool) -> ReleaseSummary:
-    """The release as a Prefect flow."""
+    """Return the release as a Prefect flow."""
     from privsyn.api.progress import progress_bars
 
     people.print("Starting Prefect ...", style="dim")
@@ -206,7 +209,7 @@ def _run_flow(request: ReleaseSpec, job: Job, *, fresh: bool) -> ReleaseSummary:
 
 
 def _as_json(dataset: str, summary: ReleaseSummary) -> dict[str, Any]:
-    """The figures of the release, and what is left of the data set's budget at the cap's delta."""
+    """Return the figures of the release, and what is left of the data set's budget at the cap's delta."""
     from privsyn.base.settings import Settings
     from privsyn.ledgers.ledger import Ledger
 

@@ -31,11 +31,11 @@ class CodeEncoding:
     levels: Levels = field(default_factory=dict)
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
-        """A column is its own attribute."""
+        """Return a column is its own attribute."""
         return tuple(a for a in self.domain.attributes if a in columns)
 
     def labels(self) -> dict[str, list[str]]:
-        """A code is its own label."""
+        """Return a code is its own label."""
         return {
             a: [str(code) for code in range(size)]
             for a, size in zip(self.domain.attributes, self.domain.sizes, strict=True)
@@ -56,7 +56,7 @@ class CodeRequest(Request):
 
 
 def request_of(trial: Trial, mechanism: AnyMechanism) -> CodeRequest:
-    """The request of ``trial`` by ``mechanism``, its rows made with the trial's seed."""
+    """Return the request of ``trial`` by ``mechanism``, its rows made with the trial's seed."""
     promise = Guarantee(epsilon=trial.epsilon, delta=trial.delta)
     spec = ReleaseSpec(
         dataset="comparison",

@@ -133,7 +133,7 @@ def compare(
 def run_all(
     request: CompareRequest, threads: int, report: Report = lambda *_: None, only: Sequence[str] | None = None
 ) -> Comparison:
-    """The comparison without its files; arguments and errors as :func:`compare`."""
+    """Return the comparison without its files; arguments and errors as :func:`compare`."""
     request.check()
     spec = request.spec
     source = open_source(spec.data, spec)
@@ -170,7 +170,7 @@ def run_all(
 
 
 def _training_rows(source: Source, spec: ReleaseSpec, encoding: EncodingPlan) -> CodeTable:
-    """What a release would encode: with a person identifier, at most ``max_records`` rows of each person."""
+    """Return what a release would encode: with a person identifier, at most ``max_records`` rows of each person."""
     return CodeTable.from_arrow(list(encode(source.batches, encoding, spec.unit, Repairs())), encoding.domain)
 
 
@@ -215,7 +215,10 @@ def _runs(
 
 
 def run_method(method: Method, trial: Trial, score: Score) -> MethodRun:
-    """One run: its wall time, its receipts held against the promise, its scores; never an exception of the method."""
+    """Return one run: its wall time, its receipts held against the promise, its scores.
+
+    Never an exception of the method.
+    """
     base = MethodRun(method=method.name, epsilon=trial.epsilon, seed=trial.seed, outcome="failed")
     started = time.perf_counter()
     try:
@@ -245,7 +248,7 @@ def run_method(method: Method, trial: Trial, score: Score) -> MethodRun:
 
 
 def _coded(made: MethodResult, trial: Trial) -> Coded:
-    """Both forms of the table; a method that knows only public bins gets fine codes spread evenly."""
+    """Return both forms of the table; a method that knows only public bins gets fine codes spread evenly."""
     fine = made.fine if made.fine is not None else spread_evenly(made.table, trial.groups, trial.seed)
     return Coded(fine, made.table)
 

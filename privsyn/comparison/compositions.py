@@ -25,7 +25,10 @@ REPORTED = (18, 28, 19, 28)
 
 
 def laplace_naive(epsilon: float, delta: float, k: float) -> float:
-    """Basic composition (section 2.4): each marginal gets epsilon / k, so Lap(k / epsilon); delta is not used."""
+    """Return basic composition (section 2.4): each marginal gets epsilon / k, so Lap(k / epsilon).
+
+    Delta is not used.
+    """
     return math.sqrt(2.0) * k / epsilon
 
 
@@ -38,7 +41,7 @@ def laplace_advanced(epsilon: float, delta: float, k: float) -> float:
 
 
 def gaussian_advanced(epsilon: float, delta: float, k: float) -> float:
-    """The same of k Gaussian mechanisms: half of delta is delta', the other half is split evenly.
+    """Return the same of k Gaussian mechanisms: half of delta is delta', the other half is split evenly.
 
     sigma = sqrt(2 ln(1.25 / d)) / e (Dwork and Roth 2014), with d = delta / (2 k) and e as in laplace_advanced at
     delta / 2.  Proved for e < 1.
@@ -70,7 +73,7 @@ COMPOSITIONS: dict[str, Callable[[float, float, float], float]] = {
 
 
 def crossing(epsilon: float, delta: float) -> float:
-    """The k at which naive Laplace and Gaussian in zCDP have the same noise: epsilon^2 / (4 rho).
+    """Return the k at which naive Laplace and Gaussian in zCDP have the same noise: epsilon^2 / (4 rho).
 
     From sqrt(2) k / epsilon = sqrt(k / (2 rho)); below it naive Laplace has less noise, above it more.
     """
@@ -78,7 +81,7 @@ def crossing(epsilon: float, delta: float) -> float:
 
 
 def crossings_table() -> list[str]:
-    """The crossings beside the report's, as markdown."""
+    """Return the crossings beside the report's, as markdown."""
     rows = ["| epsilon | delta | crossing at k | to a whole k | the report |", "|---|---|---|---|---|"]
     for (epsilon, delta), reported in zip(SETTINGS, REPORTED, strict=True):
         k = crossing(epsilon, delta)
@@ -107,7 +110,7 @@ def chart(colors: Sequence[str], most: int = 100) -> dict[str, Any]:
 
 
 def _each(epsilon: float, delta: float, k: float) -> float:
-    """The epsilon of each of k mechanisms whose advanced composition at delta' = ``delta`` is ``epsilon``."""
+    """Return the epsilon of each of k mechanisms whose advanced composition at delta' = ``delta`` is ``epsilon``."""
 
     def excess(each: float) -> float:
         return each * math.sqrt(2.0 * k * math.log(1.0 / delta)) + k * each * math.expm1(each) - epsilon

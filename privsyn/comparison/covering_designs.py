@@ -14,7 +14,7 @@ LARGEST = max(_FIELDS) ** 2
 
 
 def affine_plane(points: int) -> list[tuple[int, ...]]:
-    """The lines of the smallest affine plane with at least so many points, cut to these, each ascending.
+    """Return the lines of the smallest affine plane with at least so many points, cut to these, each ascending.
 
     Points are 0 to ``points`` - 1; every pair of them is on exactly one line.  Lines of fewer than two are left out.
     Empty for more than LARGEST points.

@@ -96,7 +96,7 @@ def symmetrical_uncertainty(a: Any, b: Any, both: Any) -> Any:
 def relative_errors(
     tables: Sequence[NDArray[np.int64]], rho: Fraction, repeats: int, source: NoiseSource
 ) -> dict[str, float]:
-    """Table 4: mean of |s - noisy s| / s over pairs of columns and ``repeats`` draws, for each metric.
+    """Return table 4: mean of |s - noisy s| / s over pairs of columns and ``repeats`` draws, for each metric.
 
     All pairs together are ``rho``-zCDP by the stated sensitivities; symmetrical uncertainty is made from three noisy
     entropies a pair (section B), each at a third of the pair's part.  Pairs without any dependency, whose relative
@@ -123,7 +123,7 @@ def relative_errors(
 
 
 def ratios_table() -> list[str]:
-    """Table 3 beside the paper's figures, as markdown."""
+    """Return table 3 beside the paper's figures, as markdown."""
     rows = ["| metric | " + " | ".join(f"c = {c:,}" for c in CODES) + " |", "|---|" + "---|" * len(CODES)]
     ratios = [noise_range_ratios(ROWS, c) for c in CODES]
     for name, reported in REPORTED.items():

@@ -61,7 +61,7 @@ def dual_query(trial: Trial) -> MethodResult:
 
 
 def spreads_of(rho: Fraction, records: int, rows: int) -> list[Fraction]:
-    """The spread of each round's draws, as many rounds as cost at most ``rho`` together; the first is free."""
+    """Return the spread of each round's draws, as many rounds as cost at most ``rho`` together; the first is free."""
     spreads, spent = [Fraction(0)], Fraction(0)
     while len(spreads) < MOST_ROUNDS:
         spread = Fraction(STEP) * len(spreads) * records / rows
@@ -75,7 +75,7 @@ def spreads_of(rho: Fraction, records: int, rows: int) -> list[Fraction]:
 def best_row(
     tables: Sequence[Floats], domain: Domain, workload: Sequence[Clique], generator: np.random.Generator
 ) -> Ints:
-    """Codes of a row with a high sum of its cells in ``tables``, one table a clique of ``workload``.
+    """Return codes of a row with a high sum of its cells in ``tables``, one table a clique of ``workload``.
 
     Coordinate ascent from STARTS random rows: each attribute in turn takes its best code, until none changes.
     """
@@ -109,11 +109,11 @@ class _Places:
         self._starts = np.cumsum([0, *(domain.cells(clique) for clique in workload)])
 
     def tables(self, flat: Floats) -> list[Floats]:
-        """One table a clique."""
+        """Return one table a clique."""
         parts = np.split(flat, self._starts[1:-1])
         return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]
 
     def of(self, row: Ints) -> Ints:
-        """The cells that ``row`` is in."""
+        """Return the cells that ``row`` is in."""
         cells = [np.ravel_multi_index(row[own], shape) for own, shape in zip(self._own, self._shapes, strict=True)]
         return self._starts[:-1] + np.array(cells)

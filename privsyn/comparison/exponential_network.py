@@ -33,7 +33,7 @@ MOST_CANDIDATES = 20_000
 
 
 def privbayes_exponential(trial: Trial) -> MethodResult:
-    """A network of degree 3 and theta 4, each family chosen by the exponential mechanism over R, then measured.
+    """Return a network of degree 3 and theta 4, each family chosen by the exponential mechanism over R, then measured.
 
     The first attribute is the table's first.  Scores are in rows (R times 2n), so that one row moves one by
     INDIF_SENSITIVITY at most.  All is priced in zCDP: 1/20 of rho for the number of rows, which theta-usefulness asks
@@ -76,7 +76,7 @@ def privbayes_exponential(trial: Trial) -> MethodResult:
 
 
 def _candidates(domain: Domain, known: Sequence[str], degree: int, most_cells: int) -> list[tuple[str, Clique]]:
-    """(A further attribute, its parents): for each attribute the largest sets of known ones that are theta-useful.
+    """Yield (further attribute, its parents): for each attribute the largest sets of known ones that are theta-useful.
 
     An attribute that has no useful parent may come without any.  A set that another one holds is left out, since R
     only grows with further parents.
@@ -99,7 +99,7 @@ def _candidates(domain: Domain, known: Sequence[str], degree: int, most_cells: i
 
 
 def _counts(rows: CodeTable, candidates: Sequence[tuple[str, Clique]], threads: int) -> Iterator[NDArray[np.int64]]:
-    """Counts of each candidate, shape (codes of the attribute, joint codes of its parents)."""
+    """Yield counts of each candidate, shape (codes of the attribute, joint codes of its parents)."""
     for (child, _), counts in zip(
         candidates, count_all(rows, [(c, *parents) for c, parents in candidates], threads=threads), strict=True
     ):

@@ -101,7 +101,7 @@ def reweighed(estimate: Floats, measured: Measured, total: float) -> Floats:
 
 
 def cells_in(clique: Clique, domain: Domain) -> NDArray[np.intp]:
-    """For each cell of the whole domain, in row-major order, the cell of the clique's marginal that it is in."""
+    """Return for each cell of the whole domain, in row-major order, the cell of the clique's marginal that it is in."""
     codes = np.indices(domain.sizes, sparse=True)
     places = [domain.index(a) for a in clique]
     cells = np.ravel_multi_index(np.broadcast_arrays(*(codes[i] for i in places)), domain.shape(clique))
@@ -109,18 +109,18 @@ def cells_in(clique: Clique, domain: Domain) -> NDArray[np.intp]:
 
 
 def project(estimate: Floats, cells: NDArray[np.intp], size: int) -> Floats:
-    """The marginal of ``size`` cells of a flat estimate."""
+    """Return the marginal of ``size`` cells of a flat estimate."""
     return np.bincount(cells, weights=estimate, minlength=size).astype(np.float64, copy=False)
 
 
 def rho_of(trial: Trial) -> Fraction:
-    """The trial's promise as a budget of zCDP; Gaussian DP does not price the exponential mechanism."""
+    """Return the trial's promise as a budget of zCDP; Gaussian DP does not price the exponential mechanism."""
     accountant = trial.settings.accountant
     return rho_for(trial.epsilon, trial.delta, "tight" if accountant == "gaussian" else accountant)
 
 
 def spread_for(rho: Fraction) -> Fraction:
-    """A spread of log weights that one choice may have at ``rho``: spread^2 / 8 is ``rho`` or just below."""
+    """Return a spread of log weights that one choice may have at ``rho``: spread^2 / 8 is ``rho`` or just below."""
     spread = math.sqrt(8.0 * float(rho))
     while Fraction(spread) ** 2 > 8 * rho:
         spread = math.nextafter(spread, 0.0)
@@ -128,13 +128,13 @@ def spread_for(rho: Fraction) -> Fraction:
 
 
 def number_of_rows(trial: Trial, rho: Fraction) -> tuple[Query, int]:
-    """The query of the number of rows at ``rho``, and its noisy answer, at least 1."""
+    """Return the query of the number of rows at ``rho``, and its noisy answer, at least 1."""
     query = Query(("rows",), 1, trial.records, sigma_for(rho, trial.records))
     return query, max(1, trial.rows.rows + int(trial.noise.draw(query.sigma, 1)[0]))
 
 
 def pairs_of(domain: Domain) -> list[Clique]:
-    """The workload: every pair, or the one attribute."""
+    """Return the workload: every pair, or the one attribute."""
     return list(combinations(domain.attributes, 2)) or [domain.attributes]
 
 

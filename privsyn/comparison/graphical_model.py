@@ -26,7 +26,7 @@ MOST_MB = 80.0
 
 
 def exact_selection_pgm(trial: Trial) -> MethodResult:
-    """The paper's marginals chosen without noise, rows by PGM: NOT private.
+    """Return the paper's marginals chosen without noise, rows by PGM: NOT private.
 
     Raises ModuleNotFoundError where mbi is not installed, DomainTooLargeError for a larger junction tree than MOST_MB.
     """

@@ -28,8 +28,10 @@ from privsyn.tasks.privacy.noise import ComparisonNoise
 
 @dataclass(frozen=True)
 class MethodSettings:
-    """The spec's choices that a method may follow or replace: the accountant, the options of a mechanism, and which
-    columns and sets of columns count more."""
+    """The spec's choices that a method may follow or replace.
+
+    The accountant, the options of a mechanism, and which columns and sets of columns count more.
+    """
 
     accountant: Accountant = "gaussian"
     mechanism: AnyMechanism = field(default_factory=PrivSyn)
@@ -38,11 +40,11 @@ class MethodSettings:
 
     @classmethod
     def of(cls, spec: ReleaseSpec) -> MethodSettings:
-        """Those of ``spec``."""
+        """Return the choices of ``spec``."""
         return cls(spec.accountant, spec.mechanism, spec.focus, spec.workload)
 
     def as_in_the_paper(self) -> MethodSettings:
-        """The paper's values, whatever the spec says; rows, seed and public limits on sizes stay the spec's.
+        """Return the paper's values, whatever the spec says; rows, seed and public limits on sizes stay the spec's.
 
         Accountant: Theorem 2; split: 0.1, 0.1, 0.8 (Algorithm 3); values below 3 sigma are combined, gamma 5,000
         (section 5.3, Algorithm 2); GUM replaces and duplicates in equal parts (section 5.2), alpha decays in steps.
@@ -80,7 +82,7 @@ class Trial:
         return Domain.of({a: int(self.groups[a].max()) + 1 for a in self.rows.domain.attributes})
 
     def to_bins(self, fine: CodeTable) -> CodeTable:
-        """Fine codes as codes of the public bins."""
+        """Return fine codes as codes of the public bins."""
         domain = self.bins
         columns = (
             self.groups[a].astype(code_dtype(size))[fine.column(a)]
@@ -114,7 +116,10 @@ class LaplaceQuery:
 
 
 def laplace_scale(epsilon: Fraction, sensitivity: int) -> float:
-    """A scale whose exact price is at most ``epsilon``: the smallest float, or the next.  ValueError: epsilon <= 0."""
+    """Return a scale whose exact price is at most ``epsilon``: the smallest float, or the next.
+
+    ValueError: epsilon <= 0.
+    """
     if epsilon <= 0:
         raise ValueError(f"epsilon must be positive, not {epsilon}")
     scale = sensitivity / float(epsilon)
@@ -171,7 +176,7 @@ class MethodResult:
     choices: tuple[Choices, ...] = ()
 
     def epsilon(self, delta: float) -> float:
-        """The epsilon (rounded up) that the receipts promise at ``delta``.
+        """Return the epsilon (rounded up) that the receipts promise at ``delta``.
 
         The Gaussian ones compose, where there are no choices and all are priced for it, as Gaussian DP, else with the
         choices as zCDP, and become (epsilon, delta); the pure ones add up (naive composition).
@@ -186,7 +191,7 @@ class MethodResult:
 
 
 def spread_evenly(table: CodeTable, groups: Mapping[str, NDArray[np.int32]], seed: int) -> CodeTable:
-    """Codes of public bins to fine codes, each fine code of a bin equally likely; rows stay where they are."""
+    """Return codes of public bins to fine codes, each fine code of a bin equally likely; rows stay where they are."""
     rng = np.random.default_rng([seed, 0xF1E])
     domain = Domain.of({a: len(groups[a]) for a in table.domain.attributes})
     columns = []

@@ -39,12 +39,12 @@ ENOUGH = 0.001
 
 
 def mcf(trial: Trial) -> MethodResult:
-    """The paper's settings, but rows by minimum-cost flow in place of GUM."""
+    """Return the paper's settings, but rows by minimum-cost flow in place of GUM."""
     return paper_but(trial, steps_with_flow)
 
 
 def steps_with_flow(request: Request) -> Steps:
-    """The request's steps, its rows made by minimum-cost flow."""
+    """Return the request's steps, its rows made by minimum-cost flow."""
     return tuple(replace(s, run=_synthesize) if s.name == "synthesize" else s for s in steps_of(request))
 
 

@@ -24,7 +24,7 @@ from privsyn.tasks.steps import build_network
 
 
 def privbayes_selection(trial: Trial) -> MethodResult:
-    """The paper's settings, but the marginals are the families of a Bayesian network, PrivBayes(InDif)."""
+    """Return the paper's settings, but the marginals are the families of a Bayesian network, PrivBayes(InDif)."""
     return paper_but(trial, _with_families)
 
 
@@ -34,12 +34,12 @@ def exact_privbayes_selection(trial: Trial) -> MethodResult:
 
 
 def exact_selection_mcf(trial: Trial) -> MethodResult:
-    """The paper's marginals chosen without noise, rows by minimum-cost flow: NOT private."""
+    """Return the paper's marginals chosen without noise, rows by minimum-cost flow: NOT private."""
     return paper_but(trial, min_cost_flow.steps_with_flow, exact_scores=True)
 
 
 def exact_selection_sweeps(trial: Trial) -> MethodResult:
-    """The paper's marginals chosen without noise, rows by sweeps: NOT private."""
+    """Return the paper's marginals chosen without noise, rows by sweeps: NOT private."""
     return paper_but(trial, _with_sweeps, exact_scores=True)
 
 
@@ -48,7 +48,7 @@ def _with_sweeps(request: Request) -> Steps:
 
 
 def _by_sweeps(step: Step) -> Step:
-    """The step ``synthesize``, its request asking for sweeps."""
+    """Return the step ``synthesize``, its request asking for sweeps."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         mechanism = request.spec.mechanism
@@ -62,14 +62,14 @@ def _by_sweeps(step: Step) -> Step:
 
 
 def _with_families(request: Request) -> Steps:
-    """The paper's steps, the families of a network in the place of the combined cliques."""
+    """Return the paper's steps, the families of a network in the place of the combined cliques."""
     steps = steps_of(request)
     (measure,) = (s for s in steps if isinstance(s, ReleaseStep) and s.name == "measure_marginals")
     return tuple(_network_step(s, measure) if s.name == "combine_cliques" else s for s in steps)
 
 
 def _network_step(step: Step, measure: ReleaseStep) -> Step:
-    """In the place of ``step``: PrivBayes' network of degree 3 and theta 4, its defaults."""
+    """Return in the place of ``step``: PrivBayes' network of degree 3 and theta 4, its defaults."""
     options = PrivBayes()
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:

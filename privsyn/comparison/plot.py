@@ -23,7 +23,7 @@ _LOG_FROM = 20  # epsilons that span more than this factor get a logarithmic axi
 
 
 def chart(results: Comparison, only: Sequence[str] | None = None, title: str = "") -> dict[str, Any]:
-    """One panel a metric, epsilon against mean, bars of one standard deviation, a line a method; as Vega-Lite.
+    """Return one panel a metric, epsilon against mean, bars of one standard deviation, a line a method; as Vega-Lite.
 
     ``only`` names the metrics, in their order.  Without ``title`` the notice stands on top.
     """
@@ -52,7 +52,7 @@ def chart(results: Comparison, only: Sequence[str] | None = None, title: str = "
 
 
 def drawn(content: Mapping[str, Any], format_: Literal["svg", "png"]) -> bytes:
-    """The picture of a chart."""
+    """Return the picture of a chart."""
     if format_ == "svg":
         return str(vl_convert.vegalite_to_svg(dict(content))).encode()
     return bytes(vl_convert.vegalite_to_png(dict(content), scale=1.5))

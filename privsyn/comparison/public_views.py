@@ -33,12 +33,12 @@ Choose = Callable[[Domain, int], list[Clique]]
 
 
 def all_pairs(trial: Trial) -> MethodResult:
-    """The paper's settings, but every pair is measured, with the scores' budget too."""
+    """Return the paper's settings, but every pair is measured, with the scores' budget too."""
     return _chosen(trial, _pairs)
 
 
 def priview(trial: Trial) -> MethodResult:
-    """The paper's settings, but the measured marginals are views that cover every pair."""
+    """Return the paper's settings, but the measured marginals are views that cover every pair."""
     return _chosen(trial, covering_views)
 
 
@@ -57,7 +57,10 @@ def random_views(trial: Trial) -> MethodResult:
 
 
 def manual_list(trial: Trial) -> MethodResult:
-    """The marginals that the spec's ``workload`` names, each whole, where it fits; the one-ways where none is."""
+    """Return the marginals that the spec's ``workload`` names, each whole, where it fits.
+
+    The one-ways where none is.
+    """
     named = [set(m.columns) for m in trial.settings.workload]
 
     def choose(domain: Domain, most: int) -> list[Clique]:
@@ -68,7 +71,7 @@ def manual_list(trial: Trial) -> MethodResult:
 
 
 def covering_views(domain: Domain, most: int) -> list[Clique]:
-    """Views that hold every pair of at most ``most`` cells, of up to WIDTH attributes and CELLS cells (or ``most``).
+    """Return views of at most WIDTH attributes and CELLS cells that hold every pair of at most ``most`` cells.
 
     A covering design (t = 2): the lines of an affine plane (for 64 attributes the known design of 72 views of 8), those
     of them that fit, and greedy views for the pairs left; or greedy views only, where these are fewer.
@@ -81,7 +84,7 @@ def covering_views(domain: Domain, most: int) -> list[Clique]:
 
 
 def greedy_views(domain: Domain, most: int, first: Sequence[Clique] = ()) -> list[Clique]:
-    """The views ``first``, and views for the pairs that are in none: each begins with the first pair not yet covered.
+    """Return the views ``first``, and views for pairs in none; each begins with the first pair not yet covered.
 
     Then the attribute that covers most pairs not covered yet joins, up to the limits of :func:`covering_views`.
     """
@@ -115,12 +118,12 @@ def _widened(view: list[str], others: list[str], domain: Domain, most: int) -> C
 
 
 def _pairs(domain: Domain, most: int) -> list[Clique]:
-    """Every pair of at most ``most`` cells."""
+    """Return every pair of at most ``most`` cells."""
     return [p for p in combinations(domain.attributes, 2) if domain.cells(p) <= most]
 
 
 def _chosen(trial: Trial, choose: Choose) -> MethodResult:
-    """The paper's settings, but ``choose`` names what is measured; the scores' budget goes there."""
+    """Return the paper's settings, but ``choose`` names what is measured; the scores' budget goes there."""
     return paper_but(trial, steps_choosing(choose))
 
 
@@ -143,7 +146,7 @@ def steps_choosing(choose: Choose) -> Callable[[Request], Steps]:
 
 
 def _choice(choose: Choose) -> Step:
-    """In the place of the chosen cliques: those of ``choose``, at most ``selection.max_cells`` cells each."""
+    """Return in the place of the chosen cliques: those of ``choose``, at most ``selection.max_cells`` cells each."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         domain, fine = inputs.domain(), request.encoding.domain

@@ -63,7 +63,7 @@ class Line:
         return any(c.mean is not None for c in self.cells.values())
 
     def best(self, epsilon: float) -> float | None:
-        """The best mean at that epsilon, None if there is none."""
+        """Return the best mean at that epsilon, None if there is none."""
         means = [c.mean for (_, e), c in self.cells.items() if e == epsilon and c.mean is not None]
         if not means:
             return None
@@ -71,7 +71,7 @@ class Line:
 
 
 def lines(results: Comparison) -> list[Line]:
-    """Every metric in the order in which it is computed, then the wall time."""
+    """Return every metric in the order in which it is computed, then the wall time."""
     kinds: dict[str, Metric] = {m.name: m for run in results.runs for m in run.metrics}
     found = []
     for name, kind in kinds.items():
@@ -88,13 +88,13 @@ def lines(results: Comparison) -> list[Line]:
 
 
 def missing(results: Comparison) -> list[str]:
-    """Why a metric without any value has none, one sentence each."""
+    """Return why a metric without any value has none, one sentence each."""
     found = {m.name: f"{m.title}: {m.note or 'no value'}." for run in results.runs for m in run.metrics}
     return [found[line.name] for line in lines(results) if not line.known and line.name in found]
 
 
 def _groups(results: Comparison) -> Iterator[tuple[tuple[str, float], tuple[MethodRun, ...], str]]:
-    """(method, epsilon), its whole runs, and why there are none."""
+    """Yield (method, epsilon), its whole runs, and why there are none."""
     for epsilon in results.epsilons:
         for method in results.methods:
             every = [r for r in results.runs if (r.method, r.epsilon) == (method.name, epsilon)]
@@ -114,12 +114,12 @@ def _cell(values: Sequence[float | None], note: str) -> Cell:
 
 
 def _number(value: float, digits: int = 4) -> str:
-    """That many significant digits; whole numbers where those would not reach the decimal point."""
+    """Format that many significant digits; whole numbers where those would not reach the decimal point."""
     return f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
 
 
 def table(results: Comparison) -> Table:
-    """All metrics and wall times for a terminal; the best mean of every row is bold."""
+    """Return all metrics and wall times for a terminal; the best mean of every row is bold."""
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -137,12 +137,12 @@ def table(results: Comparison) -> Table:
 
 
 def heading(line: Line) -> str:
-    """The metric's title, with an arrow to where better is; none for the wall time."""
+    """Return the metric's title, with an arrow to where better is; none for the wall time."""
     return "Wall time, seconds" if line.name == SECONDS else f"{line.title} {'↓' if line.better == 'lower' else '↑'}"
 
 
 def _row(results: Comparison, line: Line, epsilon: float) -> list[tuple[str, bool]]:
-    """A cell's text for each method, and whether it is the best of several."""
+    """Return a cell's text for each method, and whether it is the best of several."""
     best = line.best(epsilon)
     found = []
     for method in results.methods:
@@ -153,7 +153,7 @@ def _row(results: Comparison, line: Line, epsilon: float) -> list[tuple[str, boo
 
 
 def markdown(results: Comparison) -> str:
-    """The whole page of a comparison: notice, what was compared, the methods, and the table."""
+    """Return the whole page of a comparison: notice, what was compared, the methods, and the table."""
     hold_out = "" if results.rows_holdout is None else f", {results.rows_holdout:,} hold-out rows"
     head = [
         f"# Methods compared on {results.dataset}",
@@ -169,13 +169,13 @@ def markdown(results: Comparison) -> str:
 
 
 def markdown_methods(results: Comparison) -> list[str]:
-    """One row a method: what it is and where it is from."""
+    """Return one row a method: what it is and where it is from."""
     rows = [f"| {m.name} | {m.description} | {m.source} |" for m in results.methods]
     return ["| method | what it does | from |", "|---|---|---|", *rows]
 
 
 def markdown_table(results: Comparison, only: Sequence[str] | None = None) -> list[str]:
-    """Mean ±sd over the seeds, one row a metric and epsilon, the best in bold; ``only`` some metrics."""
+    """Return mean ±sd over the seeds, one row a metric and epsilon, the best in bold; ``only`` some metrics."""
     names = [m.name for m in results.methods]
     rows = [
         "| metric (↓ lower, ↑ higher is better) | epsilon | " + " | ".join(names) + " |",

@@ -40,7 +40,7 @@ _SCORES = re.compile("(indif|residual)_scores")
 
 
 def default(trial: Trial) -> MethodResult:
-    """What a release does, by the trial's own settings."""
+    """Return what a release does, by the trial's own settings."""
     request = request_of(trial, trial.settings.mechanism)
     return _run_steps(trial, request, steps_of(request))
 
@@ -55,12 +55,12 @@ def pooled_releases(trial: Trial, epsilons: Sequence[float]) -> MethodResult:
 
 
 def paper(trial: Trial) -> MethodResult:
-    """The paper's settings."""
+    """Return the paper's settings."""
     return default(_as_in_the_paper(trial))
 
 
 def paper_but(trial: Trial, steps: Callable[[Request], Steps], *, exact_scores: bool = False) -> MethodResult:
-    """The paper's settings, but the steps that ``steps`` names for the request.
+    """Return the paper's settings, but the steps that ``steps`` names for the request.
 
     ``exact_scores``: scores without noise, whose budget is not spent: NOT private.
     """
@@ -79,7 +79,10 @@ def independent(trial: Trial) -> MethodResult:
 
 
 def mst(trial: Trial, rows_by: Literal["sweeps", "mbi"] = "sweeps") -> MethodResult:
-    """The mechanism ``mst``, with the trial's compression.  Raises ModuleNotFoundError where mbi is not installed."""
+    """Return the mechanism ``mst``, with the trial's compression.
+
+    Raises ModuleNotFoundError where mbi is not installed.
+    """
     own = trial.settings.mechanism
     rows = Synthesis(**_rows_of(own).model_dump())
     request = request_of(trial, Mst(compression=own.compression, rows_by=rows_by, synthesis=rows))
@@ -87,14 +90,14 @@ def mst(trial: Trial, rows_by: Literal["sweeps", "mbi"] = "sweeps") -> MethodRes
 
 
 def privbayes(trial: Trial) -> MethodResult:
-    """The mechanism ``privbayes``, with the trial's compression."""
+    """Return the mechanism ``privbayes``, with the trial's compression."""
     own = trial.settings.mechanism
     request = request_of(trial, PrivBayes(compression=own.compression, synthesis=_rows_of(own)))
     return _run_steps(trial, request, steps_of(request))
 
 
 def aim(trial: Trial, *, exact_scores: bool = False) -> MethodResult:
-    """The mechanism ``aim``, by the trial's options of it, or its compression; ``exact_scores``: NOT private."""
+    """Return the mechanism ``aim``, by the trial's options of it, or its compression; ``exact_scores``: NOT private."""
     own = trial.settings.mechanism
     rows = Synthesis(**_rows_of(own).model_dump())
     request = request_of(trial, own if isinstance(own, Aim) else Aim(compression=own.compression, synthesis=rows))
@@ -106,12 +109,12 @@ def aim(trial: Trial, *, exact_scores: bool = False) -> MethodResult:
 
 
 def _rows_of(options: AnyMechanism) -> Rows:
-    """How many rows the options ask for, and their seed."""
+    """Return how many rows the options ask for, and their seed."""
     return Rows(**{name: getattr(options.synthesis, name) for name in Rows.model_fields})
 
 
 def non_private_selection(trial: Trial) -> MethodResult:
-    """The paper's settings, but scores without noise, whose budget is not spent: NOT private."""
+    """Return the paper's settings, but scores without noise, whose budget is not spent: NOT private."""
     return paper_but(trial, steps_of, exact_scores=True)
 
 
@@ -127,7 +130,7 @@ def _without_noise_of_scores(trial: Trial) -> Draw:
 
 
 def equal_gaussian(trial: Trial) -> MethodResult:
-    """The paper's settings, but each measured marginal gets the same rho."""
+    """Return the paper's settings, but each measured marginal gets the same rho."""
     trial = _as_in_the_paper(trial)
     request = request_of(trial, trial.settings.mechanism)
     steps = steps_of(request)
@@ -146,7 +149,7 @@ def equal_gaussian(trial: Trial) -> MethodResult:
 
 
 def equal_laplace(trial: Trial) -> MethodResult:
-    """The paper's settings, but Laplace noise on the measured marginals.
+    """Return the paper's settings, but Laplace noise on the measured marginals.
 
     It composes naively, as in the paper: the Gaussian looks of the first two stages promise an epsilon of their own at
     ``delta``; what is left of the trial's is split evenly, and pure epsilons add up. A marginal's L1 sensitivity is
@@ -193,7 +196,7 @@ def _as_in_the_paper(trial: Trial) -> Trial:
 
 
 def _fine_rows(step: Step) -> Step:
-    """In the place of decode: fine codes of the rows, which metrics count, and no values."""
+    """Return in the place of decode: fine codes of the rows, which metrics count, and no values."""
     stages = [name for name in step.producers if f"{name}.receipts" in step.inputs]
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -213,7 +216,7 @@ def _fine_rows(step: Step) -> Step:
 
 
 def _gaussian(trial: Trial) -> Draw:
-    """The trial's own noise, query by query."""
+    """Return the trial's own noise, query by query."""
     return lambda step, queries: [trial.noise.draw(q.sigma, q.cells) for q in queries]
 
 

@@ -107,7 +107,7 @@ class DaskEngine:
             )
 
     def rows(self, stored: StoredTable, domain: Domain, *, padded: bool = False) -> Countable:
-        """The rows of a stored table, as the workers see them at the same path."""
+        """Return the rows of a stored table, as the workers see them at the same path."""
         return _Rows(self, stored, domain, padded)
 
     def close(self) -> None:
@@ -138,7 +138,10 @@ class DaskEngine:
 
 
 def _certificates(settings: Settings) -> dict[str, str]:
-    """What Dask's ``Security`` is told of the operator's files; empty for a cluster on this machine without TLS."""
+    """Return what Dask's ``Security`` is told of the operator's files.
+
+    Empty for a cluster on this machine without TLS.
+    """
     address = settings.dask
     files = {
         "tls_ca_file": ("settings.dask_ca", settings.dask_ca),
@@ -185,7 +188,7 @@ class _Rows:
     def counts(
         self, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
     ) -> Iterator[np.ndarray]:
-        """The counts of each clique, in order; ``threads`` is for this machine, and takes no part."""
+        """Yield the counts of each clique, in order; ``threads`` is for this machine, and takes no part."""
         rows = self.stored.num_rows
         for group in passes(self.domain, cliques, padded=self.padded):
             found = self.engine.count(self.stored, self.domain, group, padded=self.padded)
@@ -194,7 +197,7 @@ class _Rows:
 
 @contextmanager
 def _in_words() -> Iterator[None]:
-    """What workers meet, without their words; the noise is kept, so that a run again draws and costs nothing new."""
+    """Translate errors of workers, without their words; noise is kept, so that a second run costs nothing new."""
     from distributed.scheduler import KilledWorker
 
     try:

@@ -19,7 +19,7 @@ class Engine(Protocol):
         """
 
     def rows(self, stored: StoredTable, domain: Domain, *, padded: bool = False) -> Countable:
-        """The rows of a stored table of codes, to be counted; nothing is read before a count is asked for."""
+        """Return the rows of a stored table of codes, to be counted; nothing is read before a count is asked for."""
 
     def close(self) -> None:
         """Give back what :meth:`open` took."""

@@ -22,7 +22,7 @@ class LocalEngine:
         """Nothing to do."""
 
     def rows(self, stored: StoredTable, domain: Domain, *, padded: bool = False) -> Countable:
-        """The rows, read anew for every pass."""
+        """Yield the rows, read anew for every pass."""
         parts = partitions(stored.files, _WHOLE)
 
         def read(columns: Domain) -> Iterator[CodeTable]:

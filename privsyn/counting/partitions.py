@@ -28,7 +28,7 @@ class Partition:
 
 
 def partitions(files: Sequence[Path], most_rows: int) -> list[Partition]:
-    """All row groups of the files, each in one partition, of at most ``most_rows`` rows unless one group has more."""
+    """Return the partitions of all row groups, each of at most ``most_rows`` rows unless one group alone has more."""
     found = []
     for file in files:
         metadata = pq.read_metadata(file)
@@ -44,7 +44,7 @@ def partitions(files: Sequence[Path], most_rows: int) -> list[Partition]:
 
 
 def read_blocks(part: Partition, domain: Domain, *, padded: bool = False) -> Iterator[CodeTable]:
-    """The partition's rows, the columns of ``domain`` only, in blocks of bounded size."""
+    """Yield the partition's rows, the columns of ``domain`` only, in blocks of bounded size."""
     if part.first == part.stop:
         return
     rows = block_rows(domain, padded=padded)
@@ -78,7 +78,10 @@ def count_partition(
 
 
 def add_up(parts: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
-    """The counts of several partitions added up, clique by clique: integers, so that their order does not matter."""
+    """Return the counts of several partitions added up, clique by clique.
+
+    Integers, so that their order does not matter.
+    """
     total = [counts.copy() for counts in parts[0]]
     for part in parts[1:]:
         for sum_, counts in zip(total, part, strict=True):
@@ -87,5 +90,5 @@ def add_up(parts: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
 
 
 def worker_version() -> str:
-    """The version of this program where this runs."""
+    """Return the version of this program where this runs."""
     return version("privsyn-flows")

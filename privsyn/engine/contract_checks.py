@@ -97,7 +97,7 @@ def _field(field: pa.Field) -> str:
 
 
 def _run(name: str, expectations: Iterable[Expectation], table: pa.Table) -> list[Failure]:
-    """What ``table`` fails, in the expectations' order."""
+    """Return what ``table`` fails, in the expectations' order."""
     in_doubt = tuple(e for e in expectations if not surely_holds(e, table))
     if not in_doubt:
         return []
@@ -105,7 +105,10 @@ def _run(name: str, expectations: Iterable[Expectation], table: pa.Table) -> lis
 
 
 def surely_holds(expectation: Expectation, table: pa.Table) -> bool:
-    """Whether Arrow finds that the expectation holds.  False also for a kind or an argument that it is not taught."""
+    """Return whether Arrow finds that the expectation holds.
+
+    False also for a kind or an argument that it is not taught.
+    """
     answer, arguments = _ANSWERS.get(expectation.type, (None, frozenset()))
     return answer is not None and expectation.kwargs.keys() <= arguments and answer(table, **expectation.kwargs)
 
@@ -155,7 +158,7 @@ _ANSWERS: dict[str, tuple[Callable[..., bool], frozenset[str]]] = {
 
 
 def asked_of_great_expectations(name: str, expectations: Iterable[Expectation], table: pa.Table) -> list[Failure]:
-    """What Great Expectations finds broken in the columns that the expectations name."""
+    """Return what Great Expectations finds broken in the columns that the expectations name."""
     asked = tuple(expectations)
     named = {c for e in asked for c in (e.kwargs.get("column_list") or [e.kwargs["column"]])}
     frame = table.select([c for c in table.column_names if c in named]).to_pandas()
@@ -177,7 +180,7 @@ def _failure(name: str, expectation: Expectation) -> Failure:
 
 
 def _by_attribute(failure: Failure, profile: pa.Table) -> list[Failure]:
-    """A failure of a profile, told of the wide table's own columns: one a column that breaks it."""
+    """Return a failure of a profile, told of the wide table's own columns: one a column that breaks it."""
     measure = failure["column"]
     attributes = [r["column"] for r in profile.to_pylist() if measure in BROKEN and BROKEN[measure](r[measure])]
     return [

@@ -27,7 +27,7 @@ FREE = frozenset({"data", "engine", "formats", "about", "preset"})
 
 
 def refuse_silent_redraw(shell: Shell, settings: Settings, fingerprint: str, asks: Mapping[str, Any]) -> None:
-    """Raises RequestError if an earlier version of this program was paid for what ``shell`` would draw anew.
+    """Raise RequestError if an earlier version of this program was paid for what ``shell`` would draw anew.
 
     That is a run of the same data with the same ``asks`` (the request beyond its spec: a period, figures), whose spec
     has every value that this one gives explicitly.  Steps or defaults have changed since, so its noise does not fit.
@@ -66,7 +66,7 @@ def refuse_silent_redraw(shell: Shell, settings: Settings, fingerprint: str, ask
 
 
 def read_note(note: Path) -> dict[str, Any]:
-    """A run's private note; empty where it cannot be read."""
+    """Return a run's private note; empty where it cannot be read."""
     try:
         content = json.loads(note.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -75,7 +75,10 @@ def read_note(note: Path) -> dict[str, Any]:
 
 
 def _asks(run: Mapping[str, Any], periods: Mapping[str, str]) -> Mapping[str, Any] | None:
-    """The request of a run beyond its spec; None for figures of a release before 0.3.0, whose notes do not state it."""
+    """Return the request of a run beyond its spec.
+
+    None for figures of a release before 0.3.0, whose notes do not state it.
+    """
     if "asks" in run:
         return dict(run["asks"])
     if "decode" not in run.get("keys", ()):
@@ -84,7 +87,10 @@ def _asks(run: Mapping[str, Any], periods: Mapping[str, str]) -> Mapping[str, An
 
 
 def _origin(run: Mapping[str, Any], settings: Settings) -> tuple[str | None, ReleaseSpec | None]:
-    """The version that made a run, and its spec: from the run's note or, before 0.3.0, from its released folder."""
+    """Return the version that made a run, and its spec.
+
+    From the run's note or, before 0.3.0, from its released folder.
+    """
     if "version" in run and "spec" in run:
         try:
             return str(run["version"]), ReleaseSpec.model_validate({**run["spec"], "data": "not-known"})
@@ -100,7 +106,9 @@ def _origin(run: Mapping[str, Any], settings: Settings) -> tuple[str | None, Rel
 
 
 def _free_fields(plan: Plan, earlier: ReleaseSpec) -> frozenset[str]:
-    """``null_values`` and the fields of ``mechanism.synthesis``, dotted, whose earlier values would leave every look's
+    """Return which fields may have had other values without another look.
+
+    ``null_values`` and the fields of ``mechanism.synthesis``, dotted, whose earlier values would leave every look's
     settings alone.
 
     Of synthesis that is all of them where rows are made last; a mechanism that looks at rows made before has others.
@@ -129,7 +137,7 @@ def _this(program: str) -> str:
 
 
 def _by_other_steps(run: Mapping[str, Any], settings: Settings, shell: Shell) -> bool:
-    """Whether the run's noise was drawn by steps of other versions, as its released folder says."""
+    """Return whether the run's noise was drawn by steps of other versions, as its released folder says."""
     manifest = manifest_if_readable(settings.released_root / str(run.get("run", "")))
     if manifest is None:
         return False
@@ -141,7 +149,7 @@ def _by_other_steps(run: Mapping[str, Any], settings: Settings, shell: Shell) ->
 def _unlike(
     request: BaseModel, earlier: BaseModel, free: AbstractSet[str], *, explicit_only: bool, place: str = ""
 ) -> Iterator[str]:
-    """The fields in which the two requests differ, dotted, without the ``free`` ones.
+    """Yield the fields in which the two requests differ, dotted, without the ``free`` ones.
 
     ``explicit_only``: of those that ``request`` gives explicitly.
     """

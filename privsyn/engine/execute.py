@@ -85,11 +85,11 @@ class Shell:
         return self.request.spec.dataset
 
     def is_whole(self, step: Step) -> bool:
-        """Whether the step's outputs are on disk, unchanged since they passed their contracts."""
+        """Return whether the step's outputs are on disk, unchanged since they passed their contracts."""
         return self._recorded(step) is not None
 
     def missing_budget(self) -> list[Line]:
-        """The charges that this run needs: one a release step whose noise has not been drawn yet.
+        """Return the charges that this run needs: one a release step whose noise has not been drawn yet.
 
         Raises RequestError if noise was paid for but its table is gone or changed: drawing again must be asked for.
         """
@@ -106,17 +106,17 @@ class Shell:
         return lines
 
     def _has_no_queries(self, step: Step) -> bool:
-        """Whether the step is whole and has no query to pay for (one attribute has no pairs)."""
+        """Return whether the step is whole and has no query to pay for (one attribute has no pairs)."""
         refs = self._recorded(step)
         return refs is not None and self.store.read_table(refs.tables["receipts"]).num_rows == 0
 
     def has_drawn(self, besides: Collection[str] = ()) -> bool:
-        """Whether any noise under these keys was paid for, ``besides`` that of these steps."""
+        """Return whether any noise under these keys was paid for, ``besides`` that of these steps."""
         states, own = self.ledger.states(self.dataset), [s for s in self.release_steps if s.name not in besides]
         return any(states.get(self.keys[s.name]) in ("reserved", "spent") for s in own)
 
     def has_drawn_all(self) -> bool:
-        """Whether all noise under these keys was paid for."""
+        """Return whether all noise under these keys was paid for."""
         held = ("reserved", "spent")
         return all(
             self.ledger.state(self.dataset, self.keys[s.name]) in held or self._has_no_queries(s)
@@ -124,7 +124,7 @@ class Shell:
         )
 
     def lost_step(self) -> str | None:
-        """The first release step whose noise was paid for but whose table is gone or changed."""
+        """Return the first release step whose noise was paid for but whose table is gone or changed."""
         states = self.ledger.states(self.dataset)
         for step in self.release_steps:
             key = self.keys[step.name]
@@ -209,11 +209,11 @@ class Shell:
         return self._write(step, {"noisy": noisy.answers_to_table(answers), "receipts": receipts})
 
     def planned(self, step: ReleaseStep, inputs: Mapping[str, StepRefs]) -> list[Query]:
-        """What the step asks of the rows, priced: a function of the public request and of released tables."""
+        """Return what the step asks of the rows, priced: a function of the public request and of released tables."""
         return self.plan.queries(step, self._inputs(step, inputs, released_only=True))
 
     def _noise(self, step: ReleaseStep, key: str, queries: list[Query]) -> noisy.Answers:
-        """The noise of this charge, drawn once for this plan and kept privately until the charge is settled."""
+        """Return the noise of this charge, drawn once for this plan and kept privately until the charge is settled."""
         kept, plan = self.records.kept_noise(key), digest_of(queries)
         if kept is None:
             draws = self._draws(queries)
@@ -259,7 +259,7 @@ class Shell:
                 self.ledger.abandon(self.dataset, key, touched=False)
 
     def _is_drawn_elsewhere(self, step: ReleaseStep) -> bool:
-        """Whether the ledger has another draw for the step's charge than the one that is kept or used here."""
+        """Return whether the ledger has another draw for the step's charge than the one that is kept or used here."""
         key = self.keys[step.name]
         entered = self.ledger.claimed(self.dataset, key)
         if entered is None or self.is_whole(step):
@@ -267,11 +267,17 @@ class Shell:
         return not self.records.has_noise(key) or self._kept_draw(key) != entered
 
     def _kept_draw(self, key: str) -> str:
-        """What the noise that is kept for this charge is known by in the ledger; it tells nothing of the noise."""
+        """Return what the noise that is kept for this charge is known by in the ledger.
+
+        It tells nothing of the noise.
+        """
         return self.store.mark("draw", key, self.records.noise_digest(key))
 
     def _inputs(self, step: Step, inputs: Mapping[str, StepRefs], *, released_only: bool = False) -> Inputs:
-        """The step's input tables; a plan and post-processing get released tables only, and no access to rows."""
+        """Return the step's input tables.
+
+        A plan and post-processing get released tables only, and no access to rows.
+        """
         looks = step.kind is not Kind.POSTPROCESS and not released_only
         read = {}
         for name in step.inputs:

@@ -19,7 +19,7 @@ from privsyn.tasks.privacy.noise import OpenDPNoise
 
 
 def request_name(spec: ReleaseSpec, job: Job) -> str:
-    """The name of a request's record: a hash of what its noise is drawn for, which says nothing of the data.
+    """Return the name of a request's record: a hash of what its noise is drawn for, which says nothing of the data.
 
     Two requests of one name draw the same from the same data: they differ in post-processing and publishing only.
     """
@@ -48,7 +48,7 @@ class Generation:
 
 
 def current_generation(records: Records, keys: Mapping[str, str], steps: Sequence[Step]) -> Generation:
-    """The current generation of a request, named by the keys (at generation 0) of its first and last steps."""
+    """Return the current generation of a request, named by the keys (at generation 0) of its first and last steps."""
     last_release = release_steps(steps)[-1].name
     record, counter = f"generation-{keys[last_release]}", f"generations-{keys[steps[0].name]}"
     found = records.load_as(record, GenerationRecord) or GenerationRecord(generation=0, finished=False, fresh=False)
@@ -58,7 +58,10 @@ def current_generation(records: Records, keys: Mapping[str, str], steps: Sequenc
 
 
 def run_name(records: Records, beginning: str, last_key: str) -> str:
-    """The run's public name: the one that was kept, or a new one, random, so that it tells nothing of the data."""
+    """Return the run's public name.
+
+    The one that was kept, or a new one, random, so that it tells nothing of the data.
+    """
     record = records.load_as(f"run-{last_key}", RunRecord)
     return f"{beginning}-{secrets.token_hex(4)}" if record is None else record.run
 

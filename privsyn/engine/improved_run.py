@@ -68,7 +68,10 @@ def keys_of_earlier(
 
 
 def note_of(run: str, settings: Settings) -> dict[str, Any]:
-    """The private note of a run that can be improved.  Raises RequestError where there is none, or it cannot be."""
+    """Return the private note of a run that can be improved.
+
+    Raises RequestError where there is none, or it cannot be.
+    """
     note = read_note(settings.private_root / "runs" / safe_name(run, FIELD) / "run.json")
     if not isinstance(note.get("keys"), Mapping) or not isinstance(note.get("spec"), Mapping):
         raise RequestError(
@@ -88,7 +91,7 @@ def note_of(run: str, settings: Settings) -> dict[str, Any]:
 
 
 def earlier_of(note: Mapping[str, Any]) -> list[str]:
-    """The runs that the run of a note improved, in order."""
+    """Return the runs that the run of a note improved, in order."""
     improves = note["spec"].get("improves") or {}
     return [str(look["run"]) for look in improves.get("earlier", ())]
 
@@ -96,7 +99,7 @@ def earlier_of(note: Mapping[str, Any]) -> list[str]:
 def _check_keys(
     plan: Plan, steps: tuple[Step, ...], keys: Mapping[str, str], made: tuple[str, type[NoiseSource], int], run: str
 ) -> None:
-    """Raises RequestError unless ``keys`` follow from the request; each earlier run has a generation of its own."""
+    """Raise RequestError unless ``keys`` follow from the request; each earlier run has a generation of its own."""
     fingerprint, noise, last = made
     sure: dict[str, str] = {}
     while len(sure) < len(steps):
@@ -118,7 +121,7 @@ def _agreeing(
     made: tuple[str, type[NoiseSource], int],
     sure: Mapping[str, str],
 ) -> dict[str, str]:
-    """The first steps whose keys are those that the request has at this generation after ``sure``."""
+    """Return the first steps whose keys are those that the request has at this generation after ``sure``."""
     fingerprint, noise, generation = made
     own = lineage_keys(plan.request, fingerprint, generation, noise, steps, given=sure)
     return {step.name: own[step.name] for step in takewhile(lambda s: own[s.name] == keys[s.name], steps)}

@@ -56,31 +56,34 @@ class Inputs:
         return self._private
 
     def table(self, name: str) -> pa.Table:
-        """A whole table.  Raises KeyError if the step did not declare it."""
+        """Return a whole table.  Raises KeyError if the step did not declare it."""
         return self._read[name]()
 
     def batches(self, name: str) -> Batches:
-        """A stream of batches.  Raises KeyError if the step did not declare it."""
+        """Return a stream of batches.  Raises KeyError if the step did not declare it."""
         stored = self.stored(name)
         return stored.to_batches() if isinstance(stored, pa.Table) else stored.batches()
 
     def stored(self, name: str) -> pa.Table | StoredTable:
-        """A table as it is held: in memory or in files.  Raises KeyError if the step did not declare it."""
+        """Return a table as it is held: in memory or in files.  Raises KeyError if the step did not declare it."""
         return self._read[name]()
 
     def countable(self, name: str, domain: Domain, *, padded: bool = False) -> Countable:
-        """The private rows of a table of codes, to be counted: by the engine, or here where they are in memory."""
+        """Return the private rows of a table of codes, to be counted.
+
+        By the engine, or here where they are in memory.
+        """
         stored = self.stored(name)
         if isinstance(stored, pa.Table):
             return CodeTable.from_arrow(stored, domain, padded=padded)
         return self.private.engine.rows(stored, domain, padded=padded)
 
     def recode(self) -> Recode:
-        """The declared table ``recode``, parsed."""
+        """Return the declared table ``recode``, parsed."""
         return recode_from_table(self.table("compress_domain.recode"))
 
     def refined(self, encoding: EncodingPlan, settings: Compression, stages: Sequence[str]) -> Recode:
-        """The recoding with the one-ways that ``stages`` measured pooled in, and what they say together."""
+        """Return the recoding with the one-ways that ``stages`` measured pooled in, and what they say together."""
         queries, answers = self.measured(stages)
         pooled = refined(self.recode(), queries, answers, encoding.groups, encoding.levels)
         return recompress(
@@ -88,15 +91,15 @@ class Inputs:
         )
 
     def measured(self, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[Any]]]:
-        """Queries and noisy answers of these release steps, each marginal once."""
+        """Return queries and noisy answers of these release steps, each marginal once."""
         receipts = [self.table(f"{stage}.receipts") for stage in stages]
         return noisy.all_measured(receipts, [self.table(f"{stage}.noisy") for stage in stages])
 
     def domain(self) -> Domain:
-        """The compressed domain."""
+        """Return the compressed domain."""
         return coarse_domain(self.recode())
 
     def noisy(self, stage: str) -> tuple[list[Query], list[NDArray[np.int64]]]:
-        """Queries and noisy answers of an earlier release step."""
+        """Return queries and noisy answers of an earlier release step."""
         queries = noisy.receipts_from_table(self.table(f"{stage}.receipts"))
         return queries, noisy.answers_from_table(self.table(f"{stage}.noisy"), queries)

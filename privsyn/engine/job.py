@@ -39,7 +39,7 @@ class Job:
     opened: Callable[[Place | SupportsArrowStream, ReleaseSpec], Source] | None = None
 
     def plan(self, request: Request) -> Plan:
-        """The public plan of ``request``.
+        """Return the public plan of ``request``.
 
         Raises RequestError if its promise cannot be accounted.  Raises ValueError if the steps' shares are not the
         whole budget.

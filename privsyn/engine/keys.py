@@ -25,7 +25,7 @@ def lineage_keys(
     versions: bool = True,
     given: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """The cache key of every step of ``steps``.
+    """Return the cache key of every step of ``steps``.
 
     A key is SHA-256 over the step's name, version and own settings and its inputs' keys; the first step
     adds the data's fingerprint (an HMAC), the release steps the generation of their noise and its source: what

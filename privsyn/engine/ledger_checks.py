@@ -15,7 +15,7 @@ from privsyn.tasks.privacy.accountant import cap_accountant, rho_for
 
 
 def refuse_released_period(ledger: Ledger, dataset: str, period: str | None, *, fresh: bool) -> None:
-    """Raises PeriodReleasedError for a period that has its release, before the data is looked for."""
+    """Raise PeriodReleasedError for a period that has its release, before the data is looked for."""
     if period is None:
         return
     if fresh:

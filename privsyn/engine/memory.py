@@ -70,7 +70,7 @@ class MemoryRun:
 
 
 def _released(plan: Plan, step: Step, read: Mapping[str, Callable[[], pa.Table]]) -> Inputs:
-    """The step's released inputs, without access to private rows."""
+    """Return the step's released inputs, without access to private rows."""
     return Inputs({name: read[name] for name in plan.released_inputs(step)})
 
 

@@ -18,7 +18,7 @@ LONGEST_REASON = 500
 
 
 def checked_reason(reason: str | None) -> str:
-    """The stated reason for a second name, or nothing.  Raises RequestError for an empty or a very long one."""
+    """Return the stated reason for a second name, or nothing.  Raises RequestError for an empty or a very long one."""
     if reason is None:
         return ""
     if not reason.strip() or len(reason) > LONGEST_REASON or not reason.isprintable():
@@ -31,7 +31,7 @@ def checked_reason(reason: str | None) -> str:
 
 
 def names_of(known: Mapping[str, Collection[str]], fingerprints: Collection[str]) -> frozenset[str]:
-    """The data sets of which a run here read a table with one of these fingerprints, whole or as one of its files.
+    """Return data sets of which a run here read a table with one of these fingerprints, whole or as one of its files.
 
     ``known``: as :func:`fingerprints_by_name`.
     """
@@ -39,13 +39,13 @@ def names_of(known: Mapping[str, Collection[str]], fingerprints: Collection[str]
 
 
 def same_tables(private_root: Path, entries: Sequence[Entry]) -> list[tuple[str, str]]:
-    """The pairs of data sets that have a table, or a file of one, in common, by name."""
+    """Return the pairs of data sets that have a table, or a file of one, in common, by name."""
     known = fingerprints_by_name(private_root, entries)
     return [(a, b) for a, b in combinations(sorted(known), 2) if known[a] & known[b]]
 
 
 def fingerprints_by_name(private_root: Path, entries: Sequence[Entry]) -> dict[str, set[str]]:
-    """Data set -> the fingerprints of its tables and of their files, by the notes of runs.
+    """Return data set -> the fingerprints of its tables and of their files, by the notes of runs.
 
     ``entries``: the ledger's, which know the data set of a run whose note does not say, and the runs that gave back
     all that they had reserved: those do not count.

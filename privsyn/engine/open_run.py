@@ -203,7 +203,7 @@ def _agreed(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job) -> 
 
 
 def _data_to_finish(records: Records, begun: PeriodRow | None, current: str, shell_of: Callable[[str], Shell]) -> str:
-    """The fingerprint of the data that a begun period is to be released from.
+    """Return the fingerprint of the data that a begun period is to be released from.
 
     A run that has encoded its rows is finished from those, though the table has changed since: its noise may be drawn.
     One that has not has drawn nothing; its charges are given back, and the period is released from the table as it is.
@@ -226,7 +226,7 @@ def _released_order(source: Source, spec: ReleaseSpec) -> tuple[str, ...]:
 
 
 def _known_table(shell: Shell, settings: Settings, fingerprints: Sequence[str], job: Job) -> KnownTable:
-    """The run's table as this private folder and the ledger may know it under another name."""
+    """Return the run's table as this private folder and the ledger may know it under another name."""
     known = fingerprints_by_name(settings.private_root, shell.ledger.entries())
     own = frozenset(known.get(shell.dataset, ()))
     elsewhere = names_of(known, set(fingerprints) - own) - {shell.dataset}
@@ -235,7 +235,7 @@ def _known_table(shell: Shell, settings: Settings, fingerprints: Sequence[str], 
 
 
 def _write_private_note(opened: OpenRun, source: Source, fingerprints: Sequence[str], job: Job) -> None:
-    """The run's private folder: where the data came from and which stored tables belong to the run."""
+    """Write the run's private folder: where the data came from and which stored tables belong to the run."""
     folder = opened.private_folder
     with in_words(folder):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

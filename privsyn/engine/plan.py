@@ -35,7 +35,7 @@ class Stage:
     queries: tuple[Query, ...] | None
 
     def sigma_if(self, request: Request, queries: int) -> float:
-        """The standard deviation of a count's noise if so many marginals shared the budget equally, in records."""
+        """Return standard deviation of a count's noise if so many marginals shared the budget equally, in records."""
         return sigma_for(self.rho / queries, request.records, request.pricing)
 
 
@@ -51,7 +51,7 @@ class Plan:
 
     @classmethod
     def of(cls, request: Request, steps: Sequence[Step]) -> Plan:
-        """The plan of ``steps``.  Raises RequestError if the promise or the lifetime cap cannot be accounted."""
+        """Return the plan of ``steps``.  Raises RequestError if the promise or the lifetime cap cannot be accounted."""
         spec = request.spec
         allowed = accounted(spec.privacy, "privacy", spec.accountant)
         accounted(spec.budget, "budget", cap_accountant(spec.accountant))
@@ -75,11 +75,14 @@ class Plan:
         return tuple(Stage(s, s.rho(self.request), self._known(s)) for s in release_steps(self.steps))
 
     def queries(self, step: ReleaseStep, inputs: Inputs) -> list[Query]:
-        """What ``step`` asks of the rows, with the noise that its price buys: from public and released things only."""
+        """Return what ``step`` asks of the rows, with the noise that its price buys.
+
+        From public and released things only.
+        """
         return [query.under(self.request.pricing) for query in step.plan(self.request, inputs, step.rho(self.request))]
 
     def released_inputs(self, step: Step) -> tuple[str, ...]:
-        """The inputs of ``step`` that are released tables: all that its plan, and post-processing, may read."""
+        """Return the inputs of ``step`` that are released tables: all that its plan, and post-processing, may read."""
         zones = {f"{s.name}.{name}": contract.zone for s in self.steps for name, contract in s.outputs.items()}
         return tuple(name for name in step.inputs if zones.get(name) is Zone.RELEASED)
 
@@ -89,7 +92,7 @@ class Plan:
         return tuple(self.queries(step, Inputs({})))
 
     def check_noise(self) -> None:
-        """Raises RequestError if the first look would say nothing: its total could be any number of rows."""
+        """Raise RequestError if the first look would say nothing: its total could be any number of rows."""
         known = [query for stage in self.stages for query in stage.queries or ()]
         if max((q.sigma * math.sqrt(q.cells) for q in known), default=0.0) > MOST_NOISE:
             spec = self.request.spec
@@ -103,7 +106,7 @@ class Plan:
 
 
 def _check_sum(request: Request, allowed: Fraction) -> None:
-    """Raises RequestError if the looks of an improved release cost more together than ``privacy`` says."""
+    """Raise RequestError if the looks of an improved release cost more together than ``privacy`` says."""
     privacy = request.spec.privacy
     if request.total_rho > allowed and epsilon_for(request.total_rho, privacy.delta, request.spec.accountant) > (
         privacy.epsilon
@@ -116,7 +119,7 @@ def _check_sum(request: Request, allowed: Fraction) -> None:
 
 
 def accounted(promise: Guarantee, field: str, accountant: Accountant) -> Fraction:
-    """The rho of a promise.  Raises RequestError that names ``field`` if it cannot be accounted."""
+    """Return the rho of a promise.  Raises RequestError that names ``field`` if it cannot be accounted."""
     try:
         return rho_for(promise.epsilon, promise.delta, accountant)
     except (ValueError, OverflowError):
@@ -128,6 +131,6 @@ def accounted(promise: Guarantee, field: str, accountant: Accountant) -> Fractio
 
 
 def digest_of(queries: Sequence[Query]) -> bytes:
-    """A digest (SHA-256, hex) of planned queries: noise that was drawn for them fits no others."""
+    """Return a digest (SHA-256, hex) of planned queries: noise that was drawn for them fits no others."""
     facts = [[q.attributes, q.cells, q.sensitivity, q.sigma.hex(), q.pricing] for q in queries]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest().encode()

@@ -19,7 +19,7 @@ from privsyn.storage.table_files import entries_of_folder
 
 
 def check_policy(spec: ReleaseSpec, job: Job, settings: Settings) -> None:
-    """Raises RequestError that names the rule if the operator's policy does not allow this release.
+    """Raise RequestError that names the rule if the operator's policy does not allow this release.
 
     Nothing but the policy's file is read; without one everything is allowed.
     """
@@ -50,7 +50,7 @@ def check_policy(spec: ReleaseSpec, job: Job, settings: Settings) -> None:
 
 
 def check_formats(dataset: str, formats: Iterable[str], settings: Settings) -> None:
-    """Raises RequestError that names the rule if the policy does not allow these formats for the data set."""
+    """Raise RequestError that names the rule if the policy does not allow these formats for the data set."""
     found = _rules(dataset, settings)
     if found is not None:
         for output in formats:
@@ -58,7 +58,7 @@ def check_formats(dataset: str, formats: Iterable[str], settings: Settings) -> N
 
 
 def check_table(dataset: str, table: object, settings: Settings, field: str) -> None:
-    """Raises RequestError that names the rule if the policy does not allow ``table`` for looks at the data set.
+    """Raise RequestError that names the rule if the policy does not allow ``table`` for looks at the data set.
 
     ``table``: a path, or a table in memory; ``field``: the argument that names it.
     """
@@ -68,7 +68,7 @@ def check_table(dataset: str, table: object, settings: Settings, field: str) -> 
 
 
 def check_prior(spec: ReleaseSpec, settings: Settings) -> None:
-    """Raises RequestError that names the rule if the policy does not allow the place of the spec's prior."""
+    """Raise RequestError that names the rule if the policy does not allow the place of the spec's prior."""
     found = _rules(spec.dataset, settings)
     if found is not None:
         _check_prior(*found, spec)
@@ -81,7 +81,7 @@ def _check_prior(rules: DatasetPolicy, at: str, spec: ReleaseSpec) -> None:
 
 
 def _rules(dataset: str, settings: Settings) -> tuple[DatasetPolicy, str] | None:
-    """The data set's rules and their place in the file; None without a policy."""
+    """Return the data set's rules and their place in the file; None without a policy."""
     if settings.policy is None:
         return None
     policy: Policy = load_policy(settings.policy)
@@ -106,7 +106,7 @@ def _check_path(rules: DatasetPolicy, at: str, path: str | None, field: str) -> 
 
 
 def _is_within(place: Path, allowed: Iterable[str]) -> bool:
-    """Whether a path without links is one of the allowed ones, or below one."""
+    """Return whether a path without links is one of the allowed ones, or below one."""
     return any(place.is_relative_to(root) for root in allowed)
 
 

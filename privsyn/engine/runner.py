@@ -14,7 +14,7 @@ class RunStep(Protocol[Outputs]):
     """Runs one step on the results of its producers, by their names, and returns its own result."""
 
     def __call__(self, step: Step, inputs: Mapping[str, Outputs]) -> Outputs:
-        """The step's result."""
+        """Return the step's result."""
 
 
 def run_steps(steps: Iterable[Step], run: RunStep[Outputs]) -> dict[str, Outputs]:

@@ -84,7 +84,7 @@ class Step:
         return tuple(dict.fromkeys(name.split(".")[0] for name in self.inputs))
 
     def settings_json(self, request: Request) -> str:
-        """The step's own settings as canonical JSON: part of its cache key."""
+        """Return the step's own settings as canonical JSON: part of its cache key."""
         return json.dumps(self.settings(request), sort_keys=True, separators=(",", ":"))
 
 
@@ -133,24 +133,24 @@ class ReleaseStep(Step):
     padded: bool = False
 
     def settings_json(self, request: Request) -> str:
-        """The settings with what every release step depends on: its budget, and the records of one person."""
+        """Return the settings with what every release step depends on: its budget, and the records of one person."""
         return json.dumps({**self.priced(request), **self.settings(request)}, sort_keys=True, separators=(",", ":"))
 
     def priced(self, request: Request) -> dict[str, Any]:
-        """What the step's noise depends on, JSON-ready: its budget, and the records of one person."""
+        """Return what the step's noise depends on, JSON-ready: its budget, and the records of one person."""
         return {"rho": str(self.rho(request)), "records": request.records}
 
     def rho(self, request: Request) -> Fraction:
-        """The step's exact budget."""
+        """Return the step's exact budget."""
         return request.total_rho * self.share(request)
 
     def read_rows(self, request: Request, inputs: Inputs) -> Countable:
-        """The private rows, to be counted: the look at the data."""
+        """Return the private rows, to be counted: the look at the data."""
         return inputs.countable(self.rows, self.rows_domain(request, inputs), padded=self.padded)
 
 
 def release_steps(steps: Iterable[Step]) -> tuple[ReleaseStep, ...]:
-    """Those of ``steps`` that turn private into released and cost budget."""
+    """Return the release steps among ``steps``: they turn private into released and cost budget."""
     return tuple(step for step in steps if isinstance(step, ReleaseStep))
 
 
@@ -158,7 +158,7 @@ AnyStep = TypeVar("AnyStep", bound=Step)
 
 
 def step_of(steps: Iterable[AnyStep], name: str) -> AnyStep:
-    """The step of that name.  Raises LookupError if there is none."""
+    """Return the step of that name.  Raises LookupError if there is none."""
     for step in steps:
         if step.name == name:
             return step
@@ -166,12 +166,15 @@ def step_of(steps: Iterable[AnyStep], name: str) -> AnyStep:
 
 
 def published_files(steps: Iterable[Step]) -> dict[str, str]:
-    """Released file -> table (``step.table``) of a run of these steps: all that the synthetic table was made from."""
+    """Return released file -> table (``step.table``) of a run of these steps.
+
+    All that the synthetic table was made from.
+    """
     return {file.name: f"{step.name}.{table}" for step in steps for table, file in step.published.items()}
 
 
 def check_shares(steps: Sequence[Step], request: Request) -> None:
-    """Raises ValueError unless the shares of the release steps are positive and sum to exactly 1."""
+    """Raise ValueError unless the shares of the release steps are positive and sum to exactly 1."""
     shares = [step.share(request) for step in release_steps(steps)]
     if sum(shares) != 1 or min(shares, default=Fraction(0)) <= 0:
         raise ValueError(f"the shares of the release steps are {', '.join(map(str, shares))}: they must sum to 1")

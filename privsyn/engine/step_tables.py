@@ -49,7 +49,7 @@ def write_outputs(step: Step, outputs: Mapping[str, Output], key: str, store: St
 
 
 def recorded_outputs(step: Step, key: str, store: Store, records: Records) -> StepRefs | None:
-    """The step's tables if all are on disk, unchanged since they passed their contracts.
+    """Return the step's tables if all are on disk, unchanged since they passed their contracts.
 
     Raises PrivsynError for a record of other tables than the step's.
     """
@@ -62,5 +62,5 @@ def recorded_outputs(step: Step, key: str, store: Store, records: Records) -> St
 
 
 def record_name(key: str) -> str:
-    """The record of the step with this lineage key."""
+    """Return the record of the step with this lineage key."""
     return f"step-{key}"

@@ -42,7 +42,10 @@ Found = dict[str, tuple[float, float]]
 
 
 def check_analyses(analyses: Sequence[Analysis], spec: ReleaseSpec) -> tuple[Parts, ...]:
-    """The analyses, parsed; RequestError that names the field where one does not fit the columns.  Needs no rows."""
+    """Return the analyses, parsed; RequestError that names the field where one does not fit the columns.
+
+    Needs no rows.
+    """
     types = {name: type_of(column) for name, column in spec.released_columns.items()}
     found = []
     for i, analysis in enumerate(analyses):
@@ -55,7 +58,7 @@ def check_analyses(analyses: Sequence[Analysis], spec: ReleaseSpec) -> tuple[Par
 
 
 def _measured(parts: Parts, spec: ReleaseSpec) -> Parts:
-    """The parts, whose columns were all measured.  Raises FieldError for one that was not."""
+    """Return the parts, whose columns were all measured.  Raises FieldError for one that was not."""
     name = next((c for c in parts.columns if c in spec.unmeasured_columns), None)
     if name is not None:
         raise FieldError(f"the column {name!r} {NOT_MEASURED}", "Name one that was measured")
@@ -69,7 +72,7 @@ def analyses_of(
     real: Iterable[pa.RecordBatch],
     synthetic: Iterable[pa.RecordBatch],
 ) -> tuple[AnalysisResult, ...]:
-    """Every analysis of the two tables; ``encoding``: a codec a column; batches have the spec's columns."""
+    """Return every analysis of the two tables; ``encoding``: a codec a column; batches have the spec's columns."""
     if not analyses:
         return ()
     parts = check_analyses(analyses, spec)
@@ -79,7 +82,7 @@ def analyses_of(
 
 
 def analysed(analysis: Analysis, parts: Parts, real: Rows, synthetic: Rows) -> AnalysisResult:
-    """One analysis of the two tables."""
+    """Return one analysis of the two tables."""
     tables = real.chosen(parts.where), synthetic.chosen(parts.where)
     if not all(table.number for table in tables):
         rows = tables[0].number, tables[1].number
@@ -139,7 +142,7 @@ def _regressions(analysis: Analysis, parts: Parts, real: Rows, synthetic: Rows) 
 
 
 def _regression(table: Rows, parts: Parts, levels: dict[str, list[str]]) -> tuple[Found, int]:
-    """The coefficients, and how many rows they are from; those of columns that do not vary are not known."""
+    """Return the coefficients, and how many rows they are from; those of columns that do not vary are not known."""
     y = table.numbers(parts.target)
     whole = np.isfinite(y)
     for term in parts.terms:
@@ -183,7 +186,7 @@ def _groups(analysis: Analysis, parts: Parts, real: Rows, synthetic: Rows) -> An
 
 
 def _labels(table: Rows, terms: Sequence[Term]) -> NDArray[np.object_]:
-    """The group of every row, as text."""
+    """Return the group of every row, as text."""
     found = np.full(table.number, "" if terms else "all", dtype=object)
     for i, term in enumerate(terms):
         found = found + (", " if i else "") + f"{term.text}=" + table.labels(term)
@@ -204,7 +207,7 @@ def _by_group(analysis: Analysis, names: Sequence[str], numbers: Floats, groups:
 
 
 def _differences(found: Found, names: Sequence[str], base: str) -> Found:
-    """Every group's share less that of the largest group."""
+    """Return every group's share less that of the largest group."""
     return {
         f"{name} minus {base}": (found[name][0] - found[base][0], sqrt(found[name][1] ** 2 + found[base][1] ** 2))
         for name in names

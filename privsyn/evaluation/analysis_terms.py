@@ -63,7 +63,7 @@ class Parts:
 
 
 def parsed(analysis: Analysis, types: Mapping[str, Type]) -> Parts:
-    """The parts of ``analysis``; ``types``: of every released column.
+    """Return the parts of ``analysis``; ``types``: of every released column.
 
     Raises FieldError whose place is the field of the analysis.
     """
@@ -96,7 +96,7 @@ def _formula(text: str, types: Mapping[str, Type], where: Node | None) -> Parts:
 
 
 def _split(text: str, mark: str) -> list[str]:
-    """The text cut at ``mark``, but not inside quotation marks, backticks or brackets."""
+    """Return the text cut at ``mark``, but not inside quotation marks, backticks or brackets."""
     parts, depth = [""], 0
     for piece in re.findall(rf"{_QUOTED}|.", text, re.DOTALL):
         depth += (piece in "([") - (piece in ")]")
@@ -174,7 +174,7 @@ class Rows:
         return cls({name: pa.chunked_array(p).combine_chunks() for name, p in parts.items() if p}, number)
 
     def chosen(self, where: Node | None) -> Rows:
-        """The rows for which the condition is true."""
+        """Return the rows for which the condition is true."""
         if where is None or not self.number:
             return self
         mask = self._truth(where)[0]
@@ -182,11 +182,11 @@ class Rows:
         return Rows(kept, int(mask.sum()))
 
     def taken(self, mask: Bools) -> Rows:
-        """The rows of a mask."""
+        """Return the rows of a mask."""
         return Rows({name: column.filter(pa.array(mask)) for name, column in self.values.items()}, int(mask.sum()))
 
     def numbers(self, term: Term) -> Floats:
-        """The term's values, shape (rows,): a condition as 0 and 1, NaN for null, unknown, or no logarithm."""
+        """Return the term's values, shape (rows,): a condition as 0 and 1, NaN for null, unknown, or no logarithm."""
         if not self.number:
             return np.zeros(0)
         if term.node.type == "truth":
@@ -199,7 +199,7 @@ class Rows:
         return np.where(np.isfinite(values), np.broadcast_to(values, self.number), np.nan)
 
     def labels(self, term: Term) -> NDArray[np.object_]:
-        """The term's values as text, shape (rows,)."""
+        """Return the term's values as text, shape (rows,)."""
         if not self.number:
             return np.zeros(0, dtype=object)
         if term.of_values:

@@ -84,7 +84,7 @@ class Release:
 def open_release(
     release: str | Path, settings: Settings, data: str | Path | SupportsArrowStream | None = None
 ) -> Release:
-    """The release of that run name or folder; ``data`` replaces the private table that the run remembers.
+    """Return the release of that run name or folder; ``data`` replaces the private table that the run remembers.
 
     Raises RequestError that names the argument when there is no whole release, or no private table is known.
     """
@@ -151,7 +151,7 @@ class OpenTable:
     kept_by: EncodingPlan
 
     def read(self, repairs: Repairs | None = None, as_if: EncodingPlan | None = None) -> Coded:
-        """All rows, or with ``unit.person_id`` those that a release keeps of each person.
+        """Return all rows, or with ``unit.person_id`` those that a release keeps of each person.
 
         What reading repairs is added to ``repairs``.  ``as_if``: the codes of another plan for the same rows.
         """
@@ -161,7 +161,7 @@ class OpenTable:
         return _from_codes((encode_batch(batch, codes, found) for batch in kept), codes)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The same rows as they are stored."""
+        """Return the same rows as they are stored."""
         return self._kept(Repairs())
 
     def _kept(self, repairs: Repairs) -> Iterator[pa.RecordBatch]:
@@ -180,7 +180,7 @@ def open_table(
     *,
     kept_only: bool = False,
 ) -> OpenTable:
-    """A table (the path of CSV or Parquet, or one in memory), its structure checked; ``field`` names it in errors.
+    """Return a table (a path of CSV or Parquet, or in memory) with checked structure; ``field`` names it in errors.
 
     Columns that the release drops may be absent, but with ``kept_only`` not the identifier of ``unit.person_id``.
     Raises RequestError for a table that does not fit.
@@ -201,12 +201,12 @@ def open_table(
 
 
 def read_table(path: Place, encoding: EncodingPlan, spec: ReleaseSpec, field: str) -> Coded:
-    """All rows of the table at ``path`` in codes; see :func:`open_table`."""
+    """Return all rows of the table at ``path`` in codes; see :func:`open_table`."""
     return open_table(path, encoding, spec, field).read()
 
 
 def coded(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> Coded:
-    """Rows of the spec's columns as codes, in bounded memory but for the codes themselves."""
+    """Return rows of the spec's columns as codes, in bounded memory but for the codes themselves."""
     return _from_codes((encode_batch(batch, encoding, Repairs()) for batch in batches), encoding)
 
 
@@ -224,12 +224,12 @@ def _from_codes(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> Co
 
 
 def bin_domain(groups: Mapping[str, NDArray[np.int32]]) -> Domain:
-    """The domain of the public bins."""
+    """Return the domain of the public bins."""
     return Domain.of({a: int(g.max()) + 1 for a, g in groups.items()})
 
 
 def to_bins(fine: CodeTable, groups: Mapping[str, NDArray[np.int32]]) -> CodeTable:
-    """Fine codes to codes of the public bins."""
+    """Return fine codes to codes of the public bins."""
     domain = bin_domain(groups)
     columns = []
     for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
@@ -238,7 +238,10 @@ def to_bins(fine: CodeTable, groups: Mapping[str, NDArray[np.int32]]) -> CodeTab
 
 
 def mgd_columns(encoding: EncodingPlan) -> tuple[dict[str, list[str]], dict[str, bool], dict[str, int]]:
-    """What MGD must know of the public bins, by column: labels, whether they have an order, and the code of null."""
+    """Return what MGD must know of the public bins, by column.
+
+    Labels, whether they have an order, and the code of null.
+    """
     labels = {c.attribute: _unlike(c.bin_labels()) for c in encoding.codecs}
     ordered = {c.attribute: c.values(fine=False) is not None for c in encoding.codecs}
     return labels, ordered, _null_codes(encoding)
@@ -251,7 +254,7 @@ def _unlike(labels: Sequence[str]) -> list[str]:
 
 
 def _null_codes(encoding: EncodingPlan) -> dict[str, int]:
-    """The null bin of ordered columns; a nominal null is a value like any other."""
+    """Return the null bin of ordered columns; a nominal null is a value like any other."""
     found = {}
     for codec in encoding.codecs:
         values = codec.values(fine=False)

@@ -64,7 +64,7 @@ class _Values:
             self.kept, self.stride = [np.concatenate(self.kept)[::2]], 2 * self.stride
 
     def sorted(self) -> Floats:
-        """The thinned values in order."""
+        """Return the thinned values in order."""
         return np.sort(np.concatenate([np.zeros(0), *self.kept]))
 
     @property
@@ -85,7 +85,7 @@ def column_statistics(
     synthetic: Iterable[pa.RecordBatch],
     noise: Recode,
 ) -> tuple[ColumnStatistics, ...]:
-    """The statistics of every column with an order, in table order; real values as they are, not as repaired.
+    """Return the statistics of every column with an order, in table order; real values as they are, not as repaired.
 
     ``encoding``: a codec a column; batches have the spec's columns.  ``noise``: attribute -> the variance of each
     fine count; a column that is not in it has no bands.
@@ -148,7 +148,7 @@ def _column(
 
 
 def _seconds(column: Any) -> float:
-    """What the codec's numbers of this column have to be multiplied with, so that days and times are in seconds."""
+    """Return the factor that turns the codec's numbers of a column into seconds (days and times), else 1."""
     if column.kind == "time":
         return _DAY / column.per_day
     return _DAY if column.kind == "date" else 1.0
@@ -180,7 +180,7 @@ def _statistic(
 
 
 def _quantile(ordered: Floats, q: float) -> float:
-    """The value at the share ``q`` of sorted values, cut to 0..1."""
+    """Return the value at the share ``q`` of sorted values, cut to 0..1."""
     place = min(max(q, 0.0), 1.0) * (len(ordered) - 1)
     return float(ordered[round(place)])
 
@@ -206,21 +206,21 @@ class _Noise:
         return cls(middles[there], noise.variance[there], of_code, made.mean, made.sd, made.known, made.rows)
 
     def mean(self) -> float:
-        """Standard deviation of sum(v n) / N."""
+        """Return standard deviation of sum(v n) / N."""
         return sqrt(float((((self.middles - self.centre) / self.rows) ** 2 * self.variance).sum()))
 
     def sd(self) -> float:
-        """Standard deviation of sqrt(sum((v - mean)^2 n) / N)."""
+        """Return standard deviation of sqrt(sum((v - mean)^2 n) / N)."""
         if not self.width:
             return 0.0
         slope = ((self.middles - self.centre) ** 2 - self.width**2) / (2 * self.width * self.rows)
         return sqrt(float((slope**2 * self.variance).sum()))
 
     def below(self, value: float, q: float) -> float:
-        """Standard deviation of the share of values up to ``value``."""
+        """Return standard deviation of the share of values up to ``value``."""
         return sqrt(float((((self.middles <= value) - q) ** 2 * self.variance).sum())) / self.rows
 
     def share(self, codec: OrderedCodec, value: float) -> float:
-        """Standard deviation of the share of the cell that an exact value has for itself."""
+        """Return standard deviation of the share of the cell that an exact value has for itself."""
         nearest = int(np.nanargmin(np.abs(_middles(codec) - value)))
         return sqrt(self.of_code[nearest]) / self.all_rows

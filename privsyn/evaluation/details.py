@@ -76,7 +76,7 @@ class ReleasedTables:
             ) from error
 
     def _of(self, columns: AbstractSet[str]) -> ReleasedTables:
-        """What was measured of these columns, each an attribute of its own; dummies of one rule are none."""
+        """Return what was measured of these columns, each an attribute of its own; dummies of one rule are none."""
         kept = [i for i, m in enumerate(self.measured) if columns >= set(m.attributes)]
         return ReleasedTables(
             {a: r for a, r in self.recode.items() if a in columns},
@@ -103,17 +103,20 @@ class ReleasedTables:
         return cls(recode, measured, tuple(m.sigma for m in measured), consistent)
 
     def recoded(self, real: Coded, synthetic: Coded) -> tuple[CodeTable, CodeTable]:
-        """Both tables in the compressed domain, filtered values as one code more; misread ones count as filtered."""
+        """Return both tables in the compressed domain, filtered values as one code more.
+
+        Misread ones count as filtered.
+        """
         recode = {a: _filtering_the_rest(r, real.fine.domain.size(a)) for a, r in self.recode.items()}
         return recoded(real.fine, recode), recoded(synthetic.fine, recode)
 
     def measured_pairs(self) -> set[Clique]:
-        """Every pair inside a measured marginal, in the domain's order."""
+        """Return every pair inside a measured marginal, in the domain's order."""
         return {(a, b) for m in self.measured for i, a in enumerate(m.attributes) for b in m.attributes[i + 1 :]}
 
 
 def _filtering_the_rest(recode: AttributeRecode, size: int) -> AttributeRecode:
-    """A recoding of ``size`` fine codes: those after its own are filtered."""
+    """Return a recoding of ``size`` fine codes: those after its own are filtered."""
     more = size - len(recode.coarse)
     coarse = np.append(recode.coarse, np.full(more, recode.size, recode.coarse.dtype))
     return replace(recode, coarse=coarse, kept=np.append(recode.kept, np.zeros(more, bool)))
@@ -122,7 +125,7 @@ def _filtering_the_rest(recode: AttributeRecode, size: int) -> AttributeRecode:
 def one_ways(
     release: Release, encoding: EncodingPlan, real: Coded, synthetic: Coded, tables: ReleasedTables
 ) -> tuple[OneWay, ...]:
-    """Every column, in table order; ``encoding``: the tables', which may have bins for misread values.
+    """Return every column, in table order; ``encoding``: the tables', which may have bins for misread values.
 
     The noise of a column that rules compute is said to be the largest of any measured.
     """
@@ -159,7 +162,7 @@ def pairs(
     threads: int,
     misread: Collection[str] = (),
 ) -> tuple[Pair, ...]:
-    """Every pair of columns, in table order, with what its error is made of; ``misread``: columns that are."""
+    """Return every pair of columns, in table order, with what its error is made of; ``misread``: columns that are."""
     parts = pair_errors(*coarse, [m for m in tables.consistent if len(m.attributes) > 1], threads)
     found = []
     for i, (a, b) in enumerate(figures.pairs):
@@ -181,14 +184,17 @@ def pairs(
 
 
 def _cause(part: PairError | None) -> Literal["noise", "synthesis", "not selected"]:
-    """The larger part of a pair's error; a pair in no measured marginal has no noise of its own."""
+    """Return the larger part of a pair's error; a pair in no measured marginal has no noise of its own."""
     if part is None:
         return "not selected"
     return "noise" if part.consistent >= part.synthesis else "synthesis"
 
 
 def sizes(errors: Sequence[tuple[Sequence[int], NDArray[np.float64]]]) -> tuple[SizeError, ...]:
-    """Mean error by number of attributes and size class; ``errors[w - 1]``: cells and L1 of the w-way marginals."""
+    """Return mean error by number of attributes and size class.
+
+    ``errors[w - 1]``: cells and L1 of the w-way marginals.
+    """
     found = []
     for ways, (cells, l1) in enumerate(errors, start=1):
         number = np.asarray(cells, dtype=np.int64)
@@ -210,7 +216,7 @@ def sizes(errors: Sequence[tuple[Sequence[int], NDArray[np.float64]]]) -> tuple[
 def stages(
     found: Sequence[Pair], real: Coded, coarse: tuple[CodeTable, CodeTable], tables: ReleasedTables, threads: int
 ) -> tuple[StageError, ...]:
-    """Mean errors of the measured marginals after each stage, and of the pairs that were not measured."""
+    """Return mean errors of the measured marginals after each stage, and of the pairs that were not measured."""
     measured = clique_errors(*coarse, tables.measured, tables.consistent, threads)
     out = []
     if measured:

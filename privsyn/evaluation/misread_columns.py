@@ -42,11 +42,11 @@ class Reading:
     rows: int = 0
 
     def misread(self) -> tuple[Misread, ...]:
-        """Columns of which more than MISREAD_SHARE was repaired, most first."""
+        """Return columns of which more than MISREAD_SHARE was repaired, most first."""
         return misread_columns(self.repairs.counts, self.rows)
 
     def not_meant(self, spec: ReleaseSpec, columns: Collection[str]) -> tuple[str, ...]:
-        """Those of the ``columns`` of which more than MISREAD_SHARE no longer means what it says."""
+        """Return the ``columns`` of which more than MISREAD_SHARE no longer means what it says."""
         counts, found = self.repairs.counts, []
         for column in columns:
             kept = meant(spec, column)
@@ -57,7 +57,7 @@ class Reading:
 
 
 def broken_rules(reading: Reading) -> tuple[str, ...]:
-    """What real rows break, one sentence a rule."""
+    """Return what real rows break, one sentence a rule."""
     starts = (f"{OF_RULE}[", f"{OF_RULE}.")
     return tuple(
         f"{many:,} of {reading.rows:,} real rows ({many / reading.rows:.1%}) break a rule, {words}; they were counted "
@@ -101,32 +101,32 @@ class MisreadCodec(Codec):
         raise NotImplementedError
 
     def labels(self) -> list[str]:
-        """The codec's, and MISREAD."""
+        """Return the codec's, and MISREAD."""
         return [*self._codec.labels(), MISREAD]
 
     def bin_labels(self) -> list[str]:
-        """The codec's, and MISREAD."""
+        """Return the codec's, and MISREAD."""
         return [*self._codec.bin_labels(), MISREAD]
 
     def values(self, *, fine: bool) -> NDArray[np.float64] | None:
-        """The codec's, and NaN."""
+        """Return the codec's, and NaN."""
         found = self._codec.values(fine=fine)
         return None if found is None else np.append(found, np.nan)
 
     def ranges(self) -> dict[str, ValueRange]:
-        """The codec's."""
+        """Return the codec's."""
         return self._codec.ranges()
 
 
 def with_misread(plan: EncodingPlan, spec: ReleaseSpec, columns: Collection[str]) -> EncodingPlan:
-    """The plan with a bin for the repaired values of these ``columns``."""
+    """Return the plan with a bin for the repaired values of these ``columns``."""
     return EncodingPlan(
         tuple(MisreadCodec(c, meant(spec, c.attribute)) if c.attribute in columns else c for c in plan.codecs)
     )
 
 
 def described(reading: Reading, plan: EncodingPlan, spec: ReleaseSpec) -> Iterator[MisreadColumn]:
-    """Every misread column for the report: what was repaired, and likely cures."""
+    """Yield every misread column for the report: what was repaired, and likely cures."""
     own = {c.attribute: c for c in plan.codecs if isinstance(c, MisreadCodec)}
     for misread in reading.misread():
         column: Any = spec.columns.get(misread.column)

@@ -140,7 +140,7 @@ def evaluate(
 
 
 def report_folder(run: str, settings: Settings) -> Path:
-    """Where the private report of a run lies, or would."""
+    """Return where the private report of a run lies, or would."""
     return settings.private_root / "reports" / run
 
 
@@ -153,7 +153,7 @@ class _Opened:
     compared: dict[str, OpenTable]
 
     def read(self, release: Release, settings: EvaluationSpec) -> _Tables:
-        """Every table in codes.  Where much of a real column is repaired, its repaired values have a bin of their own.
+        """Encode every table.  Where much of a real column is repaired, its repaired values have a bin of their own.
 
         A column whose hierarchy the settings give stays as it is: the hierarchy has no place for such a bin.
         """

@@ -28,7 +28,10 @@ _MEANINGS = {
 
 
 def meaning(figure: str, columns: int) -> str:
-    """What a figure says of tables of that many columns, in plain words; a range query has three of them, or all."""
+    """Return what a figure says of tables of that many columns, in plain words.
+
+    A range query has three of them, or all.
+    """
     ranges = {1: "the column", 2: "the two columns"}.get(columns, "three columns")
     return _MEANINGS[figure].format(ranges=ranges)
 

@@ -123,7 +123,7 @@ def publish_quality(
 
 
 def quality_step(comparison: Comparison) -> ReleaseStep:
-    """The release step over the encoded rows, for one public comparison."""
+    """Return the release step over the encoded rows, for one public comparison."""
 
     def settings(request: Request) -> dict[str, Any]:
         asked = [[f.name, f.compared] for f in comparison.figures]
@@ -151,7 +151,7 @@ def quality_step(comparison: Comparison) -> ReleaseStep:
 
 
 def _in_memory(request: Request, inputs: Inputs) -> CodeTable:
-    """The private rows: range queries look at whole rows, again and again."""
+    """Return the private rows: range queries look at whole rows, again and again."""
     return CodeTable.from_arrow(list(inputs.batches(ENCODED)), request.encoding.domain)
 
 
@@ -166,7 +166,7 @@ def _compare(release: Release, spec: ReleaseSpec) -> Comparison:
 
 
 def _check_noise(comparison: Comparison, spec: ReleaseSpec) -> None:
-    """Raises RequestError if so small an epsilon asks for noise that no integer holds, or that hides every figure."""
+    """Raise RequestError if so small an epsilon asks for noise that no integer holds, or that hides every figure."""
     rho, rows = accounted(spec.privacy, FIELD, spec.accountant), comparison.synthetic.rows
     planned = quality_figures.plan(comparison.figures, rho, spec.unit.records)
     pairs = zip(comparison.figures, planned, strict=True)
@@ -211,7 +211,7 @@ def _write(path: Path, model: QualityReport | Certificate) -> None:
 
 
 def _report(run: OpenRun, refs: StepRefs, release: Release, comparison: Comparison) -> QualityReport:
-    """The figures from the noisy table and its receipts: nothing else of the private table is at hand here."""
+    """Return the figures from the noisy table and its receipts: nothing else of the private table is at hand here."""
     store, privacy = run.shell.store, run.shell.request.spec.privacy
     queries = noisy.receipts_from_table(store.read_table(refs.tables["receipts"]))
     answers = noisy.answers_from_table(store.read_table(refs.tables["noisy"]), queries)

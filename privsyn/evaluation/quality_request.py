@@ -48,7 +48,7 @@ def check_release(release: Release) -> None:
 
 
 def published_keys(release: Release, settings: Settings) -> Mapping[str, str]:
-    """The lineage keys of the run, once its released synthetic table is, byte for byte, the one that was synthesized.
+    """Return the lineage keys of the run, once its released synthetic table equals the synthesized one byte for byte.
 
     The released folder and its manifest can be edited; the private zone's signed reference cannot.
     """
@@ -79,7 +79,10 @@ def published_keys(release: Release, settings: Settings) -> Mapping[str, str]:
 
 
 def spec_of_figures(release: Release, epsilon: float, delta: float | None) -> ReleaseSpec:
-    """The release's own spec at this request's price, of this one look: no prior, and no releases that it improves."""
+    """Return the release's own spec at this request's price, of this one look.
+
+    No prior, and no releases that it improves.
+    """
     privacy = _guarantee(epsilon, release.spec.privacy.delta, FIELD)
     if delta is not None:
         privacy = _guarantee(epsilon, delta, DELTA)
@@ -96,7 +99,7 @@ def _guarantee(epsilon: float, delta: float, field: str) -> Guarantee:
 
 
 def check_charged(spec: ReleaseSpec, keys: Mapping[str, str], settings: Settings) -> None:
-    """Every noisy table of the release was charged to this ledger; another one would forget that cost.
+    """Check that every noisy table of the release was charged to this ledger; another one would forget that cost.
 
     By lineage key, not by run: a run that only differs in post-processing rests on an earlier run's charges.  A step
     that had nothing to ask (one column has no pairs) gave its reservation back.
@@ -113,7 +116,7 @@ def check_charged(spec: ReleaseSpec, keys: Mapping[str, str], settings: Settings
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """The ledger's refusal, about this request's epsilon."""
+    """Translate the ledger's refusal to one about this request's epsilon."""
     try:
         yield
     except BudgetRefusedError as error:

@@ -100,7 +100,7 @@ KINDS: dict[str, Kind] = {
 
 
 def as_markdown() -> str:
-    """The rows of the table in docs/evaluation.md; a test holds the page to it."""
+    """Return the rows of the table in docs/evaluation.md; a test holds the page to it."""
     lines = []
     for kind in KINDS.values():
         high = "" if kind.high is None else f"{kind.high:,g}" if kind.high < 1e4 else f"{kind.high:,.0f}"

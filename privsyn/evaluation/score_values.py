@@ -32,7 +32,7 @@ class Value:
 
 
 def metric_of(name: str, value: Value) -> Metric:
-    """The metric of this name with its value, in the contract's form."""
+    """Return the metric of this name with its value, in the contract's form."""
     kind = KINDS[name]
     return Metric(
         name=name,
@@ -58,7 +58,7 @@ class Subsamples:
     measured: Mapping[str, NDArray[np.float64]]
 
     def shares(self, values: Mapping[str, float]) -> dict[str, float]:
-        """The share of the real rows that each value is as good as, where there is one."""
+        """Return the share of the real rows that each value is as good as, where there is one."""
         found = {}
         for name, measured in self.measured.items():
             share = equivalent_share(SHARES, measured, values[name], KINDS[name].better) if name in values else None
@@ -70,7 +70,7 @@ class Subsamples:
 
 
 def income_of(real: Coded, table: Coded, encoding: EncodingPlan, columns: IncomeColumns | None) -> Income:
-    """The income metric on the fine codes of the wage, so that a bin's width does not blur the index."""
+    """Return the income metric on the fine codes of the wage, so that a bin's width does not blur the index."""
     if columns is None:
         raise ValueError("no columns of the income metric")
     codecs = {c.attribute: c for c in encoding.codecs}
@@ -84,6 +84,6 @@ def income_of(real: Coded, table: Coded, encoding: EncodingPlan, columns: Income
 
 
 def _with_fine(table: Coded, bins: Sequence[str], fine: str) -> CodeTable:
-    """Some columns in public bins, one in fine codes."""
+    """Return some columns in public bins, one in fine codes."""
     sizes = {a: table.bins.domain.size(a) for a in bins} | {fine: table.fine.domain.size(fine)}
     return CodeTable(Domain.of(sizes), (*(table.bins.column(a) for a in bins), table.fine.column(fine)))

@@ -74,7 +74,7 @@ class Scorer:
     _mgd: dict[Coded, MgdResult] = field(default_factory=dict, repr=False)
 
     def score(self, table: Coded, only: Collection[str] | None = None) -> tuple[Metric, ...]:
-        """The metrics of one table, in the order of ``KINDS``; ``only`` names the wanted ones."""
+        """Return the metrics of one table, in the order of ``KINDS``; ``only`` names the wanted ones."""
         found: list[Metric] = []
         for name in self._wanted() if only is None else [n for n in self._wanted() if n in only]:
             if name == "svm":
@@ -84,20 +84,20 @@ class Scorer:
         return tuple(found)
 
     def with_subsamples(self, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
-        """The metrics with their equivalent subsample, where that reading is defined (``SUBSAMPLED``)."""
+        """Return the metrics with their equivalent subsample, where that reading is defined (``SUBSAMPLED``)."""
         values = {m.name: m.value for m in metrics if m.name in SUBSAMPLED and m.value is not None}
         shares = self._subsamples.shares(values)
         return tuple(m.model_copy(update={"subsample": shares.get(m.name)}) for m in metrics)
 
     def pairs(self, table: Coded) -> PairFigures:
-        """Every pair's figures."""
+        """Return every pair's figures."""
         if table not in self._pairs:
             values = {c.attribute: c.values(fine=False) for c in self.encoding.codecs}
             self._pairs[table] = pair_figures(self.real.bins, table.bins, values, self.threads)
         return self._pairs[table]
 
     def size_errors(self, table: Coded) -> list[tuple[list[int], NDArray[np.float64]]]:
-        """Cells and L1 errors of the 1-, 2- and 3-way marginals."""
+        """Return cells and L1 errors of the 1-, 2- and 3-way marginals."""
         pairs, domain = self.pairs(table), self.real.bins.domain
         found = [(list(domain.sizes), self._l1(table.bins, self._singles)), (pairs.cells.tolist(), pairs.l1)]
         if self._triples:
@@ -119,7 +119,7 @@ class Scorer:
         return self._mgd[table]
 
     def labels(self) -> tuple[str, ...]:
-        """The columns that models predict."""
+        """Return the columns that models predict."""
         if self.spec.labels != "auto":
             return self.spec.labels
         domain = self.real.bins.domain

@@ -27,7 +27,7 @@ EXAMPLE = "an evaluation's fields as YAML, such as `k: 2`"
 
 
 def load_evaluation_spec(path: Path | None, labels: Sequence[str] | Literal["auto"] = ()) -> EvaluationSpec:
-    """The settings in the YAML file ``path`` (None: the defaults), with the ``labels`` that were given apart.
+    """Return the settings in the YAML file ``path`` (None: the defaults), with the ``labels`` that were given apart.
 
     Raises RequestError that names the field, its line and the cure.  Reads nothing but this one file.
     """
@@ -69,13 +69,13 @@ def _refusal(error: ValidationError, document: Document) -> RequestError:
 
 
 def _place(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """The place as the author knows it: without pydantic's names of the types that a field may have."""
+    """Return the place as the author knows it: without pydantic's names of the types that a field may have."""
     parts = loc[:-1] if "weights" in loc[:-2] and loc[-1] == "float" else loc
     return tuple(p for p in parts if not str(p).startswith(("tuple[", "literal[", "dict[", "list[")))
 
 
 def _rule(type_: str, place: tuple[int | str, ...]) -> str:
-    """What a value must be that may be of several types; empty for the others."""
+    """Return what a value must be that may be of several types; empty for the others."""
     if place == ("labels",):
         return "`auto` or a list of columns, such as [sex, region]"
     if place[:2] == ("mgd", "hierarchies") and len(place) > 2:
@@ -84,7 +84,7 @@ def _rule(type_: str, place: tuple[int | str, ...]) -> str:
 
 
 def check_settings(spec: EvaluationSpec, encoding: EncodingPlan, unmeasured: Collection[str] = ()) -> None:
-    """Raises RequestError that names the field if the settings do not fit the released columns; needs no rows.
+    """Raise RequestError that names the field if the settings do not fit the released columns; needs no rows.
 
     encoding: of what is compared; unmeasured: released columns that are not.
     """

@@ -62,12 +62,12 @@ class Risk:
     guesses: tuple[Guess, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """The same, JSON-ready."""
+        """Return the same, JSON-ready."""
         return {**vars(self), "guesses": [vars(guess) for guess in self.guesses]}
 
 
 def risk(epsilon: float, delta: float) -> Risk:
-    """What an attacker can learn of one person.  Raises ValueError for what the accountant refuses."""
+    """Return what an attacker can learn of one person.  Raises ValueError for what the accountant refuses."""
     mu = math.sqrt(2 * float(rho_for(epsilon, delta, "gaussian")))
     return Risk(
         epsilon,
@@ -106,7 +106,7 @@ def _guess(prior: float, mu: float, epsilon: float, delta: float) -> Guess:
 
 
 def _any_promise(prior: float, epsilon: float, delta: float) -> float:
-    """The best guess under any (epsilon, delta) promise: the corners of its trade-off between the two errors."""
+    """Return the best guess under any (epsilon, delta) promise: the corners of its trade-off between the two errors."""
     grown = math.exp(min(epsilon, 700.0))
     corner = (1 - delta) / (1 + grown)  # both errors are the same
     corners = ((0.0, 1 - delta), (corner, corner), (1 - delta, 0.0))  # (false alarm, missed)
@@ -115,5 +115,5 @@ def _any_promise(prior: float, epsilon: float, delta: float) -> float:
 
 
 def _belief(odds: float, log_factor: float) -> float:
-    """The probability after odds that grew by exp(``log_factor``)."""
+    """Return the probability after odds that grew by exp(``log_factor``)."""
     return 1 / (1 + math.exp(-min(log_factor, 700.0)) / odds)

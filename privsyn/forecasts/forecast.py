@@ -95,7 +95,7 @@ class AtEpsilon:
     sample: float | None
 
     def of(self, words: str) -> int:
-        """How many columns are ``sure``, ``rough`` or ``lost``."""
+        """Return how many columns are ``sure``, ``rough`` or ``lost``."""
         return sum(column.words == words for column in self.columns)
 
 
@@ -128,12 +128,12 @@ class Forecast:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The same, JSON-ready."""
+        """Return the same, JSON-ready."""
         figures = {name: value for name, value in asdict(self).items() if value or name != "unmeasured"}
         return {**figures, "words": list(self.words)}
 
     def epsilon_rows(self) -> list[list[str]]:
-        """A row of text an epsilon, under :data:`HEADINGS`; ``~`` before a guess."""
+        """Return a row of text an epsilon, under :data:`HEADINGS`; ``~`` before a guess."""
         guess = "~" if self.made_up else ""
         return [
             [
@@ -147,7 +147,10 @@ class Forecast:
         ]
 
     def column_rows(self) -> list[list[str]]:
-        """A row of text a column: at each epsilon its share of misplaced rows and, with numbers, its mean's error."""
+        """Return a row of text a column.
+
+        At each epsilon its share of misplaced rows and, with numbers, its mean's error.
+        """
         rows = []
         for columns in zip(*(a.columns for a in self.at), strict=True):
             cells = [
@@ -159,7 +162,7 @@ class Forecast:
         return rows
 
     def column_headings(self) -> list[str]:
-        """The headings of :meth:`column_rows`."""
+        """Return the headings of :meth:`column_rows`."""
         return ["column", *(f"epsilon {a.epsilon:g}" for a in self.at)]
 
     def plot(self, path: str | Path) -> None:
@@ -172,7 +175,7 @@ class Forecast:
         return f"<Forecast of {self.rows:,} rows at epsilon {', '.join(f'{a.epsilon:g}' for a in self.at)}>"
 
     def _repr_html_(self) -> str:
-        """Both tables and the words, for notebooks."""
+        """Return both tables and the words, for notebooks."""
         return (
             html_table(HEADINGS, self.epsilon_rows())
             + html_table(self.column_headings(), self.column_rows())
@@ -202,7 +205,7 @@ def forecast(
     seeds: int = 2,
     progress: Progress = lambda done, total: None,
 ) -> Forecast:
-    """What releases of a table of about ``rows`` rows would be worth; arguments and errors as privsyn.forecast.
+    """Return what releases of a table of about ``rows`` rows would be worth; arguments and errors as privsyn.forecast.
 
     Known totals are left out, since the rows of a made-up table have others.
     """
@@ -229,7 +232,7 @@ def _request(spec: ReleaseSpec, epsilon: float, prior: CodeTable | None = None) 
 
 
 def _checked(spec: ReleaseSpec, rows: int, epsilons: Sequence[float] | None, seeds: int) -> tuple[float, ...]:
-    """The epsilons, ascending.  Raises RequestError for a wrong argument."""
+    """Return the epsilons, ascending.  Raises RequestError for a wrong argument."""
     if not 1 <= rows <= MOST_ROWS:
         cure = f"Give about how many rows the table has, from public knowledge, 1 to {MOST_ROWS:,}"
         raise RequestError(f"{rows:,} rows cannot be simulated", cure, "forecast.rows")
@@ -272,18 +275,18 @@ def _mean(values: Iterator[float]) -> float:
 
 
 def _known(values: Iterator[float | None]) -> float | None:
-    """The geometric mean of what is known; None where nothing is."""
+    """Return the geometric mean of what is known; None where nothing is."""
     there = [v for v in values if v is not None and math.isfinite(v) and v > 0]
     return float(np.exp(np.mean(np.log(there)))) if there else None
 
 
 def percent(share: float) -> str:
-    """A share as per cent, two significant digits."""
+    """Return a share as per cent, two significant digits."""
     return f"{100 * share:.2g} %" if share < 0.095 else f"{100 * share:.0f} %"
 
 
 def _two_digits(value: float) -> str:
-    """Two significant digits, without an exponent where the number is no fraction."""
+    """Return two significant digits, without an exponent where the number is no fraction."""
     return f"{value:.2g}" if value < 100 else f"{float(f'{value:.1e}'):,.0f}"
 
 

@@ -18,7 +18,7 @@ _COLORS = {"columns sure": "#009E73", "pairs measured": "#0072B2", "worth a rand
 
 
 def chart(forecast: Forecast) -> dict[str, Any]:
-    """One line each for three shares, 0 to 100 per cent, over epsilon (logarithmic); as Vega-Lite."""
+    """Return one line each for three shares, 0 to 100 per cent, over epsilon (logarithmic); as Vega-Lite."""
     rows: list[dict[str, Any]] = []
     for a in forecast.at:
         shares = {

@@ -93,7 +93,7 @@ def resampled(table: CodeTable, rows: int, seed: int, stream: int = 1) -> CodeTa
 
 
 def rows_of_release(release: str | Path, encoding: EncodingPlan, spec: ReleaseSpec) -> CodeTable:
-    """The synthetic rows of a released folder, in fine codes.
+    """Return the synthetic rows of a released folder, in fine codes.
 
     Raises RequestError where it is no release or its columns are others.
     """
@@ -112,7 +112,7 @@ def rows_of_release(release: str | Path, encoding: EncodingPlan, spec: ReleaseSp
 
 
 def rows_of_public(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpec) -> CodeTable:
-    """The rows of a public table, in fine codes.
+    """Return the rows of a public table, in fine codes.
 
     Raises RequestError where it does not fit the spec, and for the spec's own table, which is private.
     """
@@ -131,7 +131,7 @@ def _some(table: CodeTable, field: str) -> CodeTable:
 
 
 def may_be_null(spec: ReleaseSpec) -> tuple[str, ...]:
-    """Columns of whose mean's error made-up rows say nothing: how many values are null decides it."""
+    """Return columns of whose mean's error made-up rows say nothing: how many values are null decides it."""
     return tuple(name for name, column in spec.columns.items() if getattr(column, "nullable", False))
 
 
@@ -157,7 +157,10 @@ def assumed_rows(encoding: EncodingPlan, rows: int, strength: float, seed: int) 
 
 
 def _codes(codec: Codec, place: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.uint32]:
-    """A fine code for each place in the column's distribution, 0 to 1: first its bin, then evenly one of its codes."""
+    """Return a fine code for each place in the column's distribution, 0 to 1.
+
+    First its bin, then evenly one of its codes.
+    """
     groups = codec.groups
     bins, first, sizes = np.unique(groups, return_index=True, return_counts=True)
     shares = 1.0 / (1.0 + rng.permutation(len(bins))) ** SKEW

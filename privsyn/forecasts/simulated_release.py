@@ -53,7 +53,10 @@ class Figures:
 
 
 def strengths(bins: CodeTable, cliques: list[Clique]) -> Floats:
-    """How strongly each pair is related: the share of rows that would have to change for independence, 0 to below 1."""
+    """Return how strongly each pair is related.
+
+    The share of rows that would have to change for independence, 0 to below 1.
+    """
     found = []
     for counts in count_all(bins, cliques, threads=1):
         shares = counts / max(int(counts.sum()), 1)
@@ -62,7 +65,7 @@ def strengths(bins: CodeTable, cliques: list[Clique]) -> Floats:
 
 
 def threshold(strength: Floats, share: float) -> float | None:
-    """The strength that a ``share`` of the pairs, 0 to 1, reaches; None for a share of 0."""
+    """Return the strength that a ``share`` of the pairs, 0 to 1, reaches; None for a share of 0."""
     if share == 0 or not len(strength):
         return None
     ranked, number = np.sort(strength)[::-1], max(round(share * len(strength)), 1)
@@ -70,7 +73,7 @@ def threshold(strength: Floats, share: float) -> float | None:
 
 
 def figures(request: Request, fine: CodeTable, seed: int) -> Figures:
-    """The figures of one release of ``fine``, rows in the request's fine codes, with seeded noise."""
+    """Return the figures of one release of ``fine``, rows in the request's fine codes, with seeded noise."""
     order = request.column_order or tuple(request.spec.released_columns)
     asked = replace(request, spec=request.spec.with_rows(seed=seed), column_order=order)
     steps, source = steps_of(asked), SeededNoise(seed)
@@ -98,7 +101,7 @@ def figures(request: Request, fine: CodeTable, seed: int) -> Figures:
 
 
 def _noise(released: MemoryCounts) -> dict[str, float]:
-    """The noise of a bin of public codes, in records: of all its fine codes, all measurements taken together."""
+    """Return the noise of a bin of public codes, in records: of all its fine codes, all measurements taken together."""
     found = {}
     for name, measured in released.single.items():
         precision = sum(1 / counts.sigma**2 for counts in measured)
@@ -108,7 +111,7 @@ def _noise(released: MemoryCounts) -> dict[str, float]:
 
 
 def _mean_errors(released: MemoryCounts) -> dict[str, float]:
-    """The standard error of every mean that the release's answers give."""
+    """Return the standard error of every mean that the release's answers give."""
     found = {}
     for name in released.columns:
         if released.reach[name] is not None and released.codecs[name].in_order:
@@ -118,6 +121,6 @@ def _mean_errors(released: MemoryCounts) -> dict[str, float]:
 
 
 def _sample(real: CodeTable, pairs: list[Clique], distance: float) -> float | None:
-    """The share of the rows whose random sample is as far from them as the release, over pairs of columns."""
+    """Return the share of the rows whose random sample is as far from them as the release, over pairs of columns."""
     score = lambda table: float(l1_distances(real, table, pairs, threads=1).mean())  # noqa: E731
     return equivalent_subsample(score, real, distance, "lower", SHARES)

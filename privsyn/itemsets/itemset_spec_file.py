@@ -23,7 +23,7 @@ _MOST_BYTES = 50_000_000
 
 
 def load_itemset_spec(path: Path, epsilon: float | None = None, data: Path | None = None) -> ItemsetSpec:
-    """The spec in the YAML file ``path``, its paths made absolute from its folder, its universe read.
+    """Return the spec in the YAML file ``path``, its paths made absolute from its folder, its universe read.
 
     ``epsilon`` and ``data`` take the place of the spec's.  Raises RequestError that names the field, its line and the
     cure.  Reads this file and ``items_file``, which is public, and nothing else.
@@ -41,7 +41,7 @@ def load_itemset_spec(path: Path, epsilon: float | None = None, data: Path | Non
 
 
 def checked_itemset_spec(content: dict[str, Any], document: Document | None = None) -> ItemsetSpec:
-    """The spec in a mapping of the YAML file's form.  Raises RequestError for its first fault."""
+    """Return the spec in a mapping of the YAML file's form.  Raises RequestError for its first fault."""
     try:
         return ItemsetSpec.model_validate(content)
     except ValidationError as error:
@@ -49,7 +49,7 @@ def checked_itemset_spec(content: dict[str, Any], document: Document | None = No
 
 
 def released_itemset_spec(manifest: Manifest) -> ItemsetSpec:
-    """The request that a manifest of itemsets states; where the private table lies is not known.
+    """Return the request that a manifest of itemsets states; where the private table lies is not known.
 
     Raises RequestError for one of another version.
     """
@@ -61,7 +61,7 @@ def released_itemset_spec(manifest: Manifest) -> ItemsetSpec:
 
 
 def release_spec_of(asked: ItemsetSpec) -> ReleaseSpec:
-    """The release spec of an itemset request: its money, its unit, and the columns that are read.
+    """Return the release spec of an itemset request: its money, its unit, and the columns that are read.
 
     Raises RequestError where the universe still lies in a file.
     """

@@ -16,7 +16,7 @@ _Z = NormalDist().inv_cdf(0.975)
 def itemset_table(
     found: Sequence[tuple[Sequence[int], float, float]], names: Sequence[str], total: float, sigma: float
 ) -> pa.Table:
-    """The contract ITEMSETS from (places, count, variance of its noise) in order of rank.
+    """Return the contract ITEMSETS from (places, count, variance of its noise) in order of rank.
 
     ``names``: of the items by place; ``total``: the noisy number of transactions, at least 1; ``sigma``: of its noise.
     The share's variance is that of a ratio to first order, (v + s^2 sigma^2) / total^2; its 95 % interval is cut to

@@ -50,7 +50,7 @@ class ItemsetSummary(BaseModel):
 
 
 def itemset_job(asked: ItemsetSpec) -> Job:
-    """The job of a release of ``asked``."""
+    """Return the job of a release of ``asked``."""
     return Job(
         steps=itemset_steps(asked),
         asks={ASKS: asked.model_dump(mode="json", exclude={"data", "items", "items_file", "privacy", "budget"})},
@@ -116,7 +116,7 @@ def _publish(run: OpenRun, asked: ItemsetSpec, refs: Mapping[str, StepRefs]) -> 
 
 
 def _write_csv(folder: Path) -> None:
-    """The itemsets as CSV beside the Parquet file; a set of items is a JSON list."""
+    """Write the itemsets as CSV beside the Parquet file; a set of items is a JSON list."""
     table, text = pq.read_table(folder / "itemsets.parquet"), io.StringIO()
     writer = csv.DictWriter(text, table.column_names, lineterminator="\n")
     writer.writeheader()

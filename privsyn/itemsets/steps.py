@@ -54,12 +54,12 @@ class TransactionLook(ReleaseStep):
     items: int = 0
 
     def read_rows(self, request: Request, inputs: Inputs) -> Any:
-        """The private transactions, to be counted: the look at the data."""
+        """Return the private transactions, to be counted: the look at the data."""
         return Transactions.from_arrow(inputs.batches(ROWS), self.items)
 
 
 def itemset_steps(asked: ItemsetSpec) -> tuple[Step, ...]:
-    """Every step of a release of ``asked``."""
+    """Return every step of a release of ``asked``."""
     return tuple(make(asked) for make in (_transactions, _items, _frequent, _pairs, _bases, _marginals, _itemsets))
 
 
@@ -207,7 +207,7 @@ def _pairs(asked: ItemsetSpec) -> Step:
 
 
 def _graph(asked: ItemsetSpec, inputs: Inputs) -> nx.Graph:
-    """The graph of frequent pairs, by places of the frequent items."""
+    """Return the graph of frequent pairs, by places of the frequent items."""
     queries, answers = inputs.noisy("pair_counts")
     size = len(_places(inputs))
     if not queries:

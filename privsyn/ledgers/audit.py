@@ -67,11 +67,11 @@ class Dataset:
         return "tight" if self.rho <= _rho_of(self.cap, "tight") * (1 + ROUNDING) else "gaussian"
 
     def takes(self, accountant: str) -> bool:
-        """Whether a charge of a release under ``accountant`` has a price in this data set's sum."""
+        """Return whether a charge of a release under ``accountant`` has a price in this data set's sum."""
         return self.accountant == "tight" or accountant == "gaussian"
 
     def epsilon(self, rho: Fraction) -> float:
-        """What a total price of ``rho`` comes to at the cap's delta, rounded up."""
+        """Return what a total price of ``rho`` comes to at the cap's delta, rounded up."""
         return epsilon_for(rho, self.cap.delta, self.accountant)
 
 
@@ -108,7 +108,7 @@ class Entry:
         return str(self.detail.get("accountant", "tight"))
 
     def row(self) -> dict[str, Any]:
-        """The row without its own hash, as it was hashed."""
+        """Return the row without its own hash, as it was hashed."""
         return {
             "id": self.id,
             "dataset": self.dataset,
@@ -159,7 +159,7 @@ def charge_states(entries: Iterable[Entry]) -> dict[str, ChargeState]:
 
 
 def spent_rho(entries: Iterable[Entry]) -> Fraction:
-    """Exact sum of reserves less cancels: reserved, spent and abandoned charges all count."""
+    """Return exact sum of reserves less cancels: reserved, spent and abandoned charges all count."""
     return sum((_COUNTS[e.event] * e.rho for e in entries), Fraction(0))
 
 
@@ -199,7 +199,7 @@ def audit(entries: Sequence[Entry], datasets: Mapping[str, Dataset], count: int,
 
 
 def _passed(entries: Sequence[Entry], dataset: Dataset) -> list[str]:
-    """The first entry of a data set after which more was spent than its cap, whatever was given back later."""
+    """Return the first entry of a data set after which more was spent than its cap, whatever was given back later."""
     total = Fraction(0)
     for entry in entries:
         total += _COUNTS[entry.event] * entry.rho
@@ -211,7 +211,7 @@ def _passed(entries: Sequence[Entry], dataset: Dataset) -> list[str]:
 def broken_chain(
     links: Sequence[_L], datasets: Mapping[str, Dataset], name: str, hash_of: Callable[[_L], str], *, covers: str = ""
 ) -> list[str]:
-    """What is wrong with the numbers, data sets and hashes of a chain, in sentences.
+    """Return what is wrong with the numbers, data sets and hashes of a chain, in sentences.
 
     ``name``: of a link, with {} for its number; ``covers``: what else than itself its hash covers, in words.
     """
@@ -230,7 +230,7 @@ def broken_chain(
 
 
 def _order(entries: Sequence[Entry]) -> list[str]:
-    """Whether each key of one data set goes reserve, then one of the three ends, at the same price."""
+    """Return whether each key of one data set goes reserve, then one of the three ends, at the same price."""
     problems: list[str] = []
     open_charges: dict[str, Entry] = {}
     spent: set[str] = set()

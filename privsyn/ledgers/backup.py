@@ -77,7 +77,10 @@ def _copy_rows(source: Database, target: Database) -> None:
 
 
 def _verified_entries(file: Path, problem: str) -> int:
-    """The number of entries of a ledger in a file.  Raises LedgerError, with ``problem``, if it does not add up."""
+    """Return the number of entries of a ledger in a file.
+
+    Raises LedgerError, with ``problem``, if it does not add up.
+    """
     ledger = Ledger(file, create=False)
     problems = ledger.verify()
     if problems:
@@ -90,7 +93,7 @@ _VERIFY = action("verify_ledger")
 
 @contextmanager
 def _in_words(target: Path) -> Iterator[None]:
-    """Raises RequestError that names ``target`` if it cannot be made; a full disk has its usual message."""
+    """Raise RequestError that names ``target`` if it cannot be made; a full disk has its usual message."""
     try:
         with in_words(target):
             yield

@@ -19,7 +19,7 @@ _LABEL = re.compile(
 
 
 def period_of(moment: dt.datetime, every: Every, zone: str) -> str:
-    """The label of the period in which an aware ``moment`` lies on the calendar of the IANA time zone ``zone``.
+    """Return the label of the period in which an aware ``moment`` lies on the calendar of the IANA time zone ``zone``.
 
     Raises RequestError for a zone that is not known.  Raises ValueError for a moment without one.
     """
@@ -43,7 +43,10 @@ def checked_period(label: str) -> str:
 
 
 def period(label: str) -> tuple[Every, dt.date]:
-    """How long the period of a label is, and its first day.  Raises RequestError if it names none of the calendar."""
+    """Return how long the period of a label is, and its first day.
+
+    Raises RequestError if it names none of the calendar.
+    """
     found = _LABEL.fullmatch(label)
     try:
         if found is None:

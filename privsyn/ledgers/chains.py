@@ -35,7 +35,7 @@ def row_hash(row: ChainedRow) -> str:
 
 
 def chained_rows(connection: Connection, table: str, kind: type[Row], dataset: str | None = None) -> list[Row]:
-    """The rows of a chain, or those of one data set, oldest first; the table must be there."""
+    """Return the rows of a chain, or those of one data set, oldest first; the table must be there."""
     columns = metadata.tables[table].c
     query = sa.select(metadata.tables[table]).order_by(columns.id)
     if dataset is not None:
@@ -56,7 +56,7 @@ def append_row(connection: Connection, table: str, row: ChainedRow) -> None:
 def audit_chain(
     connection: Connection, table: str, rows: Sequence[ChainedRow], datasets: Mapping[str, Dataset]
 ) -> list[str]:
-    """What is wrong with the numbers, hashes and length of a chain, in sentences."""
+    """Return what is wrong with the numbers, hashes and length of a chain, in sentences."""
     chain = CHAINS[table]
     count, head = connection.execute(sa.select(chain.c.rows, chain.c.head)).one()
     problems = broken_chain(rows, datasets, f"row {{}} of the {table}", row_hash)

@@ -33,7 +33,7 @@ class Line:
 
 
 def fitting(dataset: Dataset, entries: Sequence[Entry], lines: Sequence[Line], delta: float | None) -> list[Line]:
-    """The lines that are new charges, once each; refuses when they would pass the cap."""
+    """Return the lines that are new charges, once each; refuses when they would pass the cap."""
     if any(line.rho <= 0 for line in lines):
         raise ValueError("every line of a reservation has a positive rho")
     for line in lines:
@@ -56,7 +56,7 @@ def fitting(dataset: Dataset, entries: Sequence[Entry], lines: Sequence[Line], d
 
 
 def unheld(entries: Sequence[Entry], lines: Sequence[Line]) -> list[Line]:
-    """The lines whose keys are not paid for."""
+    """Return the lines whose keys are not paid for."""
     held = {key for key, state in charge_states(entries).items() if state.holds}
     return [line for line in lines if line.key not in held]
 
@@ -86,10 +86,10 @@ def append_entry(connection: Connection, dataset: Dataset, run: str, line: Line,
 
 
 def as_text(rho: Fraction) -> str:
-    """An exact rho as the ledger keeps it, "numerator/denominator"."""
+    """Return an exact rho as the ledger keeps it, "numerator/denominator"."""
     return f"{rho.numerator}/{rho.denominator}"
 
 
 def now() -> str:
-    """This moment in UTC, as the ledger keeps it."""
+    """Return this moment in UTC, as the ledger keeps it."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")

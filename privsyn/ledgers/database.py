@@ -45,7 +45,10 @@ _CREATION_LOCK = 7_096_531_844  # any number; two processes that create the tabl
 
 
 def shown_address(address: str | Path) -> str:
-    """A ledger's address for people: a path, or a URL without its password.  Raises LedgerError if it is neither."""
+    """Return a ledger's address for people: a path, or a URL without its password.
+
+    Raises LedgerError if it is neither.
+    """
     return _shown(_url(address))
 
 
@@ -86,7 +89,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A consistent read; LedgerError in place of database errors."""
+        """Open a consistent read; LedgerError in place of database errors."""
         with self._in_words(), self._engine.connect() as connection:
             if not self.sqlite:
                 connection.execution_options(isolation_level="REPEATABLE READ")
@@ -95,7 +98,7 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """One serialized writing transaction: all or nothing, and nobody else writes meanwhile."""
+        """Open one serialized writing transaction: all or nothing, and nobody else writes meanwhile."""
         with self._in_words(), self._engine.connect() as connection:
             connection.execution_options(immediate=True)
             with connection.begin():
@@ -105,7 +108,7 @@ class Database:
                 yield connection
 
     def guards_missing(self, connection: Connection) -> bool:
-        """Whether a trigger that keeps the tables append-only has been taken away."""
+        """Return whether a trigger that keeps the tables append-only has been taken away."""
         guarded = (*EARLIEST, *(table for table in CHAINS if self.has(connection, table)))
         count = GUARD_COUNT[self.url.get_backend_name()]
         needed = POSTGRES_GUARDS
@@ -114,7 +117,7 @@ class Database:
         return any(connection.exec_driver_sql(count.format(table=t)).scalar_one() < needed for t in guarded)
 
     def has(self, connection: Connection, table: str) -> bool:
-        """Whether the ledger has this one of the later tables."""
+        """Return whether the ledger has this one of the later tables."""
         return bool(sa.inspect(connection).has_table(table))
 
     def make(self, connection: Connection, table: str) -> None:
@@ -221,7 +224,7 @@ def _url(address: str | Path) -> URL:
 
 
 def _make_private_file(path: Path) -> None:
-    """The file (0600), and its folder (0700) where missing; an existing folder is left as it is."""
+    """Make the file (0600), and its folder (0700) where missing; an existing folder is left as it is."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 

@@ -46,7 +46,7 @@ _PROBLEMS = (
 
 
 def problem_and_cure(error: BaseException) -> tuple[str, Text]:
-    """The end of a sentence about the ledger, and the cure; the error's own text is not in it."""
+    """Return the end of a sentence about the ledger, and the cure; the error's own text is not in it."""
     text = f"{type(error).__name__} {type(getattr(error, 'orig', None)).__name__} {error}"
     for pattern, what, cure in _PROBLEMS:
         if re.search(pattern, text, re.IGNORECASE):

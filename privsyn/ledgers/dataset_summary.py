@@ -40,7 +40,7 @@ class DatasetSummary:
 
 
 def summary_of(dataset: Dataset, entries: Iterable[Entry]) -> DatasetSummary:
-    """The summary of a data set by its entries."""
+    """Return the summary of a data set by its entries."""
     history = list(entries)
     spent = spent_rho(history)
     return DatasetSummary(

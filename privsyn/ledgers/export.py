@@ -29,12 +29,12 @@ FIELDS = (
 
 
 def export_json(ledger: Ledger, dataset: str | None = None) -> str:
-    """Every cap, entry and row of periods, with exact sums as text ("numerator/denominator")."""
+    """Return every cap, entry and row of periods, with exact sums as text ("numerator/denominator")."""
     return json.dumps({"schema_version": EXPORT_VERSION, **_content(ledger, dataset)}, indent=2) + "\n"
 
 
 def export_csv(ledger: Ledger, dataset: str | None = None) -> str:
-    """One line an entry; ``detail`` is JSON text, ``rho_decimal`` the nearest float to ``rho``."""
+    """Return one line an entry; ``detail`` is JSON text, ``rho_decimal`` the nearest float to ``rho``."""
     text = io.StringIO(newline="")
     table = csv.DictWriter(text, FIELDS, lineterminator="\n")
     table.writeheader()

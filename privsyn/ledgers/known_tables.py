@@ -38,13 +38,16 @@ class KnownTable:
 
 
 def counting_marks(rows: Sequence[Mark], entries: Sequence[Entry]) -> list[Mark]:
-    """The marks without those of tables whose runs gave back all that they had reserved: nothing was spent there."""
+    """Return the marks without those of tables whose runs gave back all that they had reserved.
+
+    Nothing was spent there.
+    """
     unspent = given_back(entries)
     return [row for row in rows if row.kind != "table" or (row.dataset, row.subject) not in unspent]
 
 
 def given_back(entries: Iterable[Entry]) -> frozenset[tuple[str, str]]:
-    """The runs, as (data set, run), that have charges and gave back every one."""
+    """Return the runs, as (data set, run), that have charges and gave back every one."""
     held: Counter[tuple[str, str]] = Counter()
     for entry in entries:
         held[entry.dataset, entry.run] += {"reserve": 1, "cancel": -1}.get(entry.event, 0)
@@ -52,7 +55,7 @@ def given_back(entries: Iterable[Entry]) -> frozenset[tuple[str, str]]:
 
 
 def refuse_second_name(rows: Sequence[Mark], dataset: str, table: KnownTable) -> list[str]:
-    """The other names of the table for which a reason is now stated; ``rows``: as :func:`counting_marks` of the ledger.
+    """Return the table's other names for which a reason is now stated; ``rows``: as :func:`counting_marks` has them.
 
     What the data set has released before is no new name for it.  Raises RequestError if the table is known under
     another name and not under this one, and nobody has stated a reason.
@@ -88,13 +91,13 @@ def mark_table(
 
 
 def reason_for(rows: Iterable[Mark], one: str, other: str) -> str | None:
-    """The stated reason why two data sets hold one table; None if nobody stated one."""
+    """Return the stated reason why two data sets hold one table; None if nobody stated one."""
     pair = {one, other}
     return next((row.text for row in rows if row.kind == "reason" and {row.dataset, row.subject} == pair), None)
 
 
 def _matches(row: Mark, table: KnownTable, fingerprints: Collection[str]) -> list[str]:
-    """Those of the fingerprints that a mark is of."""
+    """Return the fingerprints that a mark is of."""
     if row.kind != "table":
         return []
     return [f for f in fingerprints if table.mark(row.dataset, row.subject, f) == row.text]

@@ -46,7 +46,9 @@ class Ledger:
     """
 
     def __init__(self, url: str | Path, timeout: float | None = None, *, create: bool = True) -> None:
-        """``url``: postgresql://..., sqlite:///FILE or a path; ``timeout``: seconds to wait for other writers
+        """Open the ledger.
+
+        ``url``: postgresql://..., sqlite:///FILE or a path; ``timeout``: seconds to wait for other writers
         (None: the default of privsyn/ledgers/database.py).
 
         Without ``create`` a ledger that is not there is a LedgerMissingError.
@@ -146,16 +148,16 @@ class Ledger:
         return [replace(line, detail={**line.detail, "period": period}) for line in new]
 
     def period(self, dataset: str, period: str) -> PeriodRow | None:
-        """Where the period of the data set stands; None if it was never begun."""
+        """Return where the period of the data set stands; None if it was never begun."""
         return latest(self.periods(dataset), dataset, period)
 
     def periods(self, dataset: str | None = None) -> list[PeriodRow]:
-        """The history of periods, oldest first."""
+        """Return the history of periods, oldest first."""
         with self._database.read() as connection:
             return period_rows(connection, dataset) if self._database.has(connection, "periods") else []
 
     def release_period(self, dataset: str, period: str, run: str) -> None:
-        """The release of this period is published: it is never released again.  Twice is once."""
+        """Note that the release of this period is published: it is never released again.  Twice is once."""
         with self._database.write() as connection:
             self._database.make(connection, "periods")
             close_period(connection, period_rows(connection, dataset), dataset, period, run, now())
@@ -167,7 +169,7 @@ class Ledger:
             fitting(known, entries, lines, delta)
 
     def settle(self, dataset: str, key: str) -> None:
-        """The noise of this charge was drawn and its table is kept: reserve -> spent.  Twice is once."""
+        """Note that the noise of this charge was drawn and its table is kept: reserve -> spent.  Twice is once."""
         self._close(dataset, key, "spent")
 
     def claim(self, dataset: str, key: str, draw: str) -> None:
@@ -183,12 +185,12 @@ class Ledger:
             claim_charge(connection, known, read_entries(connection, dataset), key, draw, now())
 
     def claimed(self, dataset: str, key: str) -> str | None:
-        """The draw that was entered for the latest charge of this key, here or from a copy of the private folder."""
+        """Return draw that was entered for the latest charge of this key, here or from a copy of the private folder."""
         with self._database.read() as connection:
             return entered_draw(self._marks(connection, dataset), read_entries(connection, dataset), key)
 
     def marks(self, dataset: str | None = None) -> list[Mark]:
-        """What draws and tables are known by, oldest first."""
+        """Return what draws and tables are known by, oldest first."""
         with self._database.read() as connection:
             return self._marks(connection, dataset)
 
@@ -196,34 +198,34 @@ class Ledger:
         return mark_rows(connection, dataset) if self._database.has(connection, "marks") else []
 
     def abandon(self, dataset: str, key: str, touched: bool) -> None:
-        """The step failed.  ``touched``: the data was looked at, so the charge stays; else it is given back.
+        """Note that the step failed.  ``touched``: the data was looked at, so the charge stays; else it is given back.
 
         Raises LedgerError where a charge is to be given back whose noise was drawn (:meth:`claim`).
         """
         self._close(dataset, key, "abandon" if touched else "cancel")
 
     def state(self, dataset: str, key: str) -> StateName | None:
-        """Where the latest charge of this key stands; None if there never was one."""
+        """Return where the latest charge of this key stands; None if there never was one."""
         return self.states(dataset).get(key)
 
     def states(self, dataset: str) -> dict[str, StateName]:
-        """Where the latest charge of every key of the data set stands."""
+        """Return where the latest charge of every key of the data set stands."""
         with self._database.read() as connection:
             return {key: found.name for key, found in charge_states(read_entries(connection, dataset)).items()}
 
     def summary(self, dataset: str | None = None) -> list[DatasetSummary]:
-        """The summaries of all data sets by name, or of the named one; empty if the ledger does not know it."""
+        """Return the summaries of all data sets by name, or of the named one; empty if the ledger does not know it."""
         with self._database.read() as connection:
             known = [d for d in read_datasets(connection).values() if dataset in (None, d.name)]
             return [summary_of(d, read_entries(connection, d.name)) for d in known]
 
     def entries(self, dataset: str | None = None) -> list[Entry]:
-        """The history, oldest first."""
+        """Return the history, oldest first."""
         with self._database.read() as connection:
             return read_entries(connection, dataset)
 
     def export(self, dataset: str | None = None) -> list[dict[str, Any]]:
-        """The history as JSON-ready dictionaries; rho stays exact text."""
+        """Return the history as JSON-ready dictionaries; rho stays exact text."""
         return [{**asdict(e), "rho": as_text(e.rho)} for e in self.entries(dataset)]
 
     def check(self) -> None:
@@ -249,7 +251,7 @@ class Ledger:
         return problems
 
     def _trusted(self, connection: Connection, dataset: str) -> tuple[Dataset, list[Entry]]:
-        """The data set and its entries, once the whole ledger has passed its audit."""
+        """Return the data set and its entries, once the whole ledger has passed its audit."""
         entries = read_entries(connection)
         self._must_add_up(connection, entries)
         return self._known(connection, dataset), [e for e in entries if e.dataset == dataset]

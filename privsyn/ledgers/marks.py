@@ -32,7 +32,7 @@ class Mark(ChainedRow):
 
 
 def mark_rows(connection: Connection, dataset: str | None = None) -> list[Mark]:
-    """The marks, or those of one data set, oldest first; the table must be there."""
+    """Return the marks, or those of one data set, oldest first; the table must be there."""
     return chained_rows(connection, TABLE, Mark, dataset)
 
 
@@ -61,7 +61,10 @@ def claim_charge(
 
 
 def entered_draw(marks: Sequence[Mark], entries: Sequence[Entry], key: str) -> str | None:
-    """The draw that was entered for the latest charge of this key, if one was; both arguments of one data set."""
+    """Return the draw that was entered for the latest charge of this key, if one was.
+
+    Both arguments of one data set.
+    """
     charge, _ = _charge(entries, key)
     entered = _draw_of(marks, charge) if charge is not None else None
     return None if entered is None else entered.text
@@ -78,7 +81,7 @@ def audit_marks(
 
 
 def _charge(entries: Sequence[Entry], key: str) -> tuple[Entry | None, str]:
-    """The latest reservation of a key, and what happened to it last."""
+    """Return the latest reservation of a key, and what happened to it last."""
     own = [e for e in entries if e.key == key]
     return next((e for e in reversed(own) if e.event == "reserve"), None), own[-1].event if own else ""
 
@@ -88,7 +91,7 @@ def _draw_of(marks: Sequence[Mark], charge: Entry) -> Mark | None:
 
 
 def _unfitting_draws(rows: Sequence[Mark], entries: Sequence[Entry]) -> list[str]:
-    """Draws of no charge, second draws of one, and charges that were given back although their noise was drawn."""
+    """Draw of no charge, second draws of one, and charges that were given back although their noise was drawn."""
     problems: list[str] = []
     charges = {str(e.id): e for e in entries if e.event == "reserve"}
     drawn: set[tuple[str, str]] = set()

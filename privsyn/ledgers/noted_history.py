@@ -24,7 +24,7 @@ RECORD = "ledger"
 
 
 def noted_ledger(records: Records) -> LedgerRecord | None:
-    """What was noted; None where this private folder has charged nothing to the data set yet.
+    """Return what was noted; None where this private folder has charged nothing to the data set yet.
 
     Raises PrivsynError where the note is missing beside records of steps, which are made after it.
     """
@@ -50,7 +50,7 @@ def note_ledger(ledger: Ledger, records: Records, dataset: str) -> None:
 
 
 def refuse_older(ledger: Ledger, noted: LedgerRecord, dataset: str) -> None:
-    """Raises LedgerError for a ledger that lacks noted entries: an older copy, or another history.
+    """Raise LedgerError for a ledger that lacks noted entries: an older copy, or another history.
 
     ``noted``: the record; one of versions that kept no more than ``created`` says nothing here.
     """
@@ -66,5 +66,5 @@ def refuse_older(ledger: Ledger, noted: LedgerRecord, dataset: str) -> None:
 
 
 def _has(rows: Sequence[Entry] | Sequence[ChainedRow], number: int, head: str | None) -> bool:
-    """Whether a row of this number (from 1; 0 for none) has this hash."""
+    """Return whether a row of this number (from 1; 0 for none) has this hash."""
     return number == 0 or (len(rows) >= number and rows[number - 1].hash == head)

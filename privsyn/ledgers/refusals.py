@@ -13,7 +13,7 @@ from privsyn.tasks.privacy.accountant import Accountant, epsilon_for
 
 
 def another_cap(known: Dataset, cap: Guarantee) -> RequestError:
-    """The refusal of a spec whose lifetime cap is not the ledger's."""
+    """Return the refusal of a spec whose lifetime cap is not the ledger's."""
     return RequestError(
         f"the ledger holds epsilon {known.cap.epsilon:g}, delta {known.cap.delta:g} as the lifetime cap of "
         f"{known.name!r} since {known.created}, and the spec asks for epsilon {cap.epsilon:g}, delta {cap.delta:g}",
@@ -23,7 +23,7 @@ def another_cap(known: Dataset, cap: Guarantee) -> RequestError:
 
 
 def no_price(dataset: Dataset, accountant: str) -> RequestError:
-    """The refusal of a charge under an accountant that the data set's cap cannot add up."""
+    """Return the refusal of a charge under an accountant that the data set's cap cannot add up."""
     return RequestError(
         f"the cap of {dataset.name!r} is counted in Gaussian differential privacy, for which noise under accountant "
         f"{accountant!r} has no price; nothing was spent",
@@ -35,7 +35,7 @@ def no_price(dataset: Dataset, accountant: str) -> RequestError:
 def over_budget(
     dataset: Dataset, spent: Fraction, asked: Fraction, delta: float, accountant: str
 ) -> BudgetRefusedError:
-    """The refusal of a run that would pass the cap, with what would still fit at ``delta`` under ``accountant``."""
+    """Return refusal of a run that would pass the cap, with what would still fit at ``delta`` under ``accountant``."""
     cap, left = dataset.cap, max(dataset.rho - spent, Fraction(0))
 
     def both(rho: Fraction) -> str:

@@ -36,19 +36,19 @@ class PeriodRow(ChainedRow):
 
 
 def period_rows(connection: Connection, dataset: str | None = None) -> list[PeriodRow]:
-    """The rows, oldest first; the table must be there."""
+    """Return the rows, oldest first; the table must be there."""
     return chained_rows(connection, TABLE, PeriodRow, dataset)
 
 
 def latest(rows: Sequence[PeriodRow], dataset: str, period: str) -> PeriodRow | None:
-    """Where a period stands; None if it was never begun."""
+    """Return where a period stands; None if it was never begun."""
     return next((row for row in reversed(rows) if (row.dataset, row.period) == (dataset, period)), None)
 
 
 def refuse_second_release(
     rows: Sequence[PeriodRow], entries: Sequence[Entry], dataset: str, period: str, run: str, *, charges: bool
 ) -> bool:
-    """Whether ``run`` has to begin the period; False if it has begun it already.
+    """Return whether ``run`` has to begin the period; False if it has begun it already.
 
     ``entries``: the data set's; ``charges``: whether the run asks for new ones.  Raises PeriodReleasedError for a
     released period, RequestError where another run has begun it and holds charges for it.
@@ -69,7 +69,7 @@ def refuse_second_release(
 
 
 def _holds_charges(entries: Sequence[Entry], period: str) -> bool:
-    """Whether a charge for the period was reserved and not given back: its noise may have been drawn."""
+    """Return whether a charge for the period was reserved and not given back: its noise may have been drawn."""
     states = charge_states(entries)
     mine = {e.key for e in entries if e.event == "reserve" and e.detail.get("period") == period}
     return any(states[key].event != "cancel" for key in mine)
@@ -81,7 +81,7 @@ def append(connection: Connection, dataset: str, period: str, run: str, event: s
 
 
 def close(connection: Connection, rows: Sequence[PeriodRow], dataset: str, period: str, run: str, now: str) -> None:
-    """The period's release is published; twice is once.  Raises LedgerError for a run that has not begun it."""
+    """Note that the period's release is published, once for all.  Raises LedgerError if the run has not begun it."""
     stands = latest(rows, dataset, period)
     if stands is None or stands.run != run:
         raise LedgerError(
@@ -104,7 +104,7 @@ def audit_periods(
 
 
 def _order(rows: Sequence[PeriodRow]) -> list[str]:
-    """Whether each period is begun, and released once by the run that began it last."""
+    """Return whether each period is begun, and released once by the run that began it last."""
     problems: list[str] = []
     stands: dict[tuple[str, str], PeriodRow] = {}
     for row in rows:

@@ -13,7 +13,7 @@ from privsyn.ledgers.schema import datasets_table, entries_table
 
 
 def read_entries(connection: Connection, dataset: str | None = None) -> list[Entry]:
-    """The entries of the ledger, or of one data set, oldest first.
+    """Return the entries of the ledger, or of one data set, oldest first.
 
     Raises LedgerError for a row that cannot be read.
     """
@@ -24,7 +24,7 @@ def read_entries(connection: Connection, dataset: str | None = None) -> list[Ent
 
 
 def read_datasets(connection: Connection) -> dict[str, Dataset]:
-    """Every data set by its name.  Raises LedgerError for a row that cannot be read."""
+    """Return every data set by its name.  Raises LedgerError for a row that cannot be read."""
     rows = connection.execute(sa.select(datasets_table).order_by(datasets_table.c.name)).mappings()
     return {row["name"]: _read(Dataset.from_row, row) for row in rows}
 

@@ -144,7 +144,7 @@ _UNIQUE = {
 
 
 def sqlite_guards(names: Sequence[str]) -> list[str]:
-    """The statements that let these tables only grow, in SQLite."""
+    """Return the statements that let these tables only grow, in SQLite."""
     return [
         f"CREATE TRIGGER IF NOT EXISTS {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
         f"BEGIN SELECT RAISE(ABORT, '{REFUSAL}'); END"
@@ -163,7 +163,7 @@ def sqlite_replace_guard(table: str) -> str:
 
 
 def postgres_guards(names: Sequence[str]) -> list[str]:
-    """The statements that let these tables only grow, in PostgreSQL."""
+    """Return the statements that let these tables only grow, in PostgreSQL."""
     return [
         "CREATE OR REPLACE FUNCTION privsyn_append_only() RETURNS trigger LANGUAGE plpgsql AS "
         f"$$ BEGIN RAISE EXCEPTION '{REFUSAL}'; END $$",

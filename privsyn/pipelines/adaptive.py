@@ -55,7 +55,7 @@ from privsyn.tasks.steps import (
 
 
 def options_of(request: Request) -> Adaptive:
-    """The request's options.  Raises TypeError if it asks for another mechanism."""
+    """Return the request's options.  Raises TypeError if it asks for another mechanism."""
     return options_as(request, Adaptive)
 
 
@@ -69,7 +69,7 @@ class Round(NamedTuple):
 
 
 def adaptive(request: Request) -> tuple[Step, ...]:
-    """The steps of PrivSyn, with the further rounds between its measurement and consistency."""
+    """Return the steps of PrivSyn, with the further rounds between its measurement and consistency."""
     options = options_of(request)
     rounds: list[Round] = []
     stages = ["measure_marginals"]
@@ -91,7 +91,7 @@ def _round(n: int, stages: Sequence[str], options: Adaptive) -> Round:
 
 
 def measure_again(n: int, chosen: str, share: Fraction) -> ReleaseStep:
-    """The measurement of round ``n``: the marginals in the table ``chosen``, with this share of the budget."""
+    """Return the measurement of round ``n``: the marginals in the table ``chosen``, with this share of the budget."""
     return measure_step(
         f"measure_again_{n}",
         f"Measure again, round {n}",
@@ -103,12 +103,12 @@ def measure_again(n: int, chosen: str, share: Fraction) -> ReleaseStep:
 
 
 def _versions(*same: Step) -> int:
-    """A version that is raised whenever one of the steps with the same code is."""
+    """Return a version that is raised whenever one of the steps with the same code is."""
     return sum(step.version for step in same)
 
 
 def rows_so_far(n: int, stages: Sequence[str]) -> Step:
-    """Rows from what ``stages`` measured, for the scores of round ``n``."""
+    """Return rows from what ``stages`` measured, for the scores of round ``n``."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         recode, consistent = consistent_marginals(request, inputs, stages)
@@ -150,7 +150,7 @@ class Candidates(NamedTuple):
 
 
 def scores_of_rows(n: int, stages: Sequence[str], so_far: Step, share: Fraction, limits: Candidates) -> ReleaseStep:
-    """How far the rows ``so_far`` are from the private ones: at every pair and, if asked, at as many triples."""
+    """Return how far the rows ``so_far`` are from the private ones: at every pair and, if asked, at as many triples."""
     codes, triples = f"{so_far.name}.codes", limits.gamma is not None
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
@@ -197,7 +197,7 @@ def scores_of_rows(n: int, stages: Sequence[str], so_far: Step, share: Fraction,
 
 
 def _choice(n: int, stages: Sequence[str], scores: ReleaseStep, measure: ReleaseStep) -> Step:
-    """The cliques to measure in round ``n``, by their noisy distances."""
+    """Return the cliques to measure in round ``n``, by their noisy distances."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         recode, fine = refined(request, inputs, stages), request.encoding.domain

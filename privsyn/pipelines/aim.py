@@ -39,12 +39,12 @@ LIMIT = (
 
 
 def options_of(request: Request) -> Aim:
-    """The request's options.  Raises TypeError if it asks for another mechanism."""
+    """Return the request's options.  Raises TypeError if it asks for another mechanism."""
     return options_as(request, Aim)
 
 
 def aim(request: Request) -> tuple[Step, ...]:
-    """The one-ways, the rounds, and rows from all that was measured."""
+    """Return the one-ways, the rounds, and rows from all that was measured."""
     options = options_of(request)
     first, *further = options.exact_rounds()
     scores = scores_step(lambda r: Selection(max_cells=options_of(r).max_cells), lambda r: first[0])
@@ -67,7 +67,7 @@ def _at_once(request: Request) -> int:
 
 
 def _choice(n: int, scores: ReleaseStep, measure: ReleaseStep) -> Step:
-    """The marginals to measure in round ``n``, by their noisy distances."""
+    """Return the marginals to measure in round ``n``, by their noisy distances."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         queries, answers = inputs.noisy(scores.name)

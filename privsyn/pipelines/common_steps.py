@@ -42,7 +42,7 @@ ONE_CELL = "k, the records a person may have: all k may fall into one cell"
 
 
 def options_as(request: Request, kind: type[Options]) -> Options:
-    """The request's options, which are of this kind.  Raises TypeError if it asks for another mechanism."""
+    """Return the request's options, which are of this kind.  Raises TypeError if it asks for another mechanism."""
     options = request.spec.mechanism
     if not isinstance(options, kind):
         raise TypeError(f"the request asks for the mechanism {options.name!r}")
@@ -50,12 +50,12 @@ def options_as(request: Request, kind: type[Options]) -> Options:
 
 
 def counts_of(stages: Sequence[str]) -> tuple[str, ...]:
-    """The released tables of these release steps."""
+    """Return the released tables of these release steps."""
     return tuple(f"{stage}.{table}" for stage in stages for table in RELEASED)
 
 
 def published(name: str, words: str = "") -> dict[str, PublishedFile]:
-    """The released files of a release step's tables; ``words``: what the noisy one holds."""
+    """Return the released files of a release step's tables; ``words``: what the noisy one holds."""
     return {
         "noisy": PublishedFile(f"marginals/{name}.parquet", words),
         "receipts": PublishedFile(f"marginals/{name}_receipts.parquet"),
@@ -63,13 +63,13 @@ def published(name: str, words: str = "") -> dict[str, PublishedFile]:
 
 
 def wide_codes(batches: Batches, domain: Domain, *, padded: bool = False) -> Wide:
-    """A table of codes as a step's output."""
+    """Return a table of codes as a step's output."""
     profile = lambda b: tables.profile_codes(b, domain, padded=padded)  # noqa: E731
     return Wide(tables.code_schema(domain, padded=padded), batches, profile)
 
 
 def columns_key(request: Request, unused: AbstractSet[str] = WORDS) -> dict[str, Any]:
-    """The released columns without the fields ``unused``; ``zone: UTC`` is what moments meant before zones."""
+    """Return the released columns without the fields ``unused``; ``zone: UTC`` is what moments meant before zones."""
     found = {}
     for name, column in request.spec.released_columns.items():
         found[name] = column.model_dump(mode="json", exclude=set(unused))
@@ -79,13 +79,13 @@ def columns_key(request: Request, unused: AbstractSet[str] = WORDS) -> dict[str,
 
 
 def _of_measured(request: Request, by_column: Mapping[str, Any]) -> dict[str, Any]:
-    """The part that is about columns that are measured: what is never read changes no code."""
+    """Return the part that is about columns that are measured: what is never read changes no code."""
     unmeasured = request.spec.unmeasured_columns
     return {name: value for name, value in by_column.items() if name not in unmeasured}
 
 
 def _rules_of_codes(request: Request) -> dict[str, Any]:
-    """What rules change of the codes: edges, columns without a code, dummies; nothing without rules.
+    """Return what rules change of the codes: edges, columns without a code, dummies; nothing without rules.
 
     Other changes of rules count no private row again.
     """
@@ -100,13 +100,13 @@ def _rules_of_codes(request: Request) -> dict[str, Any]:
 
 
 def _wide_key(request: Request) -> dict[str, Any]:
-    """The cells of columns with wide bins; nothing where no bin is wide: their codes are those of before."""
+    """Return the cells of columns with wide bins; nothing where no bin is wide: their codes are those of before."""
     wide = request.encoding.wide
     return {"wide": {name: request.encoding.domain.size(name) for name in wide}} if wide else {}
 
 
 def _null_values_key(spec: ReleaseSpec) -> tuple[str, ...]:
-    """The texts that mean null, as far as any code depends on them.
+    """Return the texts that mean null, as far as any code depends on them.
 
     By default they were the empty text alone once.  The other usual ones had the same codes then as now, being
     unparseable or unlisted, unless a column has both null and another place for what it does not list.
@@ -155,24 +155,27 @@ ENCODE = Step(
 
 
 def known_key(request: Request) -> dict[str, Any]:
-    """The attributes whose counts are known and not measured; nothing without any."""
+    """Return the attributes whose counts are known and not measured; nothing without any."""
     known = () if request.totals is None else request.totals.one_way
     return {"known": sorted(known)} if known else {}
 
 
 def codes_of_totals(request: Request) -> dict[str, Any]:
-    """The known counts of single attributes, which their codes follow from; nothing without any."""
+    """Return the known counts of single attributes, which their codes follow from; nothing without any."""
     totals = request.totals
     return {} if totals is None or not totals.one_way else {"totals": totals.key_of_codes()}
 
 
 def totals_key(request: Request) -> dict[str, Any]:
-    """All known totals by the name that they have in keys; nothing without any."""
+    """Return all known totals by the name that they have in keys; nothing without any."""
     return {} if request.totals is None else {"totals": request.totals.key()}
 
 
 def one_way_step(share: Fraction, division: str) -> ReleaseStep:
-    """The one-way marginals with this share of the budget, divided among them by ``division``: "cells" or "equal"."""
+    """Return the one-way marginals with this share of the budget, divided among them by ``division``.
+
+    "cells" or "equal".
+    """
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
         return one_way_marginals.plan(request.measured_alone, rho, request.records, equal=division == "equal")

@@ -20,7 +20,7 @@ COLORS = {
 
 
 def mermaid(steps: Sequence[Step] = STEPS) -> str:
-    """A Mermaid flowchart: one node a step, coloured by its kind, and one edge a table that it reads."""
+    """Return a Mermaid flowchart: one node a step, coloured by its kind, and one edge a table that it reads."""
     lines = ["flowchart TD"]
     lines += [f'    {step.name}["{step.title}"]:::{step.kind}' for step in steps]
     lines += [edge for step in steps for edge in _edges(step)]
@@ -29,7 +29,7 @@ def mermaid(steps: Sequence[Step] = STEPS) -> str:
 
 
 def _edges(step: Step) -> list[str]:
-    """One edge a producer, in declared order, with the tables' names on it."""
+    """Return one edge a producer, in declared order, with the tables' names on it."""
     tables: dict[str, list[str]] = {}
     for name in step.inputs:
         producer, table = name.split(".")

@@ -42,7 +42,10 @@ from privsyn.tasks.steps import combine_cliques, select_more
 
 
 def improved(request: Request) -> tuple[Step, ...]:
-    """The steps of the earlier releases, then those of this one.  Raises ValueError where nothing is improved."""
+    """Return the steps of the earlier releases, then those of this one.
+
+    Raises ValueError where nothing is improved.
+    """
     improves = request.spec.improves
     if improves is None:
         raise ValueError("the request improves no release")
@@ -66,7 +69,7 @@ class _Looks:
 
 
 def _round(n: int, part: Fraction, run: str, looks: _Looks, options: PrivSyn) -> tuple[Step, ...]:
-    """The steps of the release number ``n``, which has this part of the budget and improves ``run``."""
+    """Return the steps of the release number ``n``, which has this part of the budget and improves ``run``."""
     split = options.split
     one_ways = _one_ways(n, split.exact()[0] * part, run, options)
     scores = _scores(n, split.exact()[1] * part)
@@ -86,7 +89,7 @@ def _round(n: int, part: Fraction, run: str, looks: _Looks, options: PrivSyn) ->
 
 
 def _one_ways(n: int, share: Fraction, run: str, options: PrivSyn) -> ReleaseStep:
-    """A further look at every column on its own; its key names the run that is improved."""
+    """Return a further look at every column on its own; its key names the run that is improved."""
     step = one_way_step(share, options.split.one_ways)
     return replace(
         step,
@@ -100,7 +103,7 @@ def _one_ways(n: int, share: Fraction, run: str, options: PrivSyn) -> ReleaseSte
 
 
 def _scores(n: int, share: Fraction) -> ReleaseStep:
-    """A further look at how strongly pairs are related, against the same table as the first."""
+    """Return a further look at how strongly pairs are related, against the same table as the first."""
     return replace(
         INDIF_SCORES,
         name=f"indif_scores_{n}",
@@ -112,14 +115,14 @@ def _scores(n: int, share: Fraction) -> ReleaseStep:
 
 
 def _measured_rho(request: Request, n: int) -> Fraction:
-    """The budget of all marginals up to release ``n``."""
+    """Return the budget of all marginals up to release ``n``."""
     return sum(request.rounds[:n], Fraction(0)) * options_of(request).split.exact()[2]
 
 
 def _choice(
     n: int, one_ways: Sequence[str], scores: Sequence[str], measured: Sequence[str], measure: ReleaseStep
 ) -> Step:
-    """The cliques to measure in release ``n``: what all budgets together would give them, less what they had."""
+    """Return the cliques to measure in release ``n``: what all budgets together would give them, less what they had."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         first, fine, options = inputs.recode(), request.measured_alone, options_of(request)
@@ -161,7 +164,6 @@ def _choosing(request: Request) -> dict[str, Any]:
 
 
 def _all(inputs: Inputs, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[np.int64]]]:
-    """Queries and answers of these release steps, one after the other."""
-
+    """Return queries and answers of these release steps, one after the other."""
     found = [inputs.noisy(stage) for stage in stages]
     return [q for queries, _ in found for q in queries], [y for _, answers in found for y in answers]

@@ -12,7 +12,7 @@ from privsyn.pipelines.synthesis_steps import rows_from
 
 
 def independent(request: Request) -> tuple[Step, ...]:
-    """One look at the private rows, at every column on its own; no relation between columns is kept."""
+    """Return one look at the private rows, at every column on its own; no relation between columns is kept."""
     one_ways = replace(
         one_way_step(Fraction(1), "cells"),
         limit="Each column is made on its own: the rows show no relation between columns, whatever is so in reality.",

@@ -102,7 +102,7 @@ GRAPHICAL_ROWS = Step(
 
 
 def mst(request: Request) -> tuple[Step, ...]:
-    """The steps: three looks of a third of rho each, then rows as in every mechanism, or of a graphical model."""
+    """Return steps: three looks of a third of rho each, then rows as in every mechanism, or of a graphical model."""
     by_sweeps = options_as(request, Mst).rows_by == "sweeps"
     drawn = (consistent_step(MEASURED), GRAPHICAL_ROWS, decode_step(MEASURED, "graphical_rows.codes"))
     return (

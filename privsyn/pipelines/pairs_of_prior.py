@@ -16,13 +16,13 @@ TOLD = 2
 
 
 def pairs_key(request: Request) -> dict[str, Any]:
-    """The prior, for a step that uses its pairs; nothing without one."""
+    """Return the prior, for a step that uses its pairs; nothing without one."""
     prior = request.spec.prior_key()
     return {**prior, "told": TOLD} if prior else {}
 
 
 def trusts_prior(request: Request, inputs: Inputs) -> bool:
-    """Whether the noisy scores say that the prior's pairs are nearer than independence."""
+    """Return whether the noisy scores say that the prior's pairs are nearer than independence."""
     recode = inputs.recode()
     if request.prior is None:
         return False
@@ -34,7 +34,7 @@ def trusts_prior(request: Request, inputs: Inputs) -> bool:
 
 
 def followed_prior(request: Request, inputs: Inputs, recode: Recode, consistent: Sequence[Marginal]) -> Followed | None:
-    """What rows take from the prior, if the scores trust it."""
+    """Return what rows take from the prior, if the scores trust it."""
     if request.prior is None or not trusts_prior(request, inputs):
         return None
     return followed(PriorPairs.of(request.prior, recode), recode, consistent)

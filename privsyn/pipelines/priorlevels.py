@@ -63,12 +63,12 @@ MEASURED = ("measure_marginals", "measure_groups", "measure_in_groups")
 
 
 def options_of(request: Request) -> PriorLevels:
-    """The request's options.  Raises TypeError if it asks for another mechanism."""
+    """Return the request's options.  Raises TypeError if it asks for another mechanism."""
     return options_as(request, PriorLevels)
 
 
 def _public(request: Request, recode: Recode) -> CodeTable:
-    """The public rows in coarse codes.  Raises RequestError where the request does not say where they are."""
+    """Return the public rows in coarse codes.  Raises RequestError where the request does not say where they are."""
     if request.prior is None:
         raise RequestError(
             "rows are made of the public table, whose file a released folder does not have",
@@ -79,7 +79,7 @@ def _public(request: Request, recode: Recode) -> CodeTable:
 
 
 def _levels(request: Request) -> tuple[Clique, Clique]:
-    """The attributes of the large groups, none where the whole table is one, and of the small ones."""
+    """Return the attributes of the large groups, none where the whole table is one, and of the small ones."""
     options, of = options_of(request), request.encoding.attributes_of
     return of(options.large), of(options.group)
 
@@ -154,7 +154,7 @@ MEASURE_IN_GROUPS = _measure(
 
 
 def _level(request: Request, inputs: Inputs, recode: Recode, stage: str, group: Clique, number: Any) -> NoisyLevel:
-    """What ``stage`` measured of other columns in the groups by ``group``."""
+    """Return what ``stage`` measured of other columns in the groups by ``group``."""
     domain, small = coarse_domain(recode), set(_levels(request)[1])
     sets, counts, noise = [], [], []
     for query, noisy in zip(*inputs.noisy(stage), strict=True):
@@ -167,7 +167,7 @@ def _level(request: Request, inputs: Inputs, recode: Recode, stage: str, group: 
 
 
 def _with_one_ways(request: Request, recode: Recode, level: NoisyLevel) -> NoisyLevel:
-    """The whole table's ``level`` with single columns, by all that was measured of them."""
+    """Return the whole table's ``level`` with single columns, by all that was measured of them."""
     ones = zip(*coarse_one_ways(recode), strict=True)
     told = [(m, float(np.sqrt(v.mean()))) for m, v in ones if m.attributes[0] not in _levels(request)[1]]
     return replace(
@@ -179,7 +179,7 @@ def _with_one_ways(request: Request, recode: Recode, level: NoisyLevel) -> Noisy
 
 
 def _number_of_rows(inputs: Inputs, recode: Recode) -> tuple[Clique, Any, float]:
-    """The groups' attributes, their noisy numbers of rows, of the domain's shape, and the noise of one."""
+    """Return the groups' attributes, their noisy numbers of rows, of the domain's shape, and the noise of one."""
     (query,), (noisy,) = inputs.noisy(MEASURED[1])
     if len(query.attributes) > 1:
         return (
@@ -238,7 +238,7 @@ PRIOR_ROWS = Step(
 
 
 def priorlevels(request: Request) -> tuple[Step, ...]:
-    """The steps: four looks of a quarter of rho each, then rows of the public table."""
+    """Return the steps: four looks of a quarter of rho each, then rows of the public table."""
     return (
         ENCODE,
         one_way_step(QUARTER, "equal"),

@@ -45,7 +45,7 @@ MEASURED = ("measure_marginals",)
 
 
 def options_of(request: Request) -> PrivBayes:
-    """The request's options.  Raises TypeError if it asks for another mechanism."""
+    """Return the request's options.  Raises TypeError if it asks for another mechanism."""
     return options_as(request, PrivBayes)
 
 
@@ -113,7 +113,7 @@ ANCESTRAL_ROWS = Step(
 
 
 def privbayes(request: Request) -> tuple[Step, ...]:
-    """The steps: three looks, then rows drawn along the network."""
+    """Return the steps: three looks, then rows drawn along the network."""
     return (
         ENCODE,
         one_way_step(ONE_WAYS, "equal"),

@@ -52,7 +52,7 @@ WHOLE = Fraction(1)
 
 
 def options_of(request: Request) -> PrivSyn:
-    """The request's options.  Raises TypeError if it asks for another mechanism."""
+    """Return the request's options.  Raises TypeError if it asks for another mechanism."""
     return options_as(request, PrivSyn)
 
 
@@ -83,7 +83,7 @@ def _plan_scores(selection: Selection, request: Request, inputs: Inputs, rho: Fr
 
 
 def _known_pairs(request: Request) -> dict[str, Any]:
-    """The pairs whose counts are known and get no score; nothing without any."""
+    """Return the pairs whose counts are known and get no score; nothing without any."""
     pairs = () if request.totals is None else request.totals.pairs
     return {"known": sorted(pairs)} if pairs else {}
 
@@ -109,7 +109,7 @@ def _reason_of_scores(selection: Selection) -> str:
 
 
 def scores_step(selection: Callable[[Request], Selection], share: Callable[[Request], Fraction]) -> ReleaseStep:
-    """The noisy scores of all pairs as ``selection`` says (which distance, which pairs), with this part of rho."""
+    """Return noisy scores of all pairs as ``selection`` says (which distance, which pairs), with this part of rho."""
     return ReleaseStep(
         "indif_scores",
         "InDif scores",
@@ -146,7 +146,7 @@ def noisy_scores(inputs: Inputs) -> dict[tuple[str, str], float]:
 
 
 def evenly_weighed(cliques: Sequence[Clique], request: Request, inputs: Inputs) -> pa.Table:
-    """The contract CLIQUES: all of one weight; without any, the one-ways are measured again."""
+    """Return the contract CLIQUES: all of one weight; without any, the one-ways are measured again."""
     domain, fine = inputs.domain(), request.encoding.domain
     weighed = combine_cliques.with_one_ways(dict.fromkeys(cliques, 1.0), 0.0, fine)
     return combine_cliques.cliques_to_table(weighed, domain, fine)
@@ -158,20 +158,20 @@ def _criterion(request: Request) -> dict[str, Any]:
 
 
 def targets_of(request: Request) -> Targets:
-    """The attributes of the columns and sets of columns that the spec wants to count more."""
+    """Return the attributes of the columns and sets of columns that the spec wants to count more."""
     focus, of = request.spec.focus, request.encoding.attributes_of
     named = tuple((frozenset(of(m.columns)), m.weight) for m in request.spec.workload)
     return Targets(named=named) if focus is None else Targets(frozenset(of(focus.columns)), focus.weight, named)
 
 
 def choice_key(request: Request, measure: ReleaseStep) -> dict[str, Any]:
-    """The settings of every choice of what ``measure`` is to measure; targets where there are any."""
+    """Return the settings of every choice of what ``measure`` is to measure; targets where there are any."""
     again = options_of(request).split.remeasure_one_ways
     return {**measure.priced(request), "again": again, **request.spec.targets()}
 
 
 def select_step(measure: ReleaseStep) -> Step:
-    """The choice of pairs by their noisy scores, for the budget of the step ``measure``."""
+    """Return the choice of pairs by their noisy scores, for the budget of the step ``measure``."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         queries, answers = inputs.noisy("indif_scores")
@@ -224,7 +224,7 @@ COMBINE_CLIQUES = Step(
 def measure_step(
     name: str, title: str, chosen: str, share: Fraction, look: Look, files: Mapping[str, PublishedFile]
 ) -> ReleaseStep:
-    """The noisy marginals of the cliques in the table ``chosen``, which share this part of the budget by weight."""
+    """Return noisy marginals of the cliques in the table ``chosen``, which share this part of the budget by weight."""
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
         weights = combine_cliques.cliques_from_table(inputs.table(chosen))
@@ -253,7 +253,7 @@ def measure_step(
 
 
 def first_measurement(share: Fraction, chosen: str = CHOSEN) -> ReleaseStep:
-    """The paper's measurement of the marginals in the table ``chosen``, with this share of the budget."""
+    """Return the paper's measurement of the marginals in the table ``chosen``, with this share of the budget."""
     look = Look(JOINT, lambda r: ONE_CELL, alone=ALONE)
     files = published("measured", "has the joint counts, cell by cell, the last attribute running fastest")
     step = measure_step("measure_marginals", "Measure marginals", chosen, share, look, files)
@@ -263,7 +263,7 @@ def first_measurement(share: Fraction, chosen: str = CHOSEN) -> ReleaseStep:
 
 
 def up_to_measurement(options: PrivSyn, measurement: Fraction, part: Fraction = WHOLE) -> tuple[Step, ...]:
-    """The steps up to the first measurement, which has the share ``measurement`` of the budget.
+    """Return the steps up to the first measurement, which has the share ``measurement`` of the budget.
 
     ``part``: the part of the whole budget that these steps share; ``measurement`` is of that part.
     """
@@ -281,20 +281,20 @@ def up_to_measurement(options: PrivSyn, measurement: Fraction, part: Fraction = 
 
 
 def privsyn(request: Request) -> tuple[Step, ...]:
-    """The steps of PrivSyn, in the paper's order; each step's inputs are outputs of earlier ones."""
+    """Return the steps of PrivSyn, in the paper's order; each step's inputs are outputs of earlier ones."""
     steps = steps_by(options_of(request))
     return steps if request.prior is None else tuple(with_scores(s) for s in steps)
 
 
 def with_scores(step: Step) -> Step:
-    """The steps that ask the noisy scores whether the prior is to be followed read them."""
+    """Return the steps that ask the noisy scores whether the prior is to be followed read them."""
     if step.name not in ("synthesize", "append_attributes"):
         return step
     return replace(step, inputs=(*step.inputs, *counts_of(["indif_scores"])))
 
 
 def steps_by(options: PrivSyn) -> tuple[Step, ...]:
-    """The steps by these options."""
+    """Return the steps by these options."""
     return (*up_to_measurement(options, options.split.exact()[2]), *rows_from(["measure_marginals"]))
 
 

@@ -31,7 +31,10 @@ MECHANISMS: dict[str, MechanismSteps] = {
 
 
 def steps_of(request: Request) -> tuple[Step, ...]:
-    """Every step of the requested mechanism, in order.  Raises ValueError if their shares are not the whole budget."""
+    """Return every step of the requested mechanism, in order.
+
+    Raises ValueError if their shares are not the whole budget.
+    """
     improves = request.spec.improves is not None
     steps = improved(request) if improves else MECHANISMS[request.spec.mechanism.name](request)
     check_shares(steps, request)

@@ -16,7 +16,7 @@ NO_REDRAW = "release another period: one period is drawn once"
 
 
 def release_job(spec: ReleaseSpec, period: str | None = None, new_dataset: str | None = None) -> Job:
-    """A release of ``spec``, for a period or for none; ``new_dataset`` is the job's.
+    """Return a release of ``spec``, for a period or for none; ``new_dataset`` is the job's.
 
     Raises RequestError if ``period`` is not a period's label.
     """
@@ -29,13 +29,13 @@ def release_job(spec: ReleaseSpec, period: str | None = None, new_dataset: str |
 
 
 def _unread(spec: ReleaseSpec) -> Request:
-    """The request with no row of its prior: the same steps, and no file is opened before the policy is asked."""
+    """Return the request with no row of its prior: the same steps, and no file is opened before the policy is asked."""
     if spec.prior is None:
         return Request(spec)
     return Request(spec.model_copy(update={"prior": spec.prior.at("")}), prior=CodeTable(Domain((), ()), ()))
 
 
 def plan_of(spec: ReleaseSpec, column_order: tuple[str, ...] = ()) -> Plan:
-    """The public plan of a release of ``spec``.  Raises RequestError if its promise cannot be accounted."""
+    """Return the public plan of a release of ``spec``.  Raises RequestError if its promise cannot be accounted."""
     request = Request(spec, column_order)
     return Plan.of(request, steps_of(request))

@@ -28,37 +28,40 @@ MARGINALS = "make_consistent.marginals"
 
 
 def consistency_of(request: Request) -> Consistency:
-    """The settings of consistency: the mechanism's, or the defaults where it has none."""
+    """Return the settings of consistency: the mechanism's, or the defaults where it has none."""
     options = request.spec.mechanism
     return options.consistency if isinstance(options, PrivSyn) else Consistency()
 
 
 def consistency_key(request: Request) -> dict[str, Any]:
-    """The settings of consistency by the names that they have in keys."""
+    """Return the settings of consistency by the names that they have in keys."""
     settings = consistency_of(request)
     return {"rounds": settings.rounds, "firm": settings.one_way_weight, "shrink": settings.shrink}
 
 
 def synthesis_of(request: Request) -> Synthesis:
-    """The settings of synthesis: the mechanism's, or the defaults where it has rows and seed only."""
+    """Return the settings of synthesis: the mechanism's, or the defaults where it has rows and seed only."""
     options = request.spec.mechanism.synthesis
     return options if isinstance(options, Synthesis) else Synthesis(**options.model_dump())
 
 
 def synthesis_key(request: Request) -> dict[str, Any]:
-    """The settings of synthesis by the names that they have in keys; ``kappa`` was one until 0.3.0, and was 0."""
+    """Return the settings of synthesis by the names that they have in keys.
+
+    ``kappa`` was one until 0.3.0, and was 0.
+    """
     return {**synthesis_of(request).model_dump(), "kappa": 0.0}
 
 
 def refined(request: Request, inputs: Inputs, stages: Sequence[str]) -> Recode:
-    """The recoding with all one-ways that ``stages`` measured."""
+    """Return the recoding with all one-ways that ``stages`` measured."""
     return inputs.refined(request.encoding, request.spec.mechanism.compression, stages)
 
 
 def consistent_marginals(
     request: Request, inputs: Inputs, stages: Sequence[str]
 ) -> tuple[Recode, list[marginals.Marginal]]:
-    """The recoding with all that ``stages`` measured pooled in, and the consistent marginals."""
+    """Return the recoding with all that ``stages`` measured pooled in, and the consistent marginals."""
     recode = refined(request, inputs, stages)
     domain = coarse_domain(recode)
     one_way, variance = coarse_one_ways(recode)
@@ -81,7 +84,10 @@ def consistent_marginals(
 
 
 def forbidden_codes(request: Request, recode: Recode) -> known_zeros.KnownZeros | None:
-    """The coarse codes that the request's rules, or its prior by ``zeros``, forbid together; None without such."""
+    """Return the coarse codes that the request's rules, or its prior by ``zeros``, forbid together.
+
+    None without such.
+    """
     found = known_zeros.known_zeros(request.encoding, recode) if request.spec.rules else None
     prior = request.spec.prior
     if prior is None or not prior.zeros or request.prior is None:
@@ -95,7 +101,7 @@ def _whole(kept: frozenset[str], domain: Domain, prior: prior_pairs.Followed | N
 
 
 def tied(zeros: known_zeros.KnownZeros | None) -> frozenset[str]:
-    """The attributes that rules tie to others: they are made together with these."""
+    """Return the attributes that rules tie to others: they are made together with these."""
     return frozenset() if zeros is None else zeros.tied
 
 
@@ -104,7 +110,10 @@ KEEPING_RULES = 4
 
 
 def rules_key(request: Request) -> dict[str, Any]:
-    """The rules by the name that they have in keys; nothing without rules, as in keys of before there were any."""
+    """Return the rules by the name that they have in keys.
+
+    Nothing without rules, as in keys of before there were any.
+    """
     rules = [r.model_dump(mode="json", by_alias=True) for r in request.spec.rules]
     return {"rules": rules, "keeping_rules": KEEPING_RULES} if rules else {}
 
@@ -130,7 +139,7 @@ def consistent_step(stages: Sequence[str]) -> Step:
 
 
 def synthesize_step(stages: Sequence[str]) -> Step:
-    """Rows that follow the consistent marginals, as many as ``stages`` and the one-ways say."""
+    """Yield rows that follow the consistent marginals, as many as ``stages`` and the one-ways say."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         domain = inputs.domain()
@@ -186,7 +195,7 @@ def _report(progress: Progress, shard: shards.Shard, done: int, total: int) -> N
 
 
 def _shards(request: Request, inputs: Inputs, name: str) -> list[shards.Shard]:
-    """The shards of a table of synthetic rows."""
+    """Return the shards of a table of synthetic rows."""
     return shards.shards(inputs.stored(name).num_rows, request.spec.mechanism.synthesis)
 
 
@@ -231,7 +240,7 @@ CODES = "append_attributes.codes"
 
 
 def decode_step(stages: Sequence[str], name: str = CODES) -> Step:
-    """The synthetic table: values of the codes, combined ones by all that ``stages`` and the one-ways measured.
+    """Yield the synthetic table: values of the codes, combined ones by all that ``stages`` and the one-ways measured.
 
     ``name``: the table of the codes, which is the step's first input.
     """
@@ -277,11 +286,14 @@ def _inside_bins(request: Request) -> str:
 
 
 def _never_read(request: Request) -> str:
-    """What is said of columns that are not measured; nothing without any."""
+    """Return what is said of columns that are not measured; nothing without any."""
     names = ", ".join(request.spec.unmeasured_columns)
     return f"; columns that are not measured are drawn evenly from their public domains: {names}" if names else ""
 
 
 def rows_from(stages: Sequence[str]) -> tuple[Step, ...]:
-    """The last steps of every mechanism: from the one-ways and what ``stages`` measured to the synthetic table."""
+    """Return the last steps of every mechanism.
+
+    From the one-ways and what ``stages`` measured to the synthetic table.
+    """
     return consistent_step(stages), synthesize_step(stages), APPEND_ATTRIBUTES, decode_step(stages)

@@ -60,7 +60,10 @@ PRICE: dict[Pricing, str] = {
 
 
 def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
-    """The run's certificate; made once and kept, since the data set's total and the ledger grow with later runs."""
+    """Return the run's certificate.
+
+    Made once and kept, since the data set's total and the ledger grow with later runs.
+    """
     record = _record(shell.run)
     kept = shell.records.load_as(record, Certificate)
     if kept is not None:
@@ -110,13 +113,13 @@ def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
 
 
 def _is_without_relations(shell: Shell, certificate: Certificate) -> bool:
-    """Whether the run makes a synthetic table and counted no two columns together."""
+    """Return whether the run makes a synthetic table and counted no two columns together."""
     makes_rows = any(step.name == "decode" for step in shell.steps)
     return makes_rows and measured_relations(shell.plan, certificate) == []
 
 
 def was_certified(private_root: Path, dataset: str, run: str) -> bool:
-    """Whether this private folder keeps a certificate of the run: it was published, or was about to be."""
+    """Return whether this private folder keeps a certificate of the run: it was published, or was about to be."""
     return private_records(private_root, dataset).joinpath(f"{_record(run)}.json").is_file()
 
 

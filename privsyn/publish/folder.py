@@ -95,12 +95,12 @@ def publish(run: OpenRun, refs: Mapping[str, StepRefs]) -> Published:
 
 
 def _pairs(shell: Shell, refs: Mapping[str, StepRefs]) -> list[RelatedPair]:
-    """The measured pairs of columns, from the run's consistent counts, which are released."""
+    """Return the measured pairs of columns, from the run's consistent counts, which are released."""
     return related_pairs(shell.store.read_table(refs["make_consistent"].tables["marginals"]))
 
 
 def _with_added_formats(run: OpenRun) -> OpenRun:
-    """The same run, asked for the formats too that ``privsyn formats`` added to its release."""
+    """Return the same run, asked for the formats too that ``privsyn formats`` added to its release."""
     shell = run.shell
     spec = shell.request.spec
     formats = checked_formats((*spec.formats, *added_formats(shell.records, shell.run)))
@@ -109,7 +109,10 @@ def _with_added_formats(run: OpenRun) -> OpenRun:
 
 
 def added_formats(records: Records, run: str, more: Sequence[Format] = ()) -> tuple[Format, ...]:
-    """The formats that were added to a run's release whatever its spec says; ``more`` are remembered with them."""
+    """Return the formats that were added to a run's release whatever its spec says.
+
+    ``more`` are remembered with them.
+    """
     record = f"formats-{run}"
     earlier = records.load_as(record, FormatsRecord) or FormatsRecord(formats=[])
     formats = tuple(dict.fromkeys((*earlier.formats, *more)))
@@ -161,7 +164,7 @@ def place(run: OpenRun, build: Callable[[Path], None]) -> Path:
 
 
 def summarize(run: OpenRun, published: Published) -> ReleaseSummary:
-    """The figures that the command line and the flow return."""
+    """Return the figures that the command line and the flow return."""
     request = run.shell.request
     return ReleaseSummary(
         run=run.shell.run,
@@ -176,7 +179,7 @@ def summarize(run: OpenRun, published: Published) -> ReleaseSummary:
 
 
 def summary_on_disk(run: str, settings: Settings) -> ReleaseSummary | None:
-    """The figures of a run that is published already, from its released folder; None if that is not there."""
+    """Return the figures of a run that is published already, from its released folder; None if that is not there."""
     folder = settings.released_root / run
     try:
         manifest, certificate = read_manifest(folder), read_certificate(folder)
@@ -195,14 +198,17 @@ def summary_on_disk(run: str, settings: Settings) -> ReleaseSummary | None:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a released folder holds exactly the files of its manifest, unchanged, and no link."""
+    """Return whether a released folder holds exactly the files of its manifest, unchanged, and no link."""
     manifest = manifest_if_readable(folder)
     links = folder.is_symlink() or any(path.is_symlink() for path in folder.rglob("*"))
     return manifest is not None and not links and manifest.files == files_in(folder)
 
 
 def _as_asked(folder: Path, request: Request) -> bool:
-    """Whether the folder says what the request says now: its formats, its ``about`` and descriptions may be others."""
+    """Return whether the folder says what the request says now.
+
+    Its formats, its ``about`` and descriptions may be others.
+    """
     manifest = manifest_if_readable(folder)
     try:
         return manifest is not None and request_of(manifest).public() == request.spec.public()
@@ -232,7 +238,7 @@ def _publish_private(run: OpenRun, refs: Mapping[str, StepRefs]) -> None:
 
 
 def repairs_of(private_folder: Path) -> RepairCounts:
-    """What the private folder of a run says of its repairs; nothing where it has no such file.  PRIVATE."""
+    """Return what the private folder of a run says of its repairs; nothing where it has no such file.  PRIVATE."""
     try:
         content = json.loads((private_folder / REPAIRS).read_text(encoding="utf-8"))
         counts = {(str(r["column"]), str(r["repair"])): int(r["rows"]) for r in content["repairs"]}

@@ -16,19 +16,19 @@ _BACKTICKS = re.compile("`+")
 
 
 def plain(text: str) -> str:
-    """Words of one line."""
+    """Return words of one line."""
     return paragraph(text.replace("\r\n", " ").replace("\n", " "))
 
 
 def paragraph(text: str) -> str:
-    """Words of one or more lines; what cannot be printed is a mark."""
+    """Return words of one or more lines; what cannot be printed is a mark."""
     shown = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text.replace("\r\n", "\n"))
     shown = _LINE_END.sub("", shown)  # two spaces there would be a line break
     return _LINE_START.sub(_escaped_start, _MARKUP.sub(r"\\\g<0>", shown))
 
 
 def code(text: str) -> str:
-    """Words of one line between backticks, also in a cell of a table."""
+    """Return words of one line between backticks, also in a cell of a table."""
     shown = "".join(c if c.isprintable() else " " if c == "\n" else "\ufffd" for c in text).replace("|", "\\|")
     longest = max(map(len, _BACKTICKS.findall(shown)), default=0)
     fence = "`" * (longest + 1)
@@ -37,6 +37,6 @@ def code(text: str) -> str:
 
 
 def _escaped_start(start: re.Match[str]) -> str:
-    """The beginning of a line without its indent, so that it begins no list, heading or block of code."""
+    """Return the beginning of a line without its indent, so that it begins no list, heading or block of code."""
     mark, number, end = start.groups()
     return f"\\{mark}" if mark else f"{number}\\{end}" if number else ""

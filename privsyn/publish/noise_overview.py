@@ -130,7 +130,7 @@ class Overview:
     pairs: int
 
     def column_rows(self) -> list[dict[str, object]]:
-        """The columns as rows of a table to show."""
+        """Return the columns as rows of a table to show."""
         return [
             {
                 "column": c.column,
@@ -182,7 +182,7 @@ def _typical(noise_sd: Sequence[float]) -> float:
 def _one_way(
     encoding: EncodingPlan, attribute: str, recode: AttributeRecode, total: float, synthetic: Floats
 ) -> OneWayOverview:
-    """One column by coarse code; filtered values, if any, are one more bin, which no synthetic row is in."""
+    """Return one column by coarse code; filtered values, if any, are one more bin, which no synthetic row is in."""
     filtered = not recode.kept.all()
     bins = recode.size + int(filtered)
     noisy = np.bincount(recode.coarse, weights=recode.estimate, minlength=bins) / total
@@ -199,7 +199,10 @@ def _one_way(
 
 
 def bins_in_order(recode: AttributeRecode, bins: int) -> list[int]:
-    """Coarse codes in the order of the fine codes in them; those of scattered ones next to last, left out ones last."""
+    """Return coarse codes in the order of the fine codes in them.
+
+    Those of scattered ones next to last, left out ones last.
+    """
 
     def place(code: int) -> tuple[bool, bool, int]:
         inside = np.flatnonzero(recode.coarse == code)
@@ -210,7 +213,7 @@ def bins_in_order(recode: AttributeRecode, bins: int) -> list[int]:
 
 
 def _labels(encoding: EncodingPlan, attribute: str, recode: AttributeRecode) -> list[str]:
-    """A public bin's own label, of neighbours the first and the last; what was combined or left out says so."""
+    """Return a public bin's own label, of neighbours the first and the last; what was combined or left out says so."""
     codec = next(c for c in encoding.codecs if c.attribute == attribute)
     names = codec.bin_labels()
     labels = []

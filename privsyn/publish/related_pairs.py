@@ -26,7 +26,7 @@ class RelatedPair(NamedTuple):
 
 
 def related_pairs(consistent: pa.Table) -> list[RelatedPair]:
-    """Every pair inside a measured marginal, the strongest first; ``consistent``: the released table MARGINALS.
+    """Return every pair inside a measured marginal, the strongest first; ``consistent``: the released table MARGINALS.
 
     A pair of several marginals has the noise of the one that tells it best; inside a larger marginal a count of the
     pair is a sum of its counts, whose noise adds up.

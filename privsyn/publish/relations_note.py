@@ -28,7 +28,7 @@ class Relation(NamedTuple):
 
 
 def measured_relations(plan: Plan, certificate: Certificate) -> list[Relation] | None:
-    """Every set of two columns and more that was counted together, the least noise first.
+    """Return every set of two columns and more that was counted together, the least noise first.
 
     None where the certificate does not list them, because they are very many.
     """

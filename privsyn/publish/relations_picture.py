@@ -54,14 +54,14 @@ def picture(pairs: Sequence[RelatedPair]) -> str:
 
 
 def data_uri(svg: str) -> str:
-    """The picture as an address that holds it."""
+    """Return the picture as an address that holds it."""
     return "data:image/svg+xml;base64," + b64encode(svg.encode()).decode("ascii")
 
 
 def _line(
     pair: RelatedPair, angles: dict[str, float], middle: tuple[float, float], radius: float, strongest: float
 ) -> str:
-    """A curve bent towards the middle."""
+    """Return a curve bent towards the middle."""
     (x1, y1), (x2, y2) = (_place(angles[name], middle, radius) for name in pair.columns)
     bend = 0.35
     x, y = (m + bend * ((a + b) / 2 - m) for m, a, b in zip(middle, (x1, y1), (x2, y2), strict=True))
@@ -76,7 +76,7 @@ def _line(
 
 
 def _label(name: str, angle: float, middle: tuple[float, float], radius: float, *, level: bool) -> str:
-    """A dot and the column's name."""
+    """Return a dot and the column's name."""
     x, y = _place(angle, middle, radius)
     tx, ty = _place(angle, middle, radius + (14 if level else 9))
     across = round(math.cos(angle), 6)
@@ -90,7 +90,7 @@ def _label(name: str, angle: float, middle: tuple[float, float], radius: float, 
 
 
 def _short(name: str) -> str:
-    """The name as a label shows it."""
+    """Return the name as a label shows it."""
     shown = name if len(name) <= _CHARACTERS else name[: _CHARACTERS - 1] + "…"
     return "".join(c if c.isprintable() else "\ufffd" for c in shown)
 
@@ -100,5 +100,5 @@ def _place(angle: float, middle: tuple[float, float], radius: float) -> tuple[fl
 
 
 def _number(value: float) -> str:
-    """One decimal: what machines compute differently is far behind it."""
+    """Return one decimal: what machines compute differently is far behind it."""
     return f"{value:.1f}".removeprefix("-") if round(value, 1) == 0 else f"{value:.1f}"

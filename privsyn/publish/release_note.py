@@ -87,7 +87,7 @@ def _heading(request: Request, certificate: Certificate, rows: int, *, private: 
 
 
 def _about(request: Request) -> str:
-    """What the publisher says of it."""
+    """Return what the publisher says of it."""
     about = request.spec.about
     facts = {
         "Licence": about.licence,
@@ -101,7 +101,7 @@ def _about(request: Request) -> str:
 
 
 def promise(c: Certificate) -> str:
-    """What is promised of the run and of the data set's whole life, from the certificate."""
+    """Return what is promised of the run and of the data set's whole life, from the certificate."""
     total = c.dataset_total
     other = (
         f" The last two stand at the cap's delta of {total.delta:g}, so their epsilon is another than at this "
@@ -124,7 +124,7 @@ def promise(c: Certificate) -> str:
 
 
 def _improved(c: Certificate) -> str:
-    """What the promise covers, where earlier releases are pooled."""
+    """Return what the promise covers, where earlier releases are pooled."""
     if not c.improves:
         return ""
     return (
@@ -136,7 +136,7 @@ def _improved(c: Certificate) -> str:
 
 
 def _published_theorems(c: Certificate) -> str:
-    """The second figure, where the first one rests on an argument of this project's own."""
+    """Return the second figure, where the first one rests on an argument of this project's own."""
     figure = c.by_published_theorems
     if figure is None or c.accountant != "gaussian":
         return ""
@@ -195,12 +195,12 @@ Looks = Mapping[str, Look]
 
 
 def looks_of(steps: Iterable[Step]) -> Looks:
-    """The looks at the private table of these steps, by the step's name."""
+    """Return the looks at the private table of these steps, by the step's name."""
     return {step.name: step.look for step in release_steps(steps)}
 
 
 def cost(c: Certificate, looks: Looks) -> str:
-    """The table of what was asked of the private table, at what price and noise."""
+    """Return the table of what was asked of the private table, at what price and noise."""
     lines = [
         "## What it cost",
         "",
@@ -220,7 +220,7 @@ def cost(c: Certificate, looks: Looks) -> str:
 
 
 def table_name(spec: ReleaseSpec, rows: int) -> str:
-    """Where a synthetic table of so many rows lies in its released folder: a file, or all files of a pattern."""
+    """Return where a synthetic table of so many rows lies in its released folder: a file, or all files of a pattern."""
     return "synthetic.parquet" if len(shards(rows, spec.mechanism.synthesis)) == 1 else "synthetic/part-*.parquet"
 
 
@@ -244,7 +244,7 @@ def _files(plan: Plan, rows: int, *, private: bool, picture: bool) -> str:
 
 
 def _marginals(steps: Sequence[Step]) -> str:
-    """What lies in ``marginals/``: counts first, then the other tables."""
+    """Return what lies in ``marginals/``: counts first, then the other tables."""
     counts_first = sorted(steps, key=lambda s: isinstance(s, ReleaseStep) and s.look.noise_of != "a count")
     files = [file for step in counts_first for file in step.published.values() if file.words]
     described = "; ".join(f"`{Path(file.name).name}` {file.words}" for file in files)
@@ -286,7 +286,7 @@ def _limits(plan: Plan) -> str:
 
 
 def _unlinked(records: int) -> str:
-    """What a table without persons cannot say, where a person may have several ``records``."""
+    """Return what a table without persons cannot say, where a person may have several ``records``."""
     if records == 1:
         return ""
     return (

@@ -19,7 +19,7 @@ TOTALS_PROMISE = (
 
 
 def totals_stated(spec: ReleaseSpec) -> dict[str, Any] | None:
-    """The totals as the certificate states them, their counts being in the manifest; None without any."""
+    """Return the totals as the certificate states them, their counts being in the manifest; None without any."""
     if not spec.totals:
         return None
     return {"stated": [total.public() for total in spec.totals], "promise": TOTALS_PROMISE}

@@ -36,11 +36,11 @@ def unmeasured_note(spec: ReleaseSpec) -> str:
 
 
 def unmeasured_stated(spec: ReleaseSpec) -> dict[str, Any] | None:
-    """What the certificate says of such columns; None without any."""
+    """Return what the certificate says of such columns; None without any."""
     names = list(spec.unmeasured_columns)
     return {"columns": names, "promise": PROMISE} if names else None
 
 
 def with_unmeasured(words: str, column: Any) -> str:
-    """The description of a released column; of one that was not measured, it says so."""
+    """Return the description of a released column; of one that was not measured, it says so."""
     return words if column.measured else f"{words} {TELLS_NOTHING}".strip()

@@ -48,7 +48,7 @@ def versions_of_files(records: Records, building: Path, published: Path) -> dict
 
 
 def _of_manifest(folder: Path, hashes: Mapping[str, str]) -> dict[str, str] | None:
-    """The versions of a released folder; None unless its manifest names all these files with these hashes."""
+    """Return the versions of a released folder; None unless its manifest names all these files with these hashes."""
     manifest = manifest_if_readable(folder)
     if manifest is None or not hashes.items() <= {(name, file.sha256) for name, file in manifest.files.items()}:
         return None

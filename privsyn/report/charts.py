@@ -22,7 +22,10 @@ _SHARE = ".2~%"
 
 
 def specs(columns: Sequence[str], most_l1: float) -> dict[str, dict[str, Any]]:
-    """Every specification by name.  ``columns``: in table order; ``most_l1``: the largest error of the heat map."""
+    """Return every specification by name.
+
+    ``columns``: in table order; ``most_l1``: the largest error of the heat map.
+    """
     maps = {
         f"association-{field}": association_map(columns, field, title, most)
         for field, title, most in (
@@ -97,7 +100,10 @@ def association_map(columns: Sequence[str], field: str, title: str, most: float)
 
 
 def one_way_ordered() -> dict[str, Any]:
-    """One ordered column: real shares as bars, synthetic ones as dots with a band of 2 sd of the noise, in 0..1."""
+    """Return one ordered column.
+
+    Real shares as bars, synthetic ones as dots with a band of 2 sd of the noise, in 0..1.
+    """
     first = "split(datum.label, ' … ')[0]"  # a merged bin's label is its first and its last one
     axis = _sparse_axis(labelOverlap="greedy", labelAngle=0, labelSeparation=8, labelLimit=90, labelExpr=first)
     x = alt.X("bin:O", sort=None, title=None, axis=axis)
@@ -112,7 +118,7 @@ def one_way_ordered() -> dict[str, Any]:
 
 
 def one_way_nominal() -> dict[str, Any]:
-    """One column without an order: as the ordered one, lying, so that its labels can be read."""
+    """Return one column without an order: as the ordered one, lying, so that its labels can be read."""
     labels = _sparse_axis(labelLimit=112, minExtent=120, maxExtent=120)
     base = _one_way_base().encode(y=alt.Y("bin:O", sort=None, title=None, axis=labels))
     layers = [
@@ -124,7 +130,7 @@ def one_way_nominal() -> dict[str, Any]:
 
 
 def error_by_size() -> dict[str, Any]:
-    """Mean L1 by number of cells, one line for each number of attributes."""
+    """Return mean L1 by number of cells, one line for each number of attributes."""
     tooltip = [
         alt.Tooltip("ways:N", title="attributes"),
         alt.Tooltip("size:N", title="cells"),
@@ -152,7 +158,7 @@ def error_by_size() -> dict[str, Any]:
 
 
 def error_by_stage() -> dict[str, Any]:
-    """Mean L1 after each stage, over the measured marginals and over the pairs that were not measured."""
+    """Return mean L1 after each stage, over the measured marginals and over the pairs that were not measured."""
     base = alt.Chart(_ROWS).encode(
         y=alt.Y("stage:N", sort=None, title=None, axis=alt.Axis(labelLimit=260, ticks=False)),
         x=alt.X("mean_l1:Q", title="mean L1 error (0 to 2; measured: no upper bound)", axis=alt.Axis(tickCount=5)),

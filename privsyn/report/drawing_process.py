@@ -24,7 +24,7 @@ class DrawingError(Exception):
 
 
 def picture_apart(one_ways: Sequence[OneWayOverview], marginals: Sequence[MarginalOverview], *, title: str) -> bytes:
-    """The PNG bytes of :func:`overview_png`.
+    """Return the PNG bytes of :func:`overview_png`.
 
     Raises DrawingError if the process that draws ends without a picture, or takes more than two minutes.
     """

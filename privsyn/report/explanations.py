@@ -16,7 +16,7 @@ PAIRS, COLUMNS = "l1_2way", "l1_1way"
 
 
 def number(value: float | None) -> str:
-    """Three significant digits, thousands separated; a dash for None."""
+    """Return three significant digits, thousands separated; a dash for None."""
     if value is None:
         return "–"
     if value == int(value) and abs(value) < 1e6:
@@ -29,7 +29,7 @@ def number(value: float | None) -> str:
 
 
 def percent(share: float) -> str:
-    """A share (0..1) as a percentage of two significant digits: 12 %, 0.4 %."""
+    """Return a share (0..1) as a percentage of two significant digits: 12 %, 0.4 %."""
     value = 100 * share
     if 0 < value < 0.01:
         return "less than 0.01 %"
@@ -42,7 +42,7 @@ def part(amount: float, whole: float) -> str:
 
 
 def sentence(text: str) -> str:
-    """The text with a capital first letter and a full stop; empty text stays empty."""
+    """Return the text with a capital first letter and a full stop; empty text stays empty."""
     text = text.strip()
     return text[:1].upper() + text[1:] + ("" if not text or text[-1] in ".!?" else ".")
 
@@ -60,22 +60,22 @@ def column_cause(one_way: OneWay) -> str:
 
 
 def worst_columns(evaluation: Evaluation) -> list[OneWay]:
-    """All columns by L1 error, worst first."""
+    """Return all columns by L1 error, worst first."""
     return sorted(evaluation.one_ways, key=lambda o: -o.l1)
 
 
 def worst_pairs(evaluation: Evaluation) -> list[Pair]:
-    """All pairs by L1 error, worst first."""
+    """Return all pairs by L1 error, worst first."""
     return sorted(evaluation.pairs, key=lambda p: -p.l1)
 
 
 def headlines(evaluation: Evaluation) -> list[Metric]:
-    """The release's headline metrics, in the order in which they were computed."""
+    """Return the release's headline metrics, in the order in which they were computed."""
     return [m for m in evaluation.release.metrics if m.headline]
 
 
 def verdict(evaluation: Evaluation) -> str:
-    """One sentence: how far pairs are off, how close a sample would be, columns within noise, the worst pair.
+    """Return one sentence: how far pairs are off, how close a sample would be, columns within noise, the worst pair.
 
     L1 distance over 2 is the share of rows that would have to be other rows for the two tables to agree.  Where a
     table has no rows, the sentence says only that.
@@ -117,7 +117,10 @@ def _typical(evaluation: Evaluation) -> str:
 
 
 def like_a_sample(share: float, about: str = "") -> str:
-    """A score as a random sample of so large a share of the real rows; the smallest that was tried is no worse."""
+    """Return a score as a random sample of so large a share of the real rows.
+
+    The smallest that was tried is no worse.
+    """
     begin = "no closer than" if share <= SHARES[0] else f"{about}as close as"
     return f"{begin} a random sample of {percent(share)} of the real rows"
 

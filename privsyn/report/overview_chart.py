@@ -48,7 +48,7 @@ class OneWayOverview:
         self.bins()
 
     def bins(self) -> Bins:
-        """The same as bins to draw: noisy first, synthetic second."""
+        """Return the same as bins to draw: noisy first, synthetic second."""
         return Bins(self.labels, self.noisy, self.synthetic, self.noise_sd)
 
     @property
@@ -71,7 +71,7 @@ class MarginalOverview:
 def overview_png(
     one_ways: Sequence[OneWayOverview], marginals: Sequence[MarginalOverview], *, title: str = ""
 ) -> bytes:
-    """The picture as PNG bytes; either sequence may be empty.  The same inputs give the same picture.
+    """Return the picture as PNG bytes; either sequence may be empty.  The same inputs give the same picture.
 
     Top: noisy shares with a band of 2 standard deviations of their noise, and the synthetic table's shares as dots: a
     dot outside its band is more than noise explains.  Below: for each measured marginal the error that noise is
@@ -103,17 +103,20 @@ def overview_png(
 
 
 def _content(chart: alt.TopLevelMixin) -> Content:
-    """A small chart as a part of the whole picture.  Put together by Altair, it would be copied dozens of times."""
+    """Return a small chart as a part of the whole picture.
+
+    Put together by Altair, it would be copied dozens of times.
+    """
     return {k: v for k, v in chart.to_dict().items() if k not in ("$schema", "config")}
 
 
 def data_uri(png: bytes) -> str:
-    """The picture as text for an image tag; about 4/3 of its bytes."""
+    """Return the picture as text for an image tag; about 4/3 of its bytes."""
     return "data:image/png;base64," + b64encode(png).decode("ascii")
 
 
 def _smaller(png: bytes) -> bytes:
-    """The same PNG, its pixels deflated as far as they go: the converter writes four times as many bytes."""
+    """Return the same PNG, its pixels deflated as far as they go: the converter writes four times as many bytes."""
     head, pixels, at = png[:33], bytearray(), 8  # signature and IHDR stay as they are
     while at < len(png):
         length = int.from_bytes(png[at : at + 4], "big")
@@ -136,7 +139,7 @@ def _heading(text: str) -> alt.TitleParams:
 
 
 def short(text: str, letters: int = _NAME_LETTERS) -> str:
-    """The text, cut to ``letters`` with an ellipsis."""
+    """Return the text, cut to ``letters`` with an ellipsis."""
     return text if len(text) <= letters else text[: letters - 1] + "…"
 
 

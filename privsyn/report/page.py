@@ -43,7 +43,7 @@ GROUPS = {
 
 
 def render(evaluation: Evaluation) -> str:
-    """The whole page as HTML text.  PRIVATE: it holds figures of the private table without any noise.
+    """Return the whole page as HTML text.  PRIVATE: it holds figures of the private table without any noise.
 
     The same evaluation gives the same text.
     """
@@ -86,14 +86,17 @@ def render(evaluation: Evaluation) -> str:
 
 
 def _no_relation(evaluation: Evaluation) -> str:
-    """What is to be said where no two columns were counted together; nothing otherwise, or where no pair is known."""
+    """Return what is to be said where no two columns were counted together.
+
+    Nothing otherwise, or where no pair is known.
+    """
     if not evaluation.pairs or any(pair.measured for pair in evaluation.pairs):
         return ""
     return said_without_relations(prior=evaluation.prior)
 
 
 def meter(metric: Metric) -> dict[str, Any]:
-    """Where a metric stands on a line from 0 to 100: its value, its references, and the line's two ends.
+    """Return where a metric stands on a line from 0 to 100: its value, its references, and the line's two ends.
 
     A metric without an upper bound ends at the largest value shown.
     """
@@ -125,7 +128,7 @@ def metric_groups(evaluation: Evaluation) -> list[tuple[str, list[tuple[Metric, 
 
 
 def tables(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
-    """The rows that charts draw, each table once: field names, and one list a row."""
+    """Return the rows that charts draw, each table once: field names, and one list a row."""
     position = {o.column: i for i, o in enumerate(evaluation.one_ways)}
     found = {f"column-{position[o.column]}": one_way_table(o) for o in evaluation.one_ways}
     found["pairs"] = _table(_PAIR_FIELDS, [_pair_row(p) for p in words.worst_pairs(evaluation)])
@@ -145,7 +148,10 @@ def tables(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
 
 
 def one_way_table(one_way: OneWay) -> dict[str, Any]:
-    """One column's rows: bin, shares (0..1) and the noise's sd (None: not known), few enough bins to be drawn."""
+    """Return one column's rows: bin, shares (0..1) and the noise's sd (None.
+
+    Not known), few enough bins to be drawn.
+    """
     bins = Bins(one_way.labels, one_way.real, one_way.synthetic, one_way.noise_sd)
     bins = bins.merged(SHOWN_BINS) if one_way.ordered else bins.largest(NOMINAL_BINS)
     sds: Sequence[float | None] = bins.noise_sd if bins.noise_sd is not None else [None] * len(bins.labels)
@@ -194,7 +200,7 @@ def _short(value: float | None) -> float | None:
 
 
 def _distinct(labels: Sequence[str]) -> list[str]:
-    """The labels, a repeated one with its number: a chart would draw two bins of one name as one."""
+    """Return the labels, a repeated one with its number: a chart would draw two bins of one name as one."""
     seen: dict[str, int] = {}
     found = []
     for label in labels:
@@ -209,12 +215,12 @@ def _specs(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _breakable(name: str) -> Markup:
-    """The name escaped, with places where a narrow column may break it."""
+    """Return the name escaped, with places where a narrow column may break it."""
     return Markup("_<wbr>").join(escape(part) for part in name.split("_"))
 
 
 def _coded(text: str) -> Markup:
-    """The text escaped, what stands between backticks as code."""
+    """Return the text escaped, what stands between backticks as code."""
     parts = [escape(part) for part in text.split("`")]
     if len(parts) % 2 == 0:
         return escape(text)
@@ -223,7 +229,7 @@ def _coded(text: str) -> Markup:
 
 @cache
 def _library() -> str:
-    """The chart library (Vega, Vega-Lite, Vega-Embed) as one script that can stand in a page."""
+    """Return the chart library (Vega, Vega-Lite, Vega-Embed) as one script that can stand in a page."""
     return (
         str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
         .replace("</script", "<\\/script")
@@ -236,6 +242,6 @@ def _part(name: str) -> str:
 
 
 def _policy(*scripts: str) -> str:
-    """A content security policy: these scripts, styles in the page, and nothing from anywhere."""
+    """Return a content security policy: these scripts, styles in the page, and nothing from anywhere."""
     hashes = " ".join(f"'sha256-{b64encode(sha256(s.encode()).digest()).decode()}'" for s in scripts)
     return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:"

@@ -12,7 +12,7 @@ _DAY = 86_400
 
 
 def shown(value: float | None, statistic: Statistic, column: ColumnStatistics) -> str:
-    """One figure of ``statistic`` as its column has it; a dash for None."""
+    """Return one figure of ``statistic`` as its column has it; a dash for None."""
     if value is None:
         return number(None)
     if statistic.kind == "share":
@@ -31,7 +31,7 @@ def shown(value: float | None, statistic: Statistic, column: ColumnStatistics) -
 
 
 def beyond(statistic: Statistic) -> bool:
-    """Whether the real figure lies outside the band of the noise; never where that is not known."""
+    """Return whether the real figure lies outside the band of the noise; never where that is not known."""
     if statistic.low is None or statistic.high is None:
         return False
     return not statistic.low <= statistic.real <= statistic.high

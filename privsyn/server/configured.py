@@ -9,7 +9,7 @@ VARIABLES = ("PREFECT_API_URL", "PREFECT_PROFILE", "PREFECT_PROFILES_PATH")
 
 
 def server_is_configured() -> bool:
-    """Whether PREFECT_API_URL is set: in the environment, in Prefect's active profile, or in its settings files.
+    """Return whether PREFECT_API_URL is set: in the environment, in Prefect's active profile, or in its settings files.
 
     Prefect itself is asked only where one of these could name a server.
     """
@@ -23,7 +23,7 @@ def server_is_configured() -> bool:
 
 
 def _files() -> tuple[Path, ...]:
-    """Where Prefect's settings may stand besides the environment."""
+    """Return where Prefect's settings may stand besides the environment."""
     home = Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect")
     return (home / "profiles.toml", Path("prefect.toml"), Path("pyproject.toml"), Path(".env"))
 

@@ -28,14 +28,14 @@ ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
 
 
 def own_hosts(variables: Mapping[str, str]) -> list[str]:
-    """The names by which the server may be called: loopback, where it listens, and its addresses for others."""
+    """Return the names by which the server may be called: loopback, where it listens, and its addresses for others."""
     address = Address.of(variables)
     named = (urlsplit(url).hostname or "" for url in (address.api, variables.get(UI_API) or address.api))
     return sorted({*LOOPBACK, *(f"[{n}]" if ":" in n else n for n in (address.host, *named) if n)})
 
 
 def own_origins(variables: Mapping[str, str]) -> list[str]:
-    """The origins of its own page: those of PREFECT_SERVER_CORS_ALLOWED_ORIGINS where that is set."""
+    """Return the origins of its own page: those of PREFECT_SERVER_CORS_ALLOWED_ORIGINS where that is set."""
     if variables.get(ORIGINS):
         return [origin.strip() for origin in variables[ORIGINS].split(",")]
     address = Address.of(variables)
@@ -68,12 +68,12 @@ class OwnOrigins:
 
 
 def guarded(app: Any, hosts: list[str], origins: list[str]) -> ASGIApp:
-    """The application behind both checks."""
+    """Return the application behind both checks."""
     return TrustedHostMiddleware(OwnOrigins(app, origins), allowed_hosts=hosts, www_redirect=False)
 
 
 def uvicorn(factory: str, host: str, port: int, log_level: str) -> list[str]:
-    """The module uvicorn and its arguments, as Prefect has them, for an application of this module.
+    """Return the module uvicorn and its arguments, as Prefect has them, for an application of this module.
 
     The folder of the installed packages stands first in its path: uvicorn's default is the working folder, whose
     modules may have common names.

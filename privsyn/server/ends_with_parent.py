@@ -30,7 +30,7 @@ def watch(parent: int) -> None:
 
 
 def watched() -> list[str]:
-    """The beginning of a command: Python, this file, and the process that runs this as the parent; a module follows.
+    """Return beginning of a command: Python, this file, and the process that runs this as the parent; a module follows.
 
     By its file, whose folder stays off the path: it has modules of common names.
     """

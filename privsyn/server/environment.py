@@ -47,7 +47,7 @@ class Address:
         return self.api.removesuffix("/api")
 
     def check_free(self) -> None:
-        """Raises RequestError if another program listens there, or if the address is not of this computer."""
+        """Raise RequestError if another program listens there, or if the address is not of this computer."""
         try:
             family, kind, _, _, place = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
             with socket.socket(family, kind) as probe:
@@ -64,7 +64,7 @@ class Address:
             ) from None
 
     def answers(self) -> bool:
-        """Whether a Prefect server answers there and is healthy."""
+        """Return whether a Prefect server answers there and is healthy."""
         try:
             with urllib.request.urlopen(f"{self.api}/health", timeout=5) as answer:  # noqa: S310 - http or https only
                 return bool(answer.status == 200)
@@ -72,7 +72,10 @@ class Address:
             return False
 
     def admits(self, login: str) -> bool:
-        """Whether the server lets in who brings ``login``; True where it does not answer, which is said elsewhere."""
+        """Return whether the server lets in who brings ``login``.
+
+        True where it does not answer, which is said elsewhere.
+        """
         header = {"Authorization": "Basic " + b64encode(login.encode()).decode("ascii")} if login else {}
         request = urllib.request.Request(f"{self.api}/admin/version", headers=header)  # noqa: S310 - http or https only
         try:
@@ -123,7 +126,10 @@ def prefect_environment(settings: Settings, variables: Mapping[str, str] | None 
 
 
 def let_in(settings: Settings, environment: Mapping[str, str], address: Address) -> dict[str, str]:
-    """The variable with which a program is let in by the server at ``address``; RequestError if it lets in nobody."""
+    """Return the variable with which a program is let in by the server at ``address``.
+
+    RequestError if it lets in nobody.
+    """
     found = client_login(settings, environment, address.api)
     if not address.admits(found.get(CLIENT, "")):
         raise login_refused(address.api, brought=found.get(CLIENT))

@@ -29,17 +29,17 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def login_file(settings: Settings, environment: Mapping[str, str]) -> Path:
-    """Where the login stands: PRIVSYN_LOGIN_FILE, or ``login`` in PREFECT_HOME."""
+    """Return where the login stands: PRIVSYN_LOGIN_FILE, or ``login`` in PREFECT_HOME."""
     return settings.login_file or Path(environment["PREFECT_HOME"]) / "login"
 
 
 def new_login() -> str:
-    """A login that nobody can guess: a user and 256 random bits."""
+    """Return a login that nobody can guess: a user and 256 random bits."""
     return f"{_USER}:{secrets.token_urlsafe(32)}"
 
 
 def server_login(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a server: the login that is set, or that of the file, which is made if it is not there.
+    """Return the variables of a server: the login that is set, or that of the file, which is made if it is not there.
 
     Raises RequestError for a file that is empty or that other users may read, PrivsynError if it cannot be made.
     """
@@ -55,7 +55,7 @@ def server_login(settings: Settings, environment: Mapping[str, str]) -> dict[str
 
 
 def client_login(settings: Settings, environment: Mapping[str, str], api: str) -> dict[str, str]:
-    """The variable of a program that talks to the server at ``api``; empty where no login is known.
+    """Return the variable of a program that talks to the server at ``api``; empty where no login is known.
 
     The file of this computer's server is read for a server on this computer only: another one must not be told it.
     """
@@ -70,7 +70,7 @@ def client_login(settings: Settings, environment: Mapping[str, str], api: str) -
 
 
 def login_refused(api: str, *, brought: str | None) -> RequestError:
-    """The error of a server at ``api`` that does not let in who brings this login, or none."""
+    """Return the error of a server at ``api`` that does not let in who brings this login, or none."""
     return RequestError(
         f"the Prefect server at {api} " + ("refuses this login" if brought else "asks for a login"),
         "Set it to the server's login, or set " + mention("settings.login_file") + " to the file that holds it",
@@ -79,12 +79,12 @@ def login_refused(api: str, *, brought: str | None) -> RequestError:
 
 
 def is_here(api: str) -> bool:
-    """Whether a web address names this computer by a loopback name."""
+    """Return whether a web address names this computer by a loopback name."""
     return _name(api) in LOOPBACK
 
 
 def _name(address: str) -> str:
-    """The host of a web address in lower case, with the brackets of IPv6."""
+    """Return the host of a web address in lower case, with the brackets of IPv6."""
     host = urlsplit(address).hostname or ""
     return f"[{host}]" if ":" in host else host
 
@@ -104,7 +104,7 @@ def _make(file: Path) -> None:
 
 
 def _read(file: Path, *, private: bool) -> str:
-    """The login in the file; with ``private`` no other user may read it."""
+    """Return the login in the file; with ``private`` no other user may read it."""
     with in_words(file):
         login, mode = file.read_text(encoding="utf-8").strip(), file.stat().st_mode
     cure, field = "Remove it and start the server anew: it makes a new one", "settings.login_file"

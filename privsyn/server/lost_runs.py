@@ -19,7 +19,7 @@ MESSAGE = "Its process is gone. Started again, it finds its finished steps; noth
 
 
 def worker_name() -> str:
-    """The same for every worker of this user on this computer, so that the next one knows the runs of the last."""
+    """Return same for every worker of this user on this computer, so that the next one knows the runs of the last."""
     return f"{socket.gethostname()}-{os.getuid()}"
 
 
@@ -41,7 +41,7 @@ def end_lost_runs(client: SyncPrefectClient, worker: str) -> list[str]:
 
 
 def _alive() -> set[str]:
-    """The flow runs that have a process of this user."""
+    """Return the flow runs that have a process of this user."""
     found = set()
     for process in psutil.process_iter():
         with suppress(psutil.Error):

@@ -43,13 +43,13 @@ def _of(*states: str) -> set[str]:
 
 
 def _ended(name: str, state: str, what: str) -> Notice:
-    """The notice of runs that end in ``state``."""
+    """Return the notice of runs that end in ``state``."""
     trigger = EventTrigger(expect=_of(state), match=_RUN, threshold=1)
     return Notice(name, f"A run ended in the state {state}.", trigger, f"PrivSyn: {{{{ flow_run.name }}}} {what}")
 
 
 def _silent(after: set[str], expect: set[str], within: timedelta) -> EventTrigger:
-    """For each run: ``after`` one event none of ``expect`` came ``within`` the time."""
+    """Return for each run: ``after`` one event none of ``expect`` came ``within`` the time."""
     return EventTrigger(
         posture=Posture.Proactive,
         after=after,

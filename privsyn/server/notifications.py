@@ -73,13 +73,13 @@ def _wanted(notice: Notice, block: UUID | None) -> Automation:
 
 
 def _content(automation: Any) -> dict[str, Any]:
-    """What two automations are compared by; sets of events stay sets, whose order as JSON differs by process."""
+    """Return what two automations are compared by; sets of events stay sets, whose order as JSON differs by process."""
     fields = {"name", "description", "enabled", "trigger", "actions"}
     return dict(automation.model_dump(include=fields))
 
 
 def _block(client: SyncPrefectClient, text: str) -> UUID | None:
-    """The block's id, saved where ``text`` is a web address; None without one."""
+    """Return the block's id, saved where ``text`` is a web address; None without one."""
     if not text:
         return None
     if text.startswith(("https://", "http://")):

@@ -69,7 +69,7 @@ class Programs:
                 self._begin(name)
 
     def check(self) -> None:
-        """Raises PrivsynError if one has ended by itself."""
+        """Raise PrivsynError if one has ended by itself."""
         for name, process in self.started.items():
             if process.poll() is not None:
                 raise PrivsynError(

@@ -79,7 +79,7 @@ def _written(file: Path) -> set[tuple[str, str]]:
 
 
 def _schedule_line(name: str, schedule: DeploymentSchedule) -> str:
-    """What a schedule is, whether it is on, and the command that turns it over."""
+    """Return what a schedule is, whether it is on, and the command that turns it over."""
     now, other = ("on", "pause") if schedule.active else ("off", "resume")
     when = getattr(schedule.schedule, "cron", schedule.schedule)
     return f"  schedule {when}: {now}; `prefect deployment schedule {other} {name} {schedule.id}`"

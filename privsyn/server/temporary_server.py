@@ -72,7 +72,7 @@ def _start(server: SubprocessASGIServer) -> None:
 
 
 def _check_named() -> None:
-    """Raises RequestError if no Prefect server answers at PREFECT_API_URL, asked once, with Prefect's own settings."""
+    """Raise RequestError if no Prefect server answers at PREFECT_API_URL, asked once, with Prefect's own settings."""
     from prefect.client.orchestration import get_client
     from prefect.exceptions import PrefectHTTPStatusError
     from prefect.settings import (

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 
 def canonical_bytes(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """The bytes of a table in blocks: its schema, then each batch, column by column.
+    """Yield the bytes of a table in blocks: its schema, then each batch, column by column.
 
     ``batches`` hold no dictionaries, views or nested types, and all but the last have one fixed number of rows: where
     they are cut is part of the bytes.
@@ -31,7 +31,7 @@ def canonical_bytes(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Ite
 
 
 def _type_name(type_: pa.DataType) -> str:
-    """The type's name; every layout of text has the same, and a dictionary that of its values."""
+    """Return the type's name; every layout of text has the same, and a dictionary that of its values."""
     if pa.types.is_dictionary(type_):
         return _type_name(type_.value_type)
     return "text" if _is_text(type_) else str(type_)
@@ -42,7 +42,7 @@ def _is_text(type_: pa.DataType) -> bool:
 
 
 def _column(array: pa.Array) -> Iterator[bytes]:
-    """Which rows are not null, as bits; then lengths and bytes of texts, or values of fixed width (0: null)."""
+    """Yield which rows are not null, as bits; then lengths and bytes of texts, or values of fixed width (0: null)."""
     valid = np.asarray(array.is_valid())
     yield np.packbits(valid).tobytes()
     if pa.types.is_null(array.type) or not len(array):
@@ -58,7 +58,7 @@ def _column(array: pa.Array) -> Iterator[bytes]:
 
 
 def _fixed_width(array: pa.Array) -> NDArray[np.uint8]:
-    """The values' own bytes, shape (rows, bytes of one value)."""
+    """Return the values' own bytes, shape (rows, bytes of one value)."""
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.uint8())
     width = array.type.bit_width // 8

@@ -17,7 +17,7 @@ NOT_A_NUMBER = "not a number: "
 
 
 def as_written(batch: pa.RecordBatch, spec: ReleaseSpec) -> pa.RecordBatch:
-    """A batch of texts with nulls and numbers as the spec says that they are written."""
+    """Return a batch of texts with nulls and numbers as the spec says that they are written."""
     columns = []
     for name, texts in zip(batch.schema.names, batch.columns, strict=True):
         texts = without_nulls(texts, spec.nulls_of(name))
@@ -27,7 +27,7 @@ def as_written(batch: pa.RecordBatch, spec: ReleaseSpec) -> pa.RecordBatch:
 
 
 def without_nulls(texts: pa.Array, null_values: Sequence[str]) -> pa.Array:
-    """The texts, null where one is of ``null_values``."""
+    """Return the texts, null where one is of ``null_values``."""
     if not null_values:
         return texts
     is_null = pc.is_in(texts, value_set=pa.array(null_values, texts.type))

@@ -50,7 +50,7 @@ class LineReader:
         self._unchecked = text_options(read, null_values, check_utf8=False)
 
     def batches(self, stream: Any, note: Note) -> Iterator[pa.RecordBatch]:
-        """The records of a stream of bytes that begins after the header line, text that is not UTF-8 as null.
+        """Yield the records of a stream of bytes that begins after the header line, text that is not UTF-8 as null.
 
         ``note`` is told of lines that are left out and of such texts.
         """
@@ -62,7 +62,7 @@ class LineReader:
                 yield batch
 
     def _at_once(self, block: bytes) -> pa.RecordBatch | None:
-        """The rows of a block; None unless each line is empty or a record, and all its text is UTF-8.
+        """Return the rows of a block; None unless each line is empty or a record, and all its text is UTF-8.
 
         A record that does not end with its line takes in a later one, at the latest the guard.
         """
@@ -79,7 +79,7 @@ class LineReader:
         return batch.slice(0, rows) if rows == _line_count(block) else None
 
     def _one_by_one(self, block: bytes, note: Note) -> pa.RecordBatch:
-        """The rows of those lines of a block that are records."""
+        """Return the rows of those lines of a block that are records."""
         lines = [line for line in _ENDS.split(block) if line]
         records = [line for line in lines if len(line) <= LONGEST and self._is_record(line)]
         note("", +Counter({LEFT_OUT: len(lines) - len(records)}))
@@ -94,7 +94,7 @@ class LineReader:
 
 
 def text_options(read: Sequence[str], null_values: Sequence[str], *, check_utf8: bool) -> pacsv.ConvertOptions:
-    """The columns ``read`` as text, null where a field is one of ``null_values``."""
+    """Return the columns ``read`` as text, null where a field is one of ``null_values``."""
     return pacsv.ConvertOptions(
         column_types=dict.fromkeys(read, pa.string()),
         include_columns=list(read),
@@ -105,7 +105,7 @@ def text_options(read: Sequence[str], null_values: Sequence[str], *, check_utf8:
 
 
 def _blocks(stream: Any) -> Iterator[bytes]:
-    """The stream in blocks of whole lines, the last with an end added; lines far longer than LONGEST are cut.
+    """Yield the stream in blocks of whole lines, the last with an end added; lines far longer than LONGEST are cut.
 
     Each begins with an empty line: pyarrow takes a byte order mark off whatever begins with one.
     """
@@ -122,7 +122,7 @@ def _blocks(stream: Any) -> Iterator[bytes]:
 
 
 def _line_count(block: bytes) -> int:
-    """How many lines of the block, which ends with one, are not empty."""
+    """Return how many lines of the block, which ends with one, are not empty."""
     characters, lines = np.frombuffer(block, np.uint8), 0
     for start in range(0, len(characters), _PIECE):
         piece = characters[max(0, start - 1) : start + _PIECE]
@@ -132,7 +132,7 @@ def _line_count(block: bytes) -> int:
 
 
 def _record_pattern(fields: int, delimiter: bytes, quote: bytes = b'"') -> re.Pattern[bytes]:
-    """Lines of so many fields.  A field that begins with a quotation mark is quoted up to the next that is not double.
+    """Match lines of so many fields.  A field that begins with a quotation mark is quoted up to the next single one.
 
     Whatever follows up to the delimiter belongs to it, further marks too, as pyarrow has it.
     """

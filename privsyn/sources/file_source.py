@@ -85,7 +85,7 @@ class FileSource(Source):
         return store.fingerprint(self.files)
 
     def fingerprints(self, store: Store) -> tuple[str, ...]:
-        """The table's fingerprint, and those of its files, each as a table of its own, where it has several."""
+        """Return the table's fingerprint, and those of its files, each as a table of its own, where it has several."""
         macs = [store.mac(file) for file in self.files]
         single = [store.fingerprint_of_macs([mac]) for mac in macs] if len(macs) > 1 else []
         return (store.fingerprint_of_macs(macs), *single)
@@ -128,7 +128,7 @@ class FileSource(Source):
             raise failure
 
     def _records(self, names: Sequence[str], mark: str, stream: Any, note: Note) -> Iterator[pa.RecordBatch]:
-        """Records that may take several lines; those with more or fewer fields than names are left out.
+        """Yield records that may take several lines; those with more or fewer fields than names are left out.
 
         Where one ends depends on every quotation mark before it.
         """
@@ -167,7 +167,7 @@ def _skip(stream: Any, size: int) -> None:
 
 
 def _csv_error(file: Path, words: str) -> RequestError:
-    """Which of the known failures the parser's words mean; the words themselves may hold a row."""
+    """Return which of the known failures the parser's words mean; the words themselves may hold a row."""
     if words.startswith("straddling"):
         return RequestError(
             f"{file} has a record longer than {_RECORDS_BLOCK >> 20} MiB, or an open quotation mark",

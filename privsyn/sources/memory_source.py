@@ -99,7 +99,7 @@ class MemorySource(Source):
 
 
 def column_names(data: SupportsArrowStream, known: Collection[str]) -> tuple[str, ...]:
-    """The names of the columns of a table in memory, in its order.  Raises RequestError unless all are text and differ.
+    """Return names of columns of a table in memory, in its order.  Raises RequestError unless all are text and differ.
 
     ``known`` are the names that errors may show: a table that was read without its header line may have its first row
     as names.
@@ -115,7 +115,7 @@ def column_names(data: SupportsArrowStream, known: Collection[str]) -> tuple[str
 
 
 def stored_types(data: SupportsArrowStream) -> dict[str, pa.DataType | None]:
-    """The Arrow type of each column, without a look at its values; None: a pandas column of objects says none.
+    """Return the Arrow type of each column, without a look at its values; None: a pandas column of objects says none.
 
     The names must have passed :func:`column_names`.
     """
@@ -156,7 +156,7 @@ def _refuse_other_objects(data: Any) -> None:
 
 
 def _exported(data: Any, export: Any) -> Any:
-    """What ``export`` makes of ``data``.  Raises RequestError if the object's own code or Arrow refuses."""
+    """Return what ``export`` makes of ``data``.  Raises RequestError if the object's own code or Arrow refuses."""
     with suppress(Exception):  # another library's code may raise anything; its words, which may hold a value, end here
         return export()
     raise RequestError(
@@ -182,7 +182,7 @@ def _pandas_columns(frame: pd.DataFrame, read: Sequence[str]) -> pa.Table:
 
 
 def _pandas_column(column: pd.Series) -> Any:
-    """The column in Arrow; None if it holds objects that are not all of one class of _CLASSES."""
+    """Return the column in Arrow; None if it holds objects that are not all of one class of _CLASSES."""
     if not _holds_objects(column):
         return pa.Array.from_pandas(column)
     cells = column.astype(object)
@@ -212,7 +212,7 @@ def _declared_type(column: pd.Series) -> pa.DataType | None:
 
 
 def _one_array(name: str, column: pa.ChunkedArray, note: Note) -> pa.Array:
-    """The column as one valid array without a dictionary or views, null where text is not UTF-8.
+    """Return the column as one valid array without a dictionary or views, null where text is not UTF-8.
 
     Raises RequestError if its buffers are not valid.
     """

@@ -27,7 +27,10 @@ def open_source(data: Place | SupportsArrowStream, spec: ReleaseSpec) -> Source:
 
 
 def table_columns(data: Place | SupportsArrowStream, spec: ReleaseSpec) -> tuple[str, ...]:
-    """The names of the table's columns, whatever the spec says of them; it tells how a CSV's header is written."""
+    """Return the names of the table's columns, whatever the spec says of them.
+
+    It tells how a CSV's header is written.
+    """
     if isinstance(data, str | os.PathLike | tuple):
         return read_layout(data, spec.columns, spec.csv).columns
     from privsyn.sources.memory_source import column_names

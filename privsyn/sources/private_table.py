@@ -36,14 +36,14 @@ NOT_UTF8 = "not UTF-8"
 
 
 def forget(column: str, repairs: Counter[str]) -> None:
-    """A note that nobody keeps."""
+    """Ignore a note."""
 
 
 class SupportsArrowStream(Protocol):
     """A table in memory: a pyarrow Table or RecordBatch, a pandas or polars DataFrame, and others."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """A PyCapsule with an ArrowArrayStream of the table's rows."""
+        """Return a PyCapsule with an ArrowArrayStream of the table's rows."""
 
 
 Table: TypeAlias = str | Path | SupportsArrowStream
@@ -74,7 +74,7 @@ class Source(ABC):
         """HMAC (hex) of the table's content by the private root's key; reads the whole table anew at every call."""
 
     def fingerprints(self, store: Store) -> tuple[str, ...]:
-        """The table's fingerprint, and those of its files, each as a table of its own, where it has several."""
+        """Return the table's fingerprint, and those of its files, each as a table of its own, where it has several."""
         return (self.fingerprint(store),)
 
     @abstractmethod
@@ -85,7 +85,7 @@ class Source(ABC):
         """
 
     def batches(self, repairs: Repairs | None = None, *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """The rows as batches of at most ``batch_rows`` rows with the columns ``read``, in their order.
+        """Yield the rows as batches of at most ``batch_rows`` rows with the columns ``read``, in their order.
 
         A record is read by itself: it becomes one row or none, whatever the others hold.  How many are left out, and
         how many cells of a column are null because they are not UTF-8 text, is added to ``repairs`` (private).
@@ -101,11 +101,11 @@ class Source(ABC):
 
     @abstractmethod
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
-        """The rows in batches of any size near ``batch_rows``; ``note`` is told what was repaired."""
+        """Return the rows in batches of any size near ``batch_rows``; ``note`` is told what was repaired."""
 
 
 def columns_to_read(columns: Sequence[str], spec: ReleaseSpec, where: str) -> tuple[str, ...]:
-    """The columns that a release of ``spec`` reads, in the table's order.
+    """Return the columns that a release of ``spec`` reads, in the table's order.
 
     Raises RequestError unless it has exactly the spec's columns.
 
@@ -153,14 +153,14 @@ def check_types(types: Mapping[str, pa.DataType], read: Sequence[str], spec: Rel
 
 
 def _zone_of(type_: Any) -> str | None:
-    """The zone that a stored type has."""
+    """Return the zone that a stored type has."""
     if pa.types.is_dictionary(type_):
         return _zone_of(type_.value_type)
     return type_.tz if pa.types.is_timestamp(type_) else None
 
 
 def readable(type_: Any) -> bool:
-    """Whether columns of this Arrow type can be encoded: numbers, text, booleans, dates, moments, times."""
+    """Return whether columns of this Arrow type can be encoded: numbers, text, booleans, dates, moments, times."""
     if pa.types.is_dictionary(type_):
         return readable(type_.value_type)
     tests = (
@@ -180,7 +180,10 @@ def readable(type_: Any) -> bool:
 
 
 def without_views(array: pa.Array) -> pa.Array:
-    """The array with string views as large strings, which every Arrow function takes; also within a dictionary."""
+    """Return the array with string views as large strings, which every Arrow function takes.
+
+    Also within a dictionary.
+    """
     if pa.types.is_string_view(array.type):
         return array.cast(pa.large_string())
     if pa.types.is_dictionary(array.type) and pa.types.is_string_view(array.type.value_type):
@@ -189,13 +192,13 @@ def without_views(array: pa.Array) -> pa.Array:
 
 
 def with_valid_text(batch: pa.RecordBatch, note: Note) -> pa.RecordBatch:
-    """The batch with each column as :func:`valid_text` has it."""
+    """Return the batch with each column as :func:`valid_text` has it."""
     names = batch.schema.names
     return pa.RecordBatch.from_arrays([valid_text(name, batch.column(name), note) for name in names], names=names)
 
 
 def valid_text(name: str, array: pa.Array, note: Note) -> pa.Array:
-    """The column's array without views, null where its text is not UTF-8; ``note`` is told in how many rows.
+    """Return the column's array without views, null where its text is not UTF-8; ``note`` is told in how many rows.
 
     Each row is looked at by itself, and only text is.  Raises pyarrow.ArrowException or IndexError if the array's own
     structure is broken.
@@ -214,7 +217,7 @@ def valid_text(name: str, array: pa.Array, note: Note) -> pa.Array:
 
 
 def _without_bad_text(array: pa.Array) -> tuple[pa.Array, int]:
-    """The same for an array that is not valid, one row after the other; a dictionary is resolved."""
+    """Return the same for an array that is not valid, one row after the other; a dictionary is resolved."""
     type_, cells = array.type, array
     if pa.types.is_dictionary(type_):
         type_ = type_.value_type
@@ -226,7 +229,7 @@ def _without_bad_text(array: pa.Array) -> tuple[pa.Array, int]:
 
 
 def _as_bytes(array: pa.Array) -> pa.Array:
-    """Text as its bytes.  Raises pyarrow.ArrowInvalid unless they can be read."""
+    """Return text as its bytes.  Raises pyarrow.ArrowInvalid unless they can be read."""
     array = array.cast(pa.large_binary())
     array.validate(full=True)
     return array

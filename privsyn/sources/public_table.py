@@ -31,7 +31,7 @@ _SUFFIXES = (".parquet", ".csv")
 
 
 def public_file(prior: Prior) -> Path:
-    """The file of the public rows.  Raises RequestError where there is none, or it is too large."""
+    """Return the file of the public rows.  Raises RequestError where there is none, or it is too large."""
     field = "prior.table" if prior.table else "prior.release"
     path = Path(prior.place)
     if prior.release and path.is_dir():
@@ -62,7 +62,7 @@ def public_file(prior: Prior) -> Path:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal digits."""
+    """Return the SHA-256 of a file's bytes, in hexadecimal digits."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -71,7 +71,7 @@ def sha256_of(path: Path) -> str:
 
 
 def checked_file(prior: Prior) -> Path:
-    """The prior's file, which has the content that the spec says.
+    """Return the prior's file, which has the content that the spec says.
 
     Raises RequestError for a prior whose hash is not stated: whoever may start runs must not choose which file is read.
     """
@@ -94,7 +94,7 @@ def checked_file(prior: Prior) -> Path:
 
 
 def public_rows(spec: ReleaseSpec, encoding: EncodingPlan) -> CodeTable:
-    """The rows of the spec's prior as fine codes.  Raises RequestError for a file that does not fit the spec."""
+    """Return the rows of the spec's prior as fine codes.  Raises RequestError for a file that does not fit the spec."""
     assert spec.prior is not None  # noqa: S101 - the caller looked
     path = checked_file(spec.prior)
     manifest = manifest_if_readable(Path(spec.prior.release)) if spec.prior.release else None
@@ -138,7 +138,7 @@ def _rows(path: str, sha256: str, plan: _Plan) -> CodeTable:
 
 
 def _for_the_prior(spec: ReleaseSpec, path: str) -> ReleaseSpec:
-    """The spec without what the prior's rows need not have: persons, and columns that are not measured."""
+    """Return the spec without what the prior's rows need not have: persons, and columns that are not measured."""
     columns: dict[str, Any] = dict(spec.measured_columns)
     others = set(table_columns(path, spec)) - columns.keys()
     columns.update(dict.fromkeys(sorted(others), DropColumn(kind="drop")))

@@ -26,7 +26,7 @@ Held: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], int, int]
 
 
 def columns_read(asked: ItemsetSpec) -> tuple[str, ...]:
-    """The columns of the table that a release of ``asked`` reads."""
+    """Return the columns of the table that a release of ``asked`` reads."""
     layout = asked.layout
     if isinstance(layout, ListLayout):
         return (layout.column,)
@@ -34,7 +34,10 @@ def columns_read(asked: ItemsetSpec) -> tuple[str, ...]:
 
 
 def open_transactions(place: Place | SupportsArrowStream, spec: ReleaseSpec, asked: ItemsetSpec) -> FileSource:
-    """The table at ``place``; no row is read.  Raises RequestError for a missing column or one of another type."""
+    """Return the table at ``place``; no row is read.
+
+    Raises RequestError for a missing column or one of another type.
+    """
     if not isinstance(place, str | Path | tuple) or not place:
         raise RequestError("names no table", "Give the path of a CSV or Parquet file or folder", "data")
     read = columns_read(asked)
@@ -60,7 +63,7 @@ def open_transactions(place: Place | SupportsArrowStream, spec: ReleaseSpec, ask
 
 
 def held_items(batches: Iterable[pa.RecordBatch], asked: ItemsetSpec) -> Iterator[Held]:
-    """What the transactions of a table hold.
+    """Yield what the transactions of a table hold.
 
     Each batch by itself, except for pairs, where one transaction's rows may lie anywhere: these are held together.
     """
@@ -76,7 +79,7 @@ def held_items(batches: Iterable[pa.RecordBatch], asked: ItemsetSpec) -> Iterato
 
 
 def _codes(values: pa.Array, universe: pa.Array) -> tuple[NDArray[np.int64], int]:
-    """The code of each value, -1 where it is null or unlisted, and how many are unlisted."""
+    """Return the code of each value, -1 where it is null or unlisted, and how many are unlisted."""
     text = _text(values)
     codes = pc.fill_null(pc.index_in(text, value_set=universe), -1).to_numpy(zero_copy_only=False).astype(np.int64)
     empty = int(pc.sum(pc.equal(text, "")).as_py() or 0)
@@ -84,7 +87,7 @@ def _codes(values: pa.Array, universe: pa.Array) -> tuple[NDArray[np.int64], int
 
 
 def _text(values: pa.Array) -> pa.Array:
-    """Values as text without surrounding spaces; whole numbers as they are written."""
+    """Return values as text without surrounding spaces; whole numbers as they are written."""
     values = valid_text("", values, forget)
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
@@ -128,7 +131,7 @@ def _wide(batch: pa.RecordBatch, items: Sequence[str]) -> Held:
 
 
 def _is_held(column: pa.Array) -> NDArray[np.bool_]:
-    """Whether each cell says that the item is held; null does not."""
+    """Return whether each cell says that the item is held; null does not."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_boolean(column.type):

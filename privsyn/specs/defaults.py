@@ -21,7 +21,7 @@ Filled = dict[str, dict[str, Any]]
 
 
 def with_defaults(document: Document) -> tuple[Document, Filled]:
-    """The document without ``defaults``, every column with the fields of the patterns that match it, and these fields.
+    """Return the document without ``defaults``, every column with its fields by matching patterns, and these fields.
 
     A column's own field counts most, then that of the last pattern.  A field that the column's kind does not have is
     left out.  Raises RequestError for a pattern that matches no column, and a field that no kind has.
@@ -65,7 +65,7 @@ def _patterns(document: Document, columns: Mapping[str, Any]) -> dict[str, dict[
 
 
 def _of_column(name: str, own: Any, patterns: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The fields that a column lacks and patterns give, and the pattern of each."""
+    """Return the fields that a column lacks and patterns give, and the pattern of each."""
     if own is not None and not isinstance(own, Mapping):
         return {}, {}
     given = own or {}

@@ -38,8 +38,11 @@ _LONGEST_KEY = 1_000
 
 @dataclass(frozen=True)
 class _Table:
-    """What a draft knows of a table: what people call it, what its names are made from (empty: nothing), the spec's
-    line ``data``, and the stored type of each column (None: not known), in the table's order."""
+    """What a draft knows of a table.
+
+    What people call it, what its names are made from (empty: nothing), the spec's line ``data``, and the stored type of
+    each column (None: not known), in the table's order.
+    """
 
     title: str
     stem: str
@@ -83,7 +86,7 @@ def draft(
 
 
 def _rules(known: Dictionary, names: Collection[str]) -> Iterator[str]:
-    """The spec's lines of rules that a dictionary states, and of those that its words propose."""
+    """Yield the spec's lines of rules that a dictionary states, and of those that its words propose."""
     proposals = proposed_rules({name: facts for name, facts in known.columns.items() if name in names})
     if known.rules or proposals:
         yield "rules:"
@@ -94,7 +97,7 @@ def _rules(known: Dictionary, names: Collection[str]) -> Iterator[str]:
 
 
 def _csv_options(given: Mapping[str, Any]) -> CsvOptions:
-    """The options of a CSV file.  Raises RequestError."""
+    """Return the options of a CSV file.  Raises RequestError."""
     try:
         return CsvOptions.model_validate(dict(given))
     except ValidationError as error:
@@ -121,12 +124,12 @@ def _table_in_memory(data: SupportsArrowStream) -> _Table:
 
 
 def open_todos(text: str) -> int:
-    """How many fields of a draft's ``text`` still say TODO."""
+    """Return how many fields of a draft's ``text`` still say TODO."""
     return len(list(todos(parse_yaml(text, "the draft").content)))
 
 
 def _checked(dataset: str) -> str:
-    """A data set's name that was given.  Raises RequestError unless the spec may hold it."""
+    """Return a data set's name that was given.  Raises RequestError unless the spec may hold it."""
     if re.fullmatch(DATASET, dataset) is None:
         raise RequestError(
             f"is {dataset[:60]!r}, but must be {DATASET_RULE}", "Choose another name", "draft_spec.dataset"
@@ -176,7 +179,7 @@ def _head(table: _Table, dataset: str | None, known: Dictionary | None, csv: Csv
 
 
 def _facts(column: str, stored: pa.DataType | None, known: Dictionary | None) -> Facts:
-    """The dictionary's facts, completed by the stored type."""
+    """Return the dictionary's facts, completed by the stored type."""
     listed = known is not None and column in known.columns
     facts = known.columns[column] if known is not None and listed else Facts()
     if facts.kind == "datetime" and facts.type == "date":
@@ -221,7 +224,10 @@ def stored_kind(stored: Any) -> tuple[str | None, str | None]:
 
 
 def _column(name: str, facts: Facts, stored: Any, *, described: bool) -> Iterator[str]:
-    """A column's lines; where a dictionary describes it and is silent on null, null may occur: the safe choice."""
+    """Yield a column's lines.
+
+    Where a dictionary describes it and is silent on null, null may occur: the safe choice.
+    """
     key = scalar(name)
     yield from (f"  # {comment(remark)}" for remark in facts.remarks if remark)
     yield f"  {key}:" if len(key) <= _LONGEST_KEY else f"  ? {key}\n  :"

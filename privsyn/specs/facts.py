@@ -51,7 +51,7 @@ class Dictionary:
 
 
 def pick(tables: Mapping[str, Any], table: str, name: str) -> Mapping[str, Any]:
-    """The table called ``table``, or the only one."""
+    """Return the table called ``table``, or the only one."""
     chosen = tables.get(table) or (next(iter(tables.values())) if len(tables) == 1 else None)
     if not isinstance(chosen, dict):
         raise RequestError(
@@ -63,12 +63,12 @@ def pick(tables: Mapping[str, Any], table: str, name: str) -> Mapping[str, Any]:
 
 
 def text_of(value: Any) -> str:
-    """The value as text; empty for None."""
+    """Return the value as text; empty for None."""
     return "" if value is None else str(value).strip()
 
 
 def bound_of(value: Any, kind: str | None) -> Scalar | None:
-    """A bound of the kind's own type, moments as UTC without a zone; None if it is none."""
+    """Return a bound of the kind's own type, moments as UTC without a zone; None if it is none."""
     if kind == "datetime" and isinstance(value, str):
         try:
             moment = dt.datetime.fromisoformat(value)
@@ -87,7 +87,7 @@ def bound_of(value: Any, kind: str | None) -> Scalar | None:
 
 
 def values_of(listed: Any, facts: Facts) -> list[Scalar] | None:
-    """The listed values as scalars of one type without repeats; None if there are none, or too many."""
+    """Return the listed values as scalars of one type without repeats; None if there are none, or too many."""
     if not isinstance(listed, list) or len(listed) > MAX_CODES:
         return None
     if None in listed:
@@ -103,13 +103,13 @@ _RANGE = re.compile(r"[(\[]\s*(-?\d+(?:\.\d+)?)\s*(?:-|–|to|\.\.)\s*(-?\d+(?:\
 
 
 def range_in(label: str) -> tuple[str, str] | None:
-    """The two numbers of a label that ends in a range, such as ``Age in years (18-99)``."""
+    """Return the two numbers of a label that ends in a range, such as ``Age in years (18-99)``."""
     found = _RANGE.search(label)
     return None if found is None else (found[1], found[2])
 
 
 def needs(package: str, form: str) -> RequestError:
-    """The refusal of a form whose package is not installed."""
+    """Return the refusal of a form whose package is not installed."""
     return RequestError(
         f"reading {form} needs the package {package}, which is not installed",
         "Install it with: pip install 'privsyn-flows[codebooks]'",
@@ -118,7 +118,7 @@ def needs(package: str, form: str) -> RequestError:
 
 
 def unreadable(name: str, form: str) -> RequestError:
-    """The refusal of a file that is not of the form that its name says."""
+    """Return the refusal of a file that is not of the form that its name says."""
     return RequestError(
         f"{name} is not a readable {form}",
         "Check the file, or give another form of dictionary",

@@ -72,7 +72,7 @@ def _moments(texts: Collection[str]) -> list[str]:
 
 
 def _date_order(dates: Collection[re.Match[str]]) -> str:
-    """Which of the first two numbers is the day, as far as these dates tell."""
+    """Return which of the first two numbers is the day, as far as these dates tell."""
     one = next(iter(dates))
     year, separator, time = "%Y" if len(one[4]) == 4 else "%y", one[2], _time_of_day(one[5])
     orders = {first: f'`format: "{separator.join((*first, year))}{time}"`' for first in (("%d", "%m"), ("%m", "%d"))}
@@ -121,5 +121,5 @@ def _categories(texts: Collection[str], column: CategoricalColumn) -> list[str]:
 
 
 def _unpadded(text: str) -> str:
-    """A number without leading zeros and zero decimals; other text as it is."""
+    """Return a number without leading zeros and zero decimals; other text as it is."""
     return re.sub(r"\.0+$", "", text).lstrip("0") or "0" if _NUMBER.fullmatch(text) else text

@@ -21,7 +21,7 @@ MAX_BYTES = 64 << 20
 
 
 def with_lookup_tables(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
-    """The spec with the rows of every lookup's ``table`` in it; paths are relative to ``folder``.
+    """Return the spec with the rows of every lookup's ``table`` in it; paths are relative to ``folder``.
 
     Raises RequestError (exit 2) for a file that cannot be read, lacks a column, has a value that does not fit, or is
     the private table itself.
@@ -61,7 +61,7 @@ def _filled(lookup: Lookup, spec: ReleaseSpec, folder: Path, field: str) -> dict
 
 
 def not_private(path: Path, spec: ReleaseSpec, folder: Path, field: str) -> None:
-    """Raises RequestError for a public table that is the spec's private one, or a file of it."""
+    """Raise RequestError for a public table that is the spec's private one, or a file of it."""
     if spec.data:
         private = (folder / spec.data).resolve()
         if path.resolve() == private or private in path.resolve().parents:
@@ -69,7 +69,7 @@ def not_private(path: Path, spec: ReleaseSpec, folder: Path, field: str) -> None
 
 
 def csv_records(path: Path, field: str) -> Sequence[dict[str, str | None]]:
-    """The rows of a CSV file of at most MAX_BYTES.  Raises RequestError that names the field."""
+    """Return the rows of a CSV file of at most MAX_BYTES.  Raises RequestError that names the field."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise RequestError(
@@ -84,7 +84,7 @@ def csv_records(path: Path, field: str) -> Sequence[dict[str, str | None]]:
 
 
 def value_of(text: str, column: Any, where: str, field: str) -> Any:
-    """The text as a value of the column; empty is null, unless a value of the column is."""
+    """Return the text as a value of the column; empty is null, unless a value of the column is."""
     kind = type_of(column)
     if text == "" and not (isinstance(column, CategoricalColumn) and "" in column.values):
         return None

@@ -84,13 +84,13 @@ class Problem:
     line: int | None = None
 
     def also(self) -> Text:
-        """The problem as a sentence after another one."""
+        """Return the problem as a sentence after another one."""
         where = mention(self.field) + (f" (line {self.line})" if self.line else "")
         return "Also " + where + f": {self.text}"
 
 
 def request_error(problems: Sequence[Problem]) -> RequestError:
-    """One paragraph on the first few problems; ``problems`` is not empty."""
+    """Return one paragraph on the first few problems; ``problems`` is not empty."""
     first, others = problems[0], problems[1:SHOWN]
     texts = [first.cure, *(text for p in others for text in (p.also(), p.cure))]
     if len(problems) > SHOWN:
@@ -99,7 +99,7 @@ def request_error(problems: Sequence[Problem]) -> RequestError:
 
 
 def from_validation(error: ValidationError, lines: Mapping[tuple[str | int, ...], int] | None = None) -> list[Problem]:
-    """The problems of a pydantic error, one a place of the spec, with line numbers where known."""
+    """Return the problems of a pydantic error, one a place of the spec, with line numbers where known."""
     seen: dict[tuple[str | int, ...], Problem] = {}
     for entry in error.errors(include_url=False):
         place = place_of(entry)
@@ -111,12 +111,12 @@ def from_validation(error: ValidationError, lines: Mapping[tuple[str | int, ...]
 
 
 def _counts_right_items_only(entry: Any) -> bool:
-    """Whether a list is called too short only for its wrong items, which have problems of their own."""
+    """Return whether a list is called too short only for its wrong items, which have problems of their own."""
     return entry["type"] == "too_short" and len(entry["input"]) >= entry["ctx"]["min_length"]
 
 
 def todo(place: tuple[str | int, ...], line: int | None) -> Problem:
-    """The problem of a TODO that the draft left."""
+    """Return the problem of a TODO that the draft left."""
     cure = "Choose a value: there is no default for it"
     if place[:1] == ("unit",):
         cure = _UNIT_FORMS
@@ -155,7 +155,7 @@ def _shown(value: Any) -> str:
 
 
 def _words(entry: Any, place: tuple[str | int, ...]) -> tuple[str, Text]:
-    """What is wrong at ``place`` of the spec, and the cure."""
+    """Return what is wrong at ``place`` of the spec, and the cure."""
     type_, value = entry["type"], entry.get("input")
     kind = next((p for p in entry["loc"][2:3] if p in KINDS), None)
     if entry["loc"][:1] == ("mechanism",):
@@ -182,12 +182,12 @@ def _words(entry: Any, place: tuple[str | int, ...]) -> tuple[str, Text]:
 
 
 def refused(error: ValueError) -> tuple[str, str]:
-    """What a validator of a model says is wrong, and the cure, which may be empty."""
+    """Return what a validator of a model says is wrong, and the cure, which may be empty."""
     return (error.problem, error.cure) if isinstance(error, FieldError) else (str(error), "")
 
 
 def wrong_value(entry: Any, rule: str = "") -> tuple[str, str]:
-    """What is wrong with one value, and the cure, from pydantic's entry.
+    """Return what is wrong with one value, and the cure, from pydantic's entry.
 
     ``rule``: what it must be, where that is known better.
     """
@@ -201,7 +201,7 @@ def wrong_value(entry: Any, rule: str = "") -> tuple[str, str]:
 
 
 def _special_rule(type_: str, place: tuple[str | int, ...]) -> str:
-    """What the value at a place of the spec must be, where more is known than its type; else empty."""
+    """Return what the value at a place of the spec must be, where more is known than its type; else empty."""
     if place[0] == "columns" and place[2:3] == ("values",) and isinstance(place[-1], int):
         return "text, a number, true or false (put quotation marks around dates and other text)"
     if place == ("mechanism", "synthesis", "rows"):

@@ -50,18 +50,18 @@ class Misread:
     repairs: Mapping[str, float] = field(repr=False)
 
     def shares(self) -> str:
-        """What was repaired, in words and without a full stop."""
+        """Return what was repaired, in words and without a full stop."""
         of = "its values" if self.column else "all records"
         parts = [f"{share:.1%} {IN_WORDS.get(repair, f'({repair})')}" for repair, share in self.repairs.items()]
         return f"of {of} {', '.join(parts)}"
 
     def sentence(self) -> str:
-        """The same with the column's name."""
+        """Return the same with the column's name."""
         return f"`{self.column}`: {self.shares()}" if self.column else self.shares().capitalize()
 
 
 def misread_columns(counts: Mapping[tuple[str, str], int], rows: int) -> tuple[Misread, ...]:
-    """Columns of which more than MISREAD_SHARE was repaired, most first.
+    """Return columns of which more than MISREAD_SHARE was repaired, most first.
 
     ``counts``: (column, repair) -> values, as :class:`privsyn.tasks.steps.encode.Repairs` has them; ``rows``: of the
     table.  Rows left out by the unit of protection are no repair of a column.
@@ -78,8 +78,10 @@ def misread_columns(counts: Mapping[tuple[str, str], int], rows: int) -> tuple[M
 
 
 def meant(spec: ReleaseSpec, column: str) -> frozenset[str]:
-    """Repairs of a column that keep what its values mean, because the spec says so: what it does not list is another
-    value, or null.  Where that becomes a listed value, it means something else than before.
+    """Repairs of a column that keep what its values mean, because the spec says so.
+
+    What it does not list is another value, or null.  Where that becomes a listed value, it means something else than
+    before.
     """
     described = spec.columns.get(column)
     if not isinstance(described, CategoricalColumn):
@@ -110,7 +112,10 @@ def repaired_rows(codec: Codec, columns: Columns, keeping: Set[str] = frozenset(
 
 
 def odd_texts(codec: Codec, columns: Columns, most: int) -> Counter[str]:
-    """Values that are in no list or cannot be read, as text, and how often each stands; at most ``most`` of them."""
+    """Return values that are in no list or cannot be read, as text, and how often each stands.
+
+    At most ``most`` of them.
+    """
     name, keeping = codec.sources[0], {"below min", "above max", "null"}
     odd: Any = plain(columns[name]).filter(pa.array(repaired_rows(codec, columns, keeping)))
     counted = pc.value_counts(to_keys(odd, pa.string()))
@@ -120,7 +125,7 @@ def odd_texts(codec: Codec, columns: Columns, most: int) -> Counter[str]:
 
 
 def _different(values: Any) -> tuple[pa.Array, NDArray[np.intp]]:
-    """The different values, alike ones next to each other, and each row's place among them."""
+    """Return the different values, alike ones next to each other, and each row's place among them."""
     if pa.types.is_null(values.type):
         return values.slice(0, 1), np.zeros(len(values), dtype=np.intp)
     encoded = values.dictionary_encode(null_encoding="encode")

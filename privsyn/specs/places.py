@@ -41,7 +41,10 @@ _BRANCHES = {"bool", "int", "float", "str"}
 
 
 def written_place(place: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], int]) -> tuple[str | int, ...]:
-    """The place as the file spells it: options of a mechanism may stand at its top, by their earlier names, too."""
+    """Return the place as the file spells it.
+
+    Options of a mechanism may stand at its top, by their earlier names, too.
+    """
     spellings = as_written(place)
     known = [spelling for spelling in spellings if spelling in lines]
     above = [spelling for spelling in spellings if any(spelling[: len(each)] == each for each in lines if each)]
@@ -61,12 +64,12 @@ def dotted(place: Sequence[str | int]) -> str:
 
 
 def clipped(text: str, limit: int = 60) -> str:
-    """The text, cut to ``limit`` characters with an ellipsis."""
+    """Return the text, cut to ``limit`` characters with an ellipsis."""
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def place_of(entry: Any) -> tuple[str | int, ...]:
-    """The place as the spec's author knows it: without pydantic's names of union branches."""
+    """Return the place as the spec's author knows it: without pydantic's names of union branches."""
     parts = list(entry["loc"])
     if len(parts) > 2 and parts[0] == "columns" and parts[2] in KINDS:
         del parts[2]
@@ -89,7 +92,7 @@ def place_of(entry: Any) -> tuple[str | int, ...]:
 
 
 def model_at(root: type[BaseModel], place: Sequence[str | int]) -> type[BaseModel]:
-    """The model, inside ``root``, whose field stands last in ``place``; of several kinds of a column, none."""
+    """Return the model, inside ``root``, whose field stands last in ``place``; of several kinds of a column, none."""
     model = root
     for part in place[:-1]:
         field = model.model_fields.get(str(part))
@@ -106,7 +109,10 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def model_of(place: Sequence[str | int], kind: str | None = None) -> type[BaseModel]:
-    """The model whose field stands last in ``place`` of a spec; ``kind``: of the column or mechanism it lies in."""
+    """Return the model whose field stands last in ``place`` of a spec.
+
+    ``kind``: of the column or mechanism it lies in.
+    """
     if kind in MECHANISMS:
         return model_at(MECHANISMS[kind], place[1:])
     return KINDS[kind] if kind in KINDS and place[0] == "columns" else model_at(ReleaseSpec, place)

@@ -17,7 +17,7 @@ EXAMPLE = "deployments/policy.yaml"
 
 
 def load_policy(path: Path) -> Policy:
-    """The policy in the YAML file ``path``, its paths absolute and without links.
+    """Return the policy in the YAML file ``path``, its paths absolute and without links.
 
     Raises RequestError about the setting for a file that is missing or wrong: then nothing may be released.
     """

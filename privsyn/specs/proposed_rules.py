@@ -35,7 +35,7 @@ class Proposal(NamedTuple):
 
 
 def proposed_rules(columns: Mapping[str, Facts]) -> list[Proposal]:
-    """What ``columns`` say of their universes: outside, a column has its value for "not in universe", or null.
+    """Return what ``columns`` say of their universes: outside, a column has its value for "not in universe", or null.
 
     A universe is a condition in the language of rules, or words on a smallest age, which are about the one whole column
     that is called age.  Nothing is proposed where a condition cannot be read, or the column has no value for those who
@@ -62,7 +62,7 @@ def _of_column(name: str, facts: Facts, universe: str) -> Iterator[str]:
 
 
 def _not_asked(facts: Facts) -> str | int | float | None:
-    """The listed value of those who are not asked."""
+    """Return the listed value of those who are not asked."""
     labels = facts.labels or [""] * len(facts.values or ())
     for value, label in zip(facts.values or (), labels, strict=False):
         if isinstance(value, str | int | float) and (_NOT_ASKED.match(str(value)) or _NOT_ASKED.match(label)):
@@ -71,7 +71,7 @@ def _not_asked(facts: Facts) -> str | int | float | None:
 
 
 def _universe(words: str, types: Mapping[str, Type], ages: list[str]) -> str:
-    """The condition in a universe's words; empty if there is none."""
+    """Return the condition in a universe's words; empty if there is none."""
     if words and _readable(words, types):
         return words
     limit = _BELOW.search(words) or _FROM.search(words)

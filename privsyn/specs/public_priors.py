@@ -11,7 +11,7 @@ from privsyn.sources.public_table import public_file, sha256_of
 
 
 def with_prior(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
-    """The spec with the place of its prior made absolute from ``folder`` and the file's SHA-256 in it.
+    """Return the spec with the place of its prior made absolute from ``folder`` and the file's SHA-256 in it.
 
     Raises RequestError (exit 2) for a file that is not there, is the private table itself, or has another content
     than a stated hash.

@@ -23,7 +23,7 @@ _FREE_TEXTS = ("description", "unit")
 
 
 def load_spec(path: Path) -> ReleaseSpec:
-    """The spec in the YAML file ``path``, with ``data`` made absolute from the spec's own folder.
+    """Return the spec in the YAML file ``path``, with ``data`` made absolute from the spec's own folder.
 
     Raises RequestError (exit 2) that names the file, line or field, and the cure.  A ``TODO`` that
     ``spec draft`` left is refused with the field's name.  Reads nothing but this one file and the public tables that
@@ -36,12 +36,12 @@ def load_spec(path: Path) -> ReleaseSpec:
 
 
 def parse_spec(text: str, name: str = "the spec") -> ReleaseSpec:
-    """The spec in YAML ``text``; ``data`` stays as written.  Raises RequestError."""
+    """Return the spec in YAML ``text``; ``data`` stays as written.  Raises RequestError."""
     return _validate(parse_yaml(text, name))
 
 
 def checked_spec(content: Mapping[str, Any]) -> ReleaseSpec:
-    """The spec in a mapping of the YAML file's form; ``data`` stays as written.  Raises RequestError."""
+    """Return the spec in a mapping of the YAML file's form; ``data`` stays as written.  Raises RequestError."""
     return _validate(Document(dict(content), {}))
 
 
@@ -53,7 +53,7 @@ def override(
     seed: int | None = None,
     engine: str | None = None,
 ) -> ReleaseSpec:
-    """The spec with the command line's choices, validated again; None keeps the spec's value.
+    """Return the spec with the command line's choices, validated again; None keeps the spec's value.
 
     ``epsilon`` > 0 and 0 < ``delta`` < 1 replace ``privacy``; ``data`` is relative to the working
     folder; ``seed`` >= 0 is ``synthesis.seed``; ``engine`` is an engine's kind.  Raises RequestError.

@@ -108,7 +108,7 @@ def _most_common(texts: Counter[str]) -> Counter[str]:
 
 
 def _counts(array: pa.Array) -> dict[str | None, int]:
-    """Rows of each person, by the key that privsyn.tasks.steps.encode bounds them by."""
+    """Return rows of each person, by the key that privsyn.tasks.steps.encode bounds them by."""
     counted: Any = pc.value_counts(to_keys(array, pa.string()))
     return dict(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
 
@@ -121,6 +121,6 @@ def _cut(people: Counter[Any], spec: ReleaseSpec) -> int | None:
 
 
 def printable(value: Any) -> str:
-    """A value on one short line, without control characters."""
+    """Return a value on one short line, without control characters."""
     text = "".join(c if c.isprintable() else "\ufffd" for c in str(value))
     return text if len(text) <= 40 else text[:37] + "..."

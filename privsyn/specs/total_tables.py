@@ -23,7 +23,7 @@ MOST_DIGITS = 18
 
 
 def with_totals(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
-    """The spec with the counts of every total's ``table`` in it, and the file's SHA-256; paths are from ``folder``.
+    """Return spec with the counts of every total's ``table`` in it, and the file's SHA-256; paths are from ``folder``.
 
     Raises RequestError (exit 2) for a file that cannot be read, lacks a column, has a value that does not fit, has
     another content than a stated hash, or is the private table itself.

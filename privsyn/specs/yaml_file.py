@@ -56,7 +56,7 @@ class Document:
     lines: dict[Path, int]
 
     def line_of(self, place: Path) -> int | None:
-        """The line of a value, or of the innermost mapping or list around it that has one; None if none has."""
+        """Return the line of a value, or of the innermost mapping or list around it that has one; None if none has."""
         return next((self.lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in self.lines), None)
 
 
@@ -149,7 +149,7 @@ class _Composer(Composer):
         self.nodes, self.levels = 0, 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """One node; _TooDeepError or _TooLargeError beyond the limits."""
+        """Return one node; _TooDeepError or _TooLargeError beyond the limits."""
         if self.levels > MAX_DEPTH:
             raise _TooDeepError
         if isinstance(parent, MappingNode) and len(parent.value) > MAX_FIELDS:
@@ -171,7 +171,7 @@ def _check_repeats(node: Node, name: str) -> None:
 
 
 def _size(node: Node, sizes: dict[int, int]) -> int:
-    """How many values the node means, its aliases written out; each node is counted once, into ``sizes``."""
+    """Return how many values the node means, its aliases written out; each node is counted once, into ``sizes``."""
     if id(node) not in sizes:
         sizes[id(node)] = -1
         parts = [] if isinstance(node, ScalarNode) else node.value
@@ -227,7 +227,7 @@ class _Builder:
         return {**merged, **result}
 
     def _merged(self, node: MappingNode, path: Path) -> dict[str, Any]:
-        """The fields that a merge (`<<`) brings: of several mappings the first one's count."""
+        """Return the fields that a merge (`<<`) brings: of several mappings the first one's count."""
         found: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not (isinstance(key_node, ScalarNode) and _merges(key_node)):
@@ -263,7 +263,7 @@ class _Builder:
             ) from None
 
     def _text(self, node: ScalarNode, text: str) -> str:
-        """The text with each pair of surrogates, as JSON escapes an emoji, as the one character that it means."""
+        """Return text with each pair of surrogates, as JSON escapes an emoji, as the one character that it means."""
         if is_unicode(text):
             return text
         whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

@@ -18,14 +18,14 @@ _WIDTH = 100
 
 
 def flow(value: Any) -> str:
-    """A value on one line of YAML."""
+    """Return a value on one line of YAML."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{scalar(str(k))}: {flow(v)}" for k, v in value.items()) + "}"
     return f"[{', '.join(map(flow, value))}]" if isinstance(value, list | tuple) else scalar(value)
 
 
 def scalar(value: Scalar) -> str:
-    """The value as a YAML 1.2 scalar on one line that loads back as the same value and type."""
+    """Return the value as a YAML 1.2 scalar on one line that loads back as the same value and type."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -51,7 +51,7 @@ def _escaped(char: str) -> str:
 
 
 def flow_list(values: list[Any], indent: str) -> str:
-    """A flow list, on lines of about 100 characters."""
+    """Return a flow list, on lines of about 100 characters."""
     lines, line = [], ""
     if not values:
         return "[]"
@@ -65,5 +65,5 @@ def flow_list(values: list[Any], indent: str) -> str:
 
 
 def comment(text: str) -> str:
-    """One line without characters that YAML refuses."""
+    """Return one line without characters that YAML refuses."""
     return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))[:200]

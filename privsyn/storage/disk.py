@@ -27,7 +27,7 @@ _CURES = {
 
 @contextlib.contextmanager
 def replacing(target: Path, *, for_good: bool = True) -> Iterator[Path]:
-    """A temporary path beside ``target`` that becomes it when the block succeeds, and is on disk ``for_good``.
+    """Yield a temporary path beside ``target`` that becomes it when the block succeeds, and is on disk ``for_good``.
 
     Without it the file outlives the process, but not a loss of power.
     """
@@ -83,7 +83,7 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def in_words(path: Path) -> Iterator[None]:
-    """An error of the system as PrivsynError: one paragraph with the path and the cure.
+    """Translate an error of the system to PrivsynError: one paragraph with the path and the cure.
 
     Only errors with a system error number are turned; others (a lock's timeout, our own) pass as they are.
     """

@@ -28,7 +28,7 @@ _CURE = (
 
 
 def load_key(root: Path) -> bytes:
-    """The private root's key, made from the system's randomness the first time; the caller holds the key's lock.
+    """Return the private root's key, made from the system's randomness the first time; the caller holds the key's lock.
 
     Raises PrivsynError if the key is not whole, is missing though tables or records were made with it, or is not the
     one that ``key-check`` knows.  Folders of versions without that file get it from the key that is there.

@@ -23,7 +23,7 @@ class Records:
     """Records of one data set under a private root."""
 
     def __init__(self, private_root: Path, dataset: str) -> None:
-        """Creates its folders, mode 0700.  Raises PrivsynError if the disk refuses."""
+        """Create the folders, mode 0700.  Raises PrivsynError if the disk refuses."""
         self._folder = private_records(private_root, dataset)
         self._noise = Path(private_root).absolute() / "noise" / safe_name(dataset, "dataset")
         for folder in (self._folder, self._noise):
@@ -42,7 +42,7 @@ class Records:
             write_json(path, content)
 
     def load(self, name: str) -> dict[str, Any] | None:
-        """The record; None if there is none.  Raises PrivsynError if it is not a whole JSON object."""
+        """Return the record; None if there is none.  Raises PrivsynError if it is not a whole JSON object."""
         path = self._path(name)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -55,7 +55,7 @@ class Records:
         return content
 
     def load_as(self, name: str, kind: type[Kind]) -> Kind | None:
-        """The record as ``kind``; None if there is none.  Raises PrivsynError if it is none of that kind."""
+        """Return the record as ``kind``; None if there is none.  Raises PrivsynError if it is none of that kind."""
         content = self.load(name)
         try:
             return None if content is None else kind.model_validate(content)
@@ -63,11 +63,11 @@ class Records:
             raise self.damaged(name) from error
 
     def has_any(self, *beginnings: str) -> bool:
-        """Whether there is a record whose name begins with one of these."""
+        """Return whether there is a record whose name begins with one of these."""
         return any(path.name.startswith(beginnings) for path in self._folder.glob("*.json"))
 
     def damaged(self, name: str) -> PrivsynError:
-        """The error for a record that is missing beside others, or does not fit its kind."""
+        """Return the error for a record that is missing beside others, or does not fit its kind."""
         path = self._path(name)
         what = "cannot be read" if path.exists() else "is missing beside those that are made after it"
         return PrivsynError(f"the private record {path} {what}", "Restore it from a backup")
@@ -82,7 +82,7 @@ class Records:
             pq.write_table(noise, temporary, compression="zstd")
 
     def kept_noise(self, key: str) -> pa.Table | None:
-        """The noise kept for this charge, or None."""
+        """Return the noise kept for this charge, or None."""
         path = self._noise_path(key)
         if not path.exists():
             return None
@@ -91,7 +91,7 @@ class Records:
             return noise.replace_schema_metadata(pq.read_schema(path).metadata)
 
     def has_noise(self, key: str) -> bool:
-        """Whether noise was kept for this charge, readable or not."""
+        """Return whether noise was kept for this charge, readable or not."""
         return self._noise_path(key).exists()
 
     def noise_digest(self, key: str) -> str:
@@ -101,7 +101,7 @@ class Records:
             return hashlib.sha256(path.read_bytes()).hexdigest()
 
     def noise_is_damaged(self, key: str) -> bool:
-        """Whether the noise kept for this charge cannot be read: the draw is lost, the charge stands."""
+        """Return whether the noise kept for this charge cannot be read: the draw is lost, the charge stands."""
         try:
             self.kept_noise(key)
         except (PrivsynError, pa.ArrowException, OSError):
@@ -121,7 +121,7 @@ class Records:
 
 
 def private_records(private_root: Path, dataset: str) -> Path:
-    """The folder of a data set's records, which may not be there."""
+    """Return the folder of a data set's records, which may not be there."""
     return Path(private_root).absolute() / "records" / safe_name(dataset, "dataset")
 
 
@@ -136,7 +136,7 @@ def _text(content: dict[str, Any]) -> str:
 
 
 def _stands(path: Path, content: dict[str, Any]) -> bool:
-    """Whether the file is there with just this content, as :func:`write_json` left it: on disk for good."""
+    """Return whether the file is there with just this content, as :func:`write_json` left it: on disk for good."""
     try:
         return path.read_text(encoding="utf-8") == _text(content)
     except (OSError, ValueError):

@@ -35,7 +35,7 @@ ITEMSETS = "itemsets"
 
 
 def synthetic_names(manifest: Manifest) -> tuple[str, ...]:
-    """The files of the synthetic table in a released folder, in order; empty if the folder holds none."""
+    """Return the files of the synthetic table in a released folder, in order; empty if the folder holds none."""
     parts = sorted(name for name in manifest.files if _PART.fullmatch(name))
     return (SYNTHETIC,) if SYNTHETIC in manifest.files else tuple(parts)
 
@@ -47,7 +47,7 @@ def synthetic_digest(manifest: Manifest) -> str:
 
 
 def holds_itemsets(manifest: Manifest) -> bool:
-    """Whether the folder is a release of frequent itemsets."""
+    """Return whether the folder is a release of frequent itemsets."""
     return any(step.get("step") == ITEMSETS for step in manifest.steps)
 
 
@@ -64,7 +64,7 @@ def check_measured(manifest: Manifest, spec: ReleaseSpec, field: str) -> None:
 
 
 def release_folder(release: str, settings: Settings, field: str) -> Path:
-    """A release's folder, by its run's name in the released root or by its path.
+    """Return a release's folder, by its run's name in the released root or by its path.
 
     Raises RequestError if there is none.
     """
@@ -92,14 +92,14 @@ def check_table(manifest: Manifest, field: str) -> None:
 
 
 def of_itemsets(run: str, field: str) -> RequestError:
-    """The error of a command for tables that was given a release of itemsets."""
+    """Return the error of a command for tables that was given a release of itemsets."""
     problem = f"{run} is a release of frequent itemsets by `privsyn itemsets`, not of a table"
     cure = "Open its itemsets.csv or itemsets.parquet, which hold every interval, or name a release of a table"
     return RequestError(problem, cure, field)
 
 
 def public_spec(manifest: Manifest, field: str = "") -> ReleaseSpec:
-    """The request of a release, as public as its manifest: where the private table lies is not known.
+    """Return the request of a release, as public as its manifest: where the private table lies is not known.
 
     Raises RequestError for figures of another release, for itemsets, for test noise, and for another version's request.
     """
@@ -110,7 +110,7 @@ def public_spec(manifest: Manifest, field: str = "") -> ReleaseSpec:
 
 
 def request_of(manifest: Manifest, field: str = "") -> ReleaseSpec:
-    """The request that a manifest states.  Raises RequestError for one of another version.
+    """Return the request that a manifest states.  Raises RequestError for one of another version.
 
     ``synthesis.kappa``, which versions before 0.3.0 had, is left out: rows made with it are not made again.
     """

@@ -26,7 +26,7 @@ class ReleasedRoot:
     """The released folders of one root; ``locks`` is the folder of the private root that holds their locks."""
 
     def __init__(self, root: Path, locks: Path) -> None:
-        """Creates the root where it is missing.  Raises PrivsynError if that fails."""
+        """Create the root where it is missing.  Raises PrivsynError if that fails."""
         self.root, self._locks = root, locks
         with in_words(root):
             root.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ class ReleasedRoot:
         return target
 
     def check_place(self, run: str) -> None:
-        """Raises RequestError if a link or a file stands in the place of the run's released folder."""
+        """Raise RequestError if a link or a file stands in the place of the run's released folder."""
         place = self.root / safe_name(run)
         if place.is_symlink() or (place.exists() and not place.is_dir()):
             raise RequestError(
@@ -77,7 +77,7 @@ class ReleasedRoot:
             yield
 
     def is_building(self, place: Path) -> bool:
-        """Whether the resolved ``place`` lies in a folder of this root that :meth:`publish` is building."""
+        """Return whether the resolved ``place`` lies in a folder of this root that :meth:`publish` is building."""
         return self.root in place.parents and place.relative_to(self.root).parts[0].startswith(".building-")
 
     def _inside_released(self, path: Path) -> None:
@@ -112,7 +112,7 @@ class ReleasedRoot:
 
 
 def is_released_name(name: str) -> bool:
-    """Whether ``name``, which may have folders in it, is a plain name of a file in a released folder."""
+    """Return whether ``name``, which may have folders in it, is a plain name of a file in a released folder."""
     return all(_RELEASED_FILE.fullmatch(part) for part in name.split("/"))
 
 

@@ -52,7 +52,7 @@ class Store:
     """The artifacts of one data set under a private and a released root, on the same file system or not."""
 
     def __init__(self, private_root: Path, released_root: Path, dataset: str = "default") -> None:
-        """Creates the roots (private: mode 0700) and the key if they are missing.
+        """Create the roots (private: mode 0700) and the key if they are missing.
 
         Raises RequestError if one root lies inside the other.  Raises PrivsynError if the disk refuses, or if the key
         of the private root is lost or changed (privsyn/storage/private_key.py).
@@ -78,7 +78,7 @@ class Store:
         return self.fingerprint_of_macs([self.mac(Path(p)) for p in paths])
 
     def fingerprint_of_macs(self, macs: Iterable[str]) -> str:
-        """The same, from each file's :meth:`mac`."""
+        """Return the same, from each file's :meth:`mac`."""
         contents = sorted(macs)
         return hmac.new(self._key, "\0".join(("fingerprint", *contents)).encode(), hashlib.sha256).hexdigest()
 
@@ -142,7 +142,7 @@ class Store:
         return unsigned.model_copy(update={"check": self._sign(unsigned, self._mac_of(target, self.mac))})
 
     def read_table(self, ref: ArtifactRef) -> pa.Table:
-        """The whole table."""
+        """Return the whole table."""
         tables = []
         for path in part_files(Path(ref.path)):
             with in_words(path), pq.ParquetFile(path) as file:
@@ -150,17 +150,19 @@ class Store:
         return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
     def read_batches(self, ref: ArtifactRef, rows: int = 1 << 16) -> Iterator[pa.RecordBatch]:
-        """The table in batches of at most ``rows`` rows: bounded memory for any number of rows."""
+        """Yield the table in batches of at most ``rows`` rows: bounded memory for any number of rows."""
         for path in part_files(Path(ref.path)):
             with in_words(path), open_parquet(path) as file:
                 yield from file.iter_batches(batch_size=rows)
 
     def stored(self, ref: ArtifactRef) -> StoredTable:
-        """The table in its files, to be read as a stream or counted file by file."""
+        """Return the table in its files, to be read as a stream or counted file by file."""
         return StoredTable(part_files(Path(ref.path)), lambda: self.read_batches(ref))
 
     def verify(self, ref: ArtifactRef, *, afresh: bool = False) -> bool:
-        """Whether the file is there, in this store, byte for byte the one that was written, and the
+        """Return whether the stored file is whole and its own.
+
+        In this store, byte for byte the one that was written, and the
         reference (zone, name, step, key) the one that was given out for it.
 
         ``afresh``: look at every byte although this store did so before and the file has not changed since.
@@ -174,7 +176,7 @@ class Store:
         return hmac.compare_digest(self._sign(ref, mac), ref.check)
 
     def _mac_of(self, path: Path, mac: Callable[[Path], str]) -> str:
-        """The HMAC of a table: its file's, or one over the names and HMACs of all that is in its folder."""
+        """Return the HMAC of a table: its file's, or one over the names and HMACs of all that is in its folder."""
         if not path.is_dir():
             return mac(path)
         parts = "\0".join(f"{file.name}\0{mac(file)}" for file in part_files(path))
@@ -185,7 +187,7 @@ class Store:
         return hmac.new(self._key, label.encode(), hashlib.sha256).hexdigest()
 
     def _known_mac(self, path: Path) -> str:
-        """The file's HMAC, from memory if the file is the one that was looked at."""
+        """Return the file's HMAC, from memory if the file is the one that was looked at."""
         with in_words(path):
             before, began = _stamp(path), time.time()
             known = self._macs.get(path)
@@ -226,7 +228,7 @@ class Store:
         return folder / name
 
     def _check_place(self, target: Path, name: str) -> None:
-        """Raises ZoneError unless ``target`` really lies in a folder being built or in the private root."""
+        """Raise ZoneError unless ``target`` really lies in a folder being built or in the private root."""
         place = target.resolve()
         inside = self.private_root in place.parents or self.released.is_building(place)
         if not is_released_name(name) or target.is_symlink() or not inside:
@@ -252,7 +254,7 @@ class Store:
 
 
 def part_files(path: Path) -> tuple[Path, ...]:
-    """The files of a table: itself, or everything in its folder by name."""
+    """Return the files of a table: itself, or everything in its folder by name."""
     return tuple(sorted(path.iterdir())) if path.is_dir() else (path,)
 
 
@@ -274,13 +276,16 @@ def _write_parquet(path: Path, table: pa.Table | Iterable[pa.RecordBatch], schem
 
 
 def _described(schema: pa.Schema) -> pa.Schema:
-    """The schema with nothing more than what pandas reads types from, where it has that; it is written with it."""
+    """Return the schema with nothing more than what pandas reads types from, where it has that.
+
+    It is written with it.
+    """
     found = (schema.metadata or {}).get(PANDAS)
     return schema.remove_metadata() if found is None else schema.with_metadata({PANDAS: found})
 
 
 def _stamp(path: Path) -> Stamp:
-    """What tells a file from another and from itself after a change; times in nanoseconds."""
+    """Return what tells a file from another and from itself after a change; times in nanoseconds."""
     s = path.stat()
     return s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
 

@@ -54,7 +54,7 @@ class Layout:
     types: dict[str, pa.DataType] | None
 
     def type_of(self, column: str) -> pa.DataType | None:
-        """The stored type of a column of the first file; None: text."""
+        """Return the stored type of a column of the first file; None: text."""
         return None if self.types is None else self.types[column]
 
 
@@ -72,7 +72,7 @@ class StoredTable:
 
 
 def read_layout(path: Place, known: Collection[str], csv: CsvOptions = _DEFAULTS) -> Layout:
-    """The layout of the file, or of the folder of files, at ``path``, or of the files that it lists.
+    """Return the layout of the file, or of the folder of files, at ``path``, or of the files that it lists.
 
     ``known`` are the column names that errors may show: without a header line, the first row of the
     data stands where the names should be.  ``csv``: how CSV files are written.
@@ -101,18 +101,18 @@ def read_layout(path: Place, known: Collection[str], csv: CsvOptions = _DEFAULTS
 
 
 def is_parquet(file: Path) -> bool:
-    """Whether the file's name is that of a Parquet file."""
+    """Return whether the file's name is that of a Parquet file."""
     return file.name.lower().endswith(PARQUET)
 
 
 def delimiter(file: Path) -> str | None:
-    """The field delimiter that the file's name stands for; None if it is not a CSV name."""
+    """Return the field delimiter that the file's name stands for; None if it is not a CSV name."""
     name = file.name.lower()
     return next((d for ending, d in DELIMITERS.items() if name.endswith(ending)), None)
 
 
 def open_stream(file: Path, encoding: str = "utf-8") -> Any:
-    """A stream of the file's bytes, decompressed if its name ends in .gz, as UTF-8.
+    """Return a stream of the file's bytes, decompressed if its name ends in .gz, as UTF-8.
 
     ``encoding``: UTF-8 or one of one byte a character; a byte that stands for none becomes U+FFFD.
     """
@@ -143,12 +143,12 @@ class _Recoded(io.RawIOBase):
 
 
 def open_parquet(file: str | Path) -> Any:
-    """A Parquet file to be read as a stream: without Arrow's read-ahead, which would hold the whole file."""
+    """Return a Parquet file to be read as a stream: without Arrow's read-ahead, which would hold the whole file."""
     return pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
 
 
 def name_list(names: Sequence[str]) -> str:
-    """The first few names in quotation marks, and how many more there are."""
+    """Return the first few names in quotation marks, and how many more there are."""
     shown = ", ".join(f"'{n[:80]}'" for n in names[:_NAMES_SHOWN])
     return shown + (f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else "")
 
@@ -162,7 +162,7 @@ class CsvHeader:
 
 
 def csv_header(file: Path, csv_options: CsvOptions = _DEFAULTS) -> CsvHeader:
-    """The header of a CSV file: its first line that is not empty.  Raises RequestError."""
+    """Yield the header of a CSV file: its first line that is not empty.  Raises RequestError."""
     separator = csv_options.delimiter or delimiter(file) or ","
     try:
         with open_stream(file, csv_options.encoding) as stream:
@@ -199,12 +199,12 @@ def csv_header(file: Path, csv_options: CsvOptions = _DEFAULTS) -> CsvHeader:
 
 
 def _quoting(csv_options: CsvOptions) -> dict[str, Any]:
-    """How Python's csv module is told of the quotation mark."""
+    """Return how Python's csv module is told of the quotation mark."""
     return {"quotechar": csv_options.quote} if csv_options.quote else {"quoting": csv.QUOTE_NONE}
 
 
 def parquet_columns(file: Path) -> tuple[tuple[str, ...], dict[str, pa.DataType]]:
-    """Column names and stored types of a Parquet file; raises RequestError."""
+    """Return column names and stored types of a Parquet file; raises RequestError."""
     try:
         schema = pq.read_schema(file)
     except (OSError, EOFError, ValueError, KeyError, pa.ArrowException):
@@ -230,7 +230,10 @@ def _files(path: Path) -> tuple[Path, ...]:
 
 
 def entries_of_folder(folder: Path) -> list[Path]:
-    """What a folder holds of its table, in the order of the names: all but names that start with ``.`` or ``_``."""
+    """Return what a folder holds of its table, in the order of the names.
+
+    All but names that start with ``.`` or ``_``.
+    """
     return sorted((p for p in folder.iterdir() if not p.name.startswith((".", "_"))), key=lambda p: p.name)
 
 
@@ -253,7 +256,7 @@ def _refuse_other_formats(files: Sequence[Path], where: Path) -> None:
 
 
 def refuse_repeats(columns: Sequence[str], where: str, known: Collection[str]) -> None:
-    """Raises RequestError unless the table has columns whose names are not empty and differ; ``where`` names the table.
+    """Raise RequestError unless the table has columns whose names are not empty and differ; ``where`` names the table.
 
     ``known`` are the names that the error may show.
     """

@@ -10,7 +10,7 @@ from privsyn.storage.disk import in_words
 
 
 def roots(private: Path, released: Path) -> tuple[Path, Path]:
-    """Both roots, resolved.  Raises RequestError if one lies inside the other."""
+    """Return both roots, resolved.  Raises RequestError if one lies inside the other."""
     private, released = Path(private).resolve(), Path(released).resolve()
     if private in (released, *released.parents) or released in private.parents:
         raise RequestError(
@@ -27,7 +27,7 @@ def make_private_root(root: Path) -> None:
 
 
 def private_folder(settings: Settings, *names: str) -> Path:
-    """A folder in the private root, made with every folder on the way, for their owner only.
+    """Return a folder in the private root, made with every folder on the way, for their owner only.
 
     Raises RequestError if the roots overlap or a name is not the plain name of a folder.
     """

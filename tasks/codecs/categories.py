@@ -53,7 +53,7 @@ class CategoricalCodec(Codec):
         return codes, +repairs
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
-        """The listed value of each code, texts as a dictionary of them; the null code becomes null."""
+        """Return the listed value of each code, texts as a dictionary of them; the null code becomes null."""
         mask = codes == self._null if self._null is not None else None
         places = pa.array(codes.astype(np.int32), mask=mask)
         if pa.types.is_string(self._values.type):
@@ -61,11 +61,11 @@ class CategoricalCodec(Codec):
         return {self.attribute: self._values.take(places)}
 
     def labels(self) -> list[str]:
-        """The values as text."""
+        """Return the values as text."""
         return [str(v) for v in self._values.to_pylist()] + ["(null)"] * int(self._null is not None)
 
     def ranges(self) -> dict[str, ValueRange]:
-        """The value set."""
+        """Return the value set."""
         return {self.attribute: ValueRange(self._values.type, self._column.has_null, values=self._values)}
 
 
@@ -91,16 +91,16 @@ class BooleanCodec(Codec):
         return {self.attribute: pa.array(codes == 1, mask=codes == 2)}
 
     def labels(self) -> list[str]:
-        """false, true, (null)."""
+        """Return the labels: false, true, (null)."""
         return ["false", "true", "(null)"][: self.size]
 
     def ranges(self) -> dict[str, ValueRange]:
-        """Any boolean."""
+        """Return any boolean."""
         return {self.attribute: ValueRange(pa.bool_(), self._nullable)}
 
 
 def _text(values: Sequence[str]) -> pa.StringArray:
-    """The values as an Arrow array; ``pa.array`` would load pandas for it."""
+    """Return the values as an Arrow array; ``pa.array`` would load pandas for it."""
     builder = StringBuilder()
     builder.append_values(values)
     return builder.finish()

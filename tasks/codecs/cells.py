@@ -51,7 +51,7 @@ class Bin(NamedTuple):
     first: bool = False
 
     def steps(self, grid: Grid) -> range:
-        """The numbers of the multiples inside."""
+        """Return the numbers of the multiples inside."""
         return range(grid.first(self.low, above=self.above), grid.first(self.high, above=self.closed))
 
 
@@ -93,8 +93,7 @@ def cells_of(
     closed: bool = True,
     even: bool = False,
 ) -> Cells:
-    """Bins between the edges, cut at exact values and barriers, each with at most FINE_CELLS cells, wide ones with
-    more.
+    """Return bins between the edges, cut at exact values and barriers, with at most FINE_CELLS cells (wide ones more).
 
     ``even``: no bin counts as wide, as in releases of before.  ``barriers``: values inside the edges at which a bin
     ends and a section begins; ``closed``: whether the last bin holds its upper edge.  With a grid no bin and no cell is
@@ -149,7 +148,7 @@ def _width(part: Bin, grid: Grid | None) -> float:
 
 
 def _growing(part: Bin, grid: Grid | None, narrow: float) -> list[Bin]:
-    """Cells of a wide bin whose widths double away from the narrow side, the first about as wide as ``narrow``."""
+    """Return cells of a wide bin, widths doubling away from the narrow side, the first about as wide as ``narrow``."""
     doublings = min(log2(_width(part, grid)) - log2(abs(narrow)), _MOST_DOUBLINGS)
     cells = min(max(ceil(log2(2.0**doublings + 1)), FINE_CELLS), MOST_CELLS)
     growth = 2.0 if doublings < MOST_CELLS else 2.0 ** (doublings / (cells - 1))
@@ -191,7 +190,7 @@ def _holds_any(part: Bin, grid: Grid | None) -> bool:
 
 
 def _fine(part: Bin, grid: Grid | None) -> list[Bin]:
-    """A bin's cells; of an exact value, itself."""
+    """Return a bin's cells; of an exact value, itself."""
     if part.exact:
         return [part]
     if grid is None:
@@ -202,7 +201,10 @@ def _fine(part: Bin, grid: Grid | None) -> list[Bin]:
 
 
 def _cut(part: Bin, grid: Grid | None, shares: Sequence[float]) -> list[Bin]:
-    """Cells that begin at these shares of a bin's width, ascending from 0; none without a multiple of the grid."""
+    """Return cells that begin at these shares of a bin's width, ascending from 0.
+
+    None without a multiple of the grid.
+    """
     if grid is None:
         bounds = [part.low + (part.high - part.low) * share for share in shares]
     else:
@@ -214,7 +216,7 @@ def _cut(part: Bin, grid: Grid | None, shares: Sequence[float]) -> list[Bin]:
 
 
 def _between(part: Bin, grid: Grid | None, starts: Sequence[float]) -> list[Bin]:
-    """Cells of a bin with these lower ends."""
+    """Return cells of a bin with these lower ends."""
     bounds = [*starts, part.high]
     if grid is not None and not part.above:
         bounds[0] = part.low

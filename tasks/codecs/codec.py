@@ -50,21 +50,24 @@ class Codec(ABC):
 
     @abstractmethod
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
-        """Codes of the source values, shape (rows,), and how many values each repair touched.
+        """Return codes of the source values, shape (rows,), and how many values each repair touched.
 
         Total: any value of any readable type gets a code, and no value raises an error.
         """
 
     @abstractmethod
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
-        """Values of the source column(s), in their released types; draws inside cells from ``rng``."""
+        """Return values of the source column(s), in their released types; draws inside cells from ``rng``."""
 
     def decode_at(self, codes: Codes, places: NDArray[np.float64]) -> dict[str, pa.Array]:
-        """Values at these places of their cells, shape (rows,), each from 0 to below 1; only columns with an order."""
+        """Return values at these places of their cells, shape (rows,), each from 0 to below 1.
+
+        Only columns with an order.
+        """
         raise TypeError(f"{self.attribute!r} has no order")
 
     def falling(self, slopes: NDArray[np.float64]) -> Self:
-        """A codec that draws values in each cell from a density whose logarithm falls by ``slopes``, shape (cells,).
+        """Return a codec that draws in each cell from a density of logarithmic slope ``slopes``, shape (cells,).
 
         The same one where values are drawn evenly all the same.
         """
@@ -72,27 +75,26 @@ class Codec(ABC):
 
     @abstractmethod
     def labels(self) -> list[str]:
-        """One readable label per fine code."""
+        """Return one readable label per fine code."""
 
     def bin_labels(self) -> list[str]:
-        """One readable label per public bin, in the order of :attr:`groups`; a category is its own bin."""
+        """Return one readable label per public bin, in the order of :attr:`groups`; a category is its own bin."""
         return self.labels()
 
     def values(self, *, fine: bool) -> NDArray[np.float64] | None:
-        """The number that stands for each fine code (or each public bin): its middle, NaN for null; None without an
-        order."""
+        """Return the middle of each fine code (or public bin), NaN for null; None for an attribute without an order."""
         return None
 
     @abstractmethod
     def ranges(self) -> dict[str, ValueRange]:
-        """The public domain of each released column, for the contract of the synthetic table."""
+        """Return the public domain of each released column, for the contract of the synthetic table."""
 
     def value_bounds(self) -> dict[str, pa.Array | Bounds]:
-        """What each released column may be in each fine code: one value, or from low to high, both possible."""
+        """Return what each released column may be in each fine code: one value, or from low to high, both possible."""
         return dict(self.decode(np.arange(self.size), np.random.default_rng(0)))
 
     def read(self, columns: Columns, codes: Codes | None = None) -> dict[str, pa.Array]:
-        """The source values as they are counted, before they become codes: for what rules say of private rows.
+        """Return the source values as they are counted, before they become codes: for what rules say of private rows.
 
         ``codes``: the columns encoded, where that is done.
         """

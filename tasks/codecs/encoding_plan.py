@@ -94,7 +94,10 @@ class EncodingPlan:
         return found
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
-        """The attributes that hold these released columns; what a column is rounded to, and its levels, are none."""
+        """Return the attributes that hold these released columns.
+
+        What a column is rounded to, and its levels, are none.
+        """
         beside = (HeapCodec, LevelCodec)
         return tuple(
             c.attribute for c in self.codecs if not isinstance(c, beside) and not set(columns).isdisjoint(c.sources)
@@ -105,7 +108,7 @@ class EncodingPlan:
         return {c.attribute: c.labels() for c in self.codecs}
 
     def ranges(self) -> dict[str, ValueRange]:
-        """Public domain of every released column."""
+        """Return public domain of every released column."""
         ranges: dict[str, ValueRange] = {}
         for codec in (*self.codecs, *self.computed):
             ranges.update(codec.ranges())
@@ -124,7 +127,7 @@ class EncodingPlan:
         rng: np.random.Generator,
         places: Mapping[str, NDArray[np.float64]] | None = None,
     ) -> dict[str, pa.Array]:
-        """Fine codes of every attribute -> released columns, the computed ones among them.
+        """Return fine codes of every attribute -> released columns, the computed ones among them.
 
         places: of some attributes, where in its fine code each row's value lies, from 0 to below 1; others are drawn.
         """
@@ -143,7 +146,7 @@ class EncodingPlan:
 
 
 def plan(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = ()) -> EncodingPlan:
-    """The codecs of a release's attributes, in ``order`` of the released columns (all of them, or none: the spec's).
+    """Return codecs of a release's attributes, in ``order`` of the released columns (all of them, or none: the spec's).
 
     ``even``: columns whose cells are those of releases before wide bins had more.
 
@@ -187,12 +190,15 @@ def plan_of_columns(spec: ReleaseSpec, order: Sequence[str] = (), even: Collecti
 
 
 def with_even_cells(found: EncodingPlan, sizes: Mapping[str, int]) -> frozenset[str]:
-    """The columns with wide bins that have other ``sizes`` in a release: it was made when their cells were even."""
+    """Return the columns with wide bins that have other ``sizes`` in a release.
+
+    It was made when their cells were even.
+    """
     return frozenset(a for a in found.wide if a in sizes and sizes[a] != found.domain.size(a))
 
 
 def _codecs(name: str, spec: ReleaseSpec, rules: RuleBook | None, even: Collection[str] = ()) -> list[Codec]:
-    """The codec of a column, and where people round that of what they round to."""
+    """Return the codec of a column, and where people round that of what they round to."""
     column = spec.released_columns[name]
     thresholds = () if rules is None else rules.thresholds.get(name, ())
     match column:

@@ -47,7 +47,7 @@ class HeapCodec(Codec):
         return {}
 
     def labels(self) -> list[str]:
-        """What values are multiples of."""
+        """Return what values are multiples of."""
         return ["none", *(f"{heap:g}" for heap in self._heaps), "(no number)"]
 
     def ranges(self) -> dict[str, ValueRange]:
@@ -56,7 +56,7 @@ class HeapCodec(Codec):
 
 
 def heap_of(numbers: Floats, heaps: Sequence[float]) -> NDArray[np.int64]:
-    """How many heaps, from the smallest on, each number is a multiple of."""
+    """Return how many heaps, from the smallest on, each number is a multiple of."""
     return np.sum([Grid.of(heap).divides(numbers) for heap in heaps], axis=0, dtype=np.int64)
 
 
@@ -81,8 +81,9 @@ class Heaps:
         parts: Draw,
         rng: np.random.Generator,
     ) -> Floats:
-        """``numbers``, each drawn anew from its bin (from its cell, if the bin is wide) until it is a multiple of the
-        wanted heap and of no larger one.
+        """Return ``numbers`` as multiples of their wanted heap, and of no larger one.
+
+        Each is drawn anew from its bin (from its cell, if the bin is wide) until it is.
 
         A bin without a multiple of the heap gives one of the next smaller that it has; ``draw``: drawn values of
         cells; ``parts``: where in cells values lie, from 0 to 1.
@@ -106,7 +107,10 @@ class Heaps:
         return found
 
     def _known(self, wanted: Codes, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Codes of rows whose value is a number although their heap says null: those of other rows, by chance."""
+        """Return codes of rows whose value is a number although their heap says null.
+
+        Those of other rows, by chance.
+        """
         heap = np.asarray(wanted).astype(np.int64)
         unknown = heap > len(self._heaps)
         known = heap[~unknown]

@@ -43,7 +43,7 @@ NO_LEVELS: Levels = MappingProxyType({})
 
 
 def level_attributes(levels: Levels) -> list[str]:
-    """The attributes that are levels of others."""
+    """Return the attributes that are levels of others."""
     return [level.attribute for above in levels.values() for level in above]
 
 
@@ -69,7 +69,7 @@ class LevelCodec(Codec):
         return {}
 
     def labels(self) -> list[str]:
-        """The values of the levels down to this one."""
+        """Return the values of the levels down to this one."""
         return list(self._names)
 
     def ranges(self) -> dict[str, ValueRange]:

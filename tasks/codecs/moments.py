@@ -29,7 +29,7 @@ class DatetimeCodec(OrderedCodec):
         super().__init__(name, column, barriers, even=even)
 
     def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
-        """Seconds since 1970."""
+        """Return seconds since 1970."""
         return parsing.to_seconds(array, self._pattern, self._column.zone)
 
     def _bounds(self) -> tuple[float, float]:
@@ -46,7 +46,7 @@ class DatetimeCodec(OrderedCodec):
         return self._released(np.clip(steps * step, least, most))
 
     def _released_from(self, low: float) -> float:
-        """A cell that holds no whole step gets the one before."""
+        """Return a cell that holds no whole step gets the one before."""
         step = 86_400 if self._column.type == "date" else RESOLUTION_SECONDS[self._column.resolution]
         return float(np.floor(low / step) * step)
 
@@ -86,7 +86,7 @@ class DateCodec(WholeCodec):
         super().__init__(name, column, barriers, even=even)
 
     def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
-        """Days since 1970, of moments that of their clock time."""
+        """Return days since 1970, of moments that of their clock time."""
         seconds, is_null = parsing.to_seconds(array, self._pattern, self._column.zone)
         return np.floor(seconds / 86_400), is_null
 

@@ -60,7 +60,7 @@ class SteppedCodec(OrderedCodec):
         return super()._values_at(cells, places)
 
     def _even(self, cells: NDArray[np.int64], rng: np.random.Generator) -> pa.Array:
-        """A value drawn inside each cell: evenly, or by its slope."""
+        """Return a value drawn inside each cell: evenly, or by its slope."""
         if self._grid is None or self._step is None:
             values = super()._values(cells, rng, {})
         else:
@@ -84,11 +84,11 @@ class SteppedCodec(OrderedCodec):
         return np.asarray(self._grid.value(steps) if self._grid is not None else steps)
 
     def _sloping(self, cells: NDArray[np.int64], rng: np.random.Generator) -> Floats:
-        """Values of cells by their slopes."""
+        """Return values of cells by their slopes."""
         return self._on_grid(cells, rng)
 
     def _parts(self, cells: NDArray[np.int64], rng: np.random.Generator) -> Floats:
-        """Where in each cell a value lies, from 0 to 1."""
+        """Return where in each cell a value lies, from 0 to 1."""
         parts = rng.random(len(cells))
         if self._slopes is None:
             return parts
@@ -165,7 +165,7 @@ class NumberCodec(SteppedCodec):
         return parsing.to_numbers(self._place(first, after, rng))[0]
 
     def _released_from(self, low: float) -> float:
-        """A cell that holds no multiple of the last decimal gets the one before."""
+        """Return a cell that holds no multiple of the last decimal gets the one before."""
         if self._column.decimals is None:
             return low
         steps = low * 10.0**self._column.decimals

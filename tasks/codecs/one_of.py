@@ -44,16 +44,16 @@ class OneOfCodec(Codec):
         return codes.astype(code_dtype(self.size)), +(repairs + Counter({"not exactly one": wrong}))
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
-        """The columns, in their released types."""
+        """Return the columns, in their released types."""
         ranges = self.ranges()
         return {
             name: pa.array((codes == i).astype(np.int64)).cast(ranges[name].type) for i, name in enumerate(self.sources)
         }
 
     def labels(self) -> list[str]:
-        """The columns' names."""
+        """Return the columns' names."""
         return [*self.sources, *(["(none)"] if self._or_none else [])]
 
     def ranges(self) -> dict[str, ValueRange]:
-        """Those of the columns."""
+        """Return the columns' own codecs."""
         return {name: r for codec in self._columns for name, r in codec.ranges().items()}

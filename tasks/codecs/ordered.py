@@ -26,14 +26,14 @@ class _AtPlaces:
         self._places = places
 
     def random(self, size: int) -> Floats:
-        """The places, shape (size,)."""
+        """Return the places, shape (size,)."""
         if size != len(self._places):
             raise ValueError(f"{len(self._places)} places for {size} rows")
         return self._places
 
 
 def at_places(places: Floats) -> np.random.Generator:
-    """What draws these numbers from 0 to below 1, shape (rows,), however often it is asked; whole rows only."""
+    """Return what draws these numbers from 0 to below 1, shape (rows,), however often it is asked; whole rows only."""
     return cast(np.random.Generator, _AtPlaces(places))
 
 
@@ -46,8 +46,9 @@ def steps_inside(
     value: Callable[[Floats], Floats],
     rng: np.random.Generator,
 ) -> Floats:
-    """A whole step k of each cell, evenly drawn among those with low <= value(k) < high, or <= high where that is
-    ``top``, the column's largest value.  A cell that holds none gets the last step before it.
+    """Return a whole step k of each cell, evenly drawn among those with low <= value(k) < high.
+
+    Or <= high where that is ``top``, the column's largest value.  A cell that holds none gets the last step before it.
 
     ``first`` and ``last``: whole numbers within two steps of the true ones, first from below and last from above.
     """
@@ -94,19 +95,19 @@ class OrderedCodec(Codec):
 
     @abstractmethod
     def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
-        """Values as float64 (NaN: null or unparseable) and the null mask."""
+        """Return values as float64 (NaN: null or unparseable) and the null mask."""
 
     @abstractmethod
     def _bounds(self) -> tuple[float, float]:
-        """Smallest and largest possible value, but for exact ones."""
+        """Return smallest and largest possible value, but for exact ones."""
 
     @abstractmethod
     def _place(self, low: Floats, high: Floats, rng: np.random.Generator) -> pa.Array:
-        """One released value in each [low, high); of rounded values the nearest below where none lies there."""
+        """Return one released value in each [low, high); of rounded values the nearest below where none lies there."""
 
     @abstractmethod
     def _released(self, numbers: Floats) -> pa.Array:
-        """These numbers as released values."""
+        """Return these numbers as released values."""
 
     @property
     def _top(self) -> float:
@@ -134,7 +135,7 @@ class OrderedCodec(Codec):
         return codes, +repairs
 
     def inside(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
-        """Values clamped to the bounds, and which of them are no number of an interval: null or exact."""
+        """Return values clamped to the bounds, and which of them are no number of an interval: null or exact."""
         numbers, _ = self.numbers(array)
         low, high = self._bounds()
         kept = np.clip(np.where(np.isnan(numbers), low, numbers), low, high)
@@ -142,14 +143,14 @@ class OrderedCodec(Codec):
         return kept, alone | (np.isnan(numbers) if self._nullable else False)
 
     def _listed(self, numbers: Floats) -> NDArray[np.int64]:
-        """The cell of every number that is an exact value, also as a float of 32 bits; -1 of the others."""
+        """Return the cell of every number that is an exact value, also as a float of 32 bits; -1 of the others."""
         found = np.full(len(numbers), -1, dtype=np.int64)
         for value, slot in zip(self._exact, np.flatnonzero(self._is_exact), strict=True):
             found[(numbers == value) | (numbers == float(np.float32(value)))] = slot
         return found
 
     def _cells_of(self, numbers: Floats, listed: NDArray[np.int64]) -> NDArray[np.generic]:
-        """The cell of every number, the first or last one of those outside."""
+        """Return the cell of every number, the first or last one of those outside."""
         if self._one_each:
             return np.clip(numbers - self._edges[0], 0, len(self._slots) - 1)
         if not len(self._exact) and (self._grid is None or self._grid.step == 1):
@@ -163,11 +164,14 @@ class OrderedCodec(Codec):
     def decode(
         self, codes: Codes, rng: np.random.Generator, helpers: Mapping[str, Codes] | None = None
     ) -> dict[str, pa.Array]:
-        """A value of each code's cell, evenly drawn or by its slope, an exact one as it is; null's code gives null."""
+        """Return a value of each code's cell, evenly drawn or by its slope, an exact one as it is.
+
+        Null's code gives null.
+        """
         return self._with_others(codes, lambda cells: self._values(cells, rng, helpers or {}))
 
     def anywhere(self, rows: int, rng: np.random.Generator) -> pa.Array:
-        """Values drawn evenly from the column's whole range, shape (rows,); of a column without exact values."""
+        """Return values drawn evenly from the column's whole range, shape (rows,); of a column without exact values."""
         low, high = (np.full(rows, edge) for edge in (self._edges[0], self._edges[-1]))
         return self._place(low, high, rng)
 
@@ -187,19 +191,19 @@ class OrderedCodec(Codec):
         return {self.attribute: values}
 
     def _values(self, cells: NDArray[np.int64], rng: np.random.Generator, helpers: Mapping[str, Codes]) -> pa.Array:
-        """One value of each cell; of an exact cell any."""
+        """Return one value of each cell; of an exact cell any."""
         return self._place(self._least[cells], self._high[cells], rng)
 
     def _values_at(self, cells: NDArray[np.int64], places: Floats) -> pa.Array:
-        """The value at a place of each cell; of an exact cell any."""
+        """Return the value at a place of each cell; of an exact cell any."""
         return self._place(self._least[cells], self._high[cells], at_places(places))
 
     def labels(self) -> list[str]:
-        """Cells as intervals."""
+        """Return cells as intervals."""
         return [self._name(cell) for cell in self.cells.fine] + ["(null)"] * int(self._nullable)
 
     def bin_labels(self) -> list[str]:
-        """Public bins as intervals."""
+        """Return public bins as intervals."""
         return [self._name(part) for part in self.cells.bins] + ["(null)"] * int(self._nullable)
 
     def values(self, *, fine: bool) -> Floats:
@@ -226,11 +230,11 @@ class OrderedCodec(Codec):
         return self._released_from(part.low), part.high if part.closed else float(np.nextafter(part.high, -np.inf))
 
     def _released_from(self, low: float) -> float:
-        """The smallest value that may be released for a cell that begins at ``low``."""
+        """Return the smallest value that may be released for a cell that begins at ``low``."""
         return low
 
     def _seen(self, numbers: Floats) -> Floats:
-        """The codec's numbers as rules see them: as released numbers, or in seconds."""
+        """Return the codec's numbers as rules see them: as released numbers, or in seconds."""
         return numbers
 
     def read(self, columns: Columns, codes: Codes | None = None) -> dict[str, pa.Array]:
@@ -249,7 +253,7 @@ class OrderedCodec(Codec):
         return float(self._grid.value(steps[0]) + self._grid.value(steps[-1])) / 2
 
     def _name(self, part: Bin) -> str:
-        """What people call a bin or cell."""
+        """Return what people call a bin or cell."""
         if part.exact:
             return self._label(part.low)
         if self._grid is not None:

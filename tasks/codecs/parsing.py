@@ -36,7 +36,7 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One chunk, without dictionary encoding; large and view strings become strings."""
+    """Return one chunk, without dictionary encoding; large and view strings become strings."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
     if pa.types.is_dictionary(array.type):
@@ -75,7 +75,7 @@ def to_numbers(source: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
 def to_seconds(
     source: Any, pattern: str = "", zone: str | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Seconds since 1970 (NaN where null or not a moment) and the mask of nulls, both of shape (rows,).
+    """Return seconds since 1970 (NaN where null or not a moment) and the mask of nulls, both of shape (rows,).
 
     Text is read as ISO 8601, or as the regular expression ``pattern`` says (time_formats.py), its fractions of a second
     cut to six digits; with a time zone, stored or written, the moment is its clock time in ``zone``, else in UTC.
@@ -100,7 +100,7 @@ def to_seconds(
 
 
 def _integers(array: pa.Array) -> NDArray[np.int64]:
-    """An integer array as int64, 0 where null."""
+    """Return an integer array as int64, 0 where null."""
     return np.asarray(pc.fill_null(array, 0)).astype(np.int64)
 
 
@@ -118,8 +118,10 @@ def _text_numbers(array: pa.Array) -> NDArray[np.float64]:
 
 
 def _text_seconds(array: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Seconds since 1970 of text, NaN elsewhere: whole-number arithmetic on each text's own digits; and which texts
-    name their zone."""
+    """Return seconds since 1970 of text, NaN elsewhere, and which texts name their zone.
+
+    Whole-number arithmetic on each text's own digits.
+    """
     text = pc.utf8_trim_whitespace(array)
     text = text if pattern else pc.replace_substring_regex(text, _COMPACT_DATE, r"\1-\2-\3\4")
     parts = pc.extract_regex(text, pattern or _MOMENT)
@@ -163,7 +165,10 @@ def _text_seconds(array: pa.Array, pattern: str) -> tuple[NDArray[np.float64], N
 
 
 def _clock_time(seconds: NDArray[np.float64], zone: str | None) -> NDArray[np.float64]:
-    """The clock time in a zone of moments in UTC, each by itself; those beyond the years 1 to 9999 keep their order."""
+    """Return the clock time in a zone of moments in UTC, each by itself.
+
+    Those beyond the years 1 to 9999 keep their order.
+    """
     if zone is None or zone == "UTC":
         return seconds
     import pandas as pd  # it has the rules of the zones on every system
@@ -201,7 +206,7 @@ def to_times(source: Any, format_: str, zone: str | None = None) -> tuple[NDArra
 
 
 def _text_times(array: pa.Array) -> NDArray[np.float64]:
-    """Seconds since midnight of texts such as 9:05, 14:35:20.5 and 24:00, NaN elsewhere."""
+    """Return seconds since midnight of texts such as 9:05, 14:35:20.5 and 24:00, NaN elsewhere."""
     parts = pc.extract_regex(pc.utf8_trim_whitespace(array), _TIME)
 
     def part(name: str) -> NDArray[np.int64]:
@@ -231,7 +236,7 @@ def to_booleans(source: Any) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
 
 
 def to_keys(source: Any, wanted: pa.DataType) -> pa.Array:
-    """The array as keys comparable with a list of values of type ``wanted``; null where it cannot be one.
+    """Return the array as keys comparable with a list of values of type ``wanted``; null where it cannot be one.
 
     Text values match the text of numbers (a whole float is written without its point), number values
     match numbers written as text.
@@ -281,7 +286,7 @@ def _number_text(value: float) -> str:
 
 
 def _decimal_text(value: Decimal) -> str:
-    """All digits, without an exponent, trailing zeros or a negative zero; never through a float."""
+    """Return all digits, without an exponent, trailing zeros or a negative zero; never through a float."""
     text = format(value, "f")
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text

@@ -31,7 +31,7 @@ class Unmeasured:
         self._choices = self._values or bins
 
     def draw(self, rows: int, rng: np.random.Generator) -> pa.Array:
-        """One value a row, in the released type."""
+        """Return one value a row, in the released type."""
         chosen = rng.integers(self._choices + int(self._nullable), size=rows)
         null = chosen == self._choices
         if not isinstance(self._codec, OrderedCodec):
@@ -41,7 +41,10 @@ class Unmeasured:
         return pc.if_else(pa.array(null), pa.scalar(None, values.type), values) if self._nullable else values
 
     def ranges(self) -> dict[str, ValueRange]:
-        """The public domain: what is drawn, so without an ``other`` or a null that only unlisted values become."""
+        """Return the public domain.
+
+        What is drawn, so without an ``other`` or a null that only unlisted values become.
+        """
         found = self._codec.ranges()[self.column]
         values = None if found.values is None or self._values is None else found.values.slice(0, self._values)
         return {self.column: replace(found, nullable=self._nullable, values=values)}

@@ -20,19 +20,19 @@ _NULLABLE = {
 
 
 def released_schema(ranges: Mapping[str, ValueRange], order: Sequence[str]) -> pa.Schema:
-    """Names, types and nullability of the synthetic table, and what pandas reads them as, by the public spec alone."""
+    """Return the synthetic table's schema, and the pandas types that it is read as, by the public spec alone."""
     fields = [pa.field(name, released_type(ranges[name]), nullable=ranges[name].nullable) for name in order]
     return pa.schema(fields, metadata={"pandas": json.dumps(_pandas(fields))})
 
 
 def released_type(domain: ValueRange) -> pa.DataType:
-    """The column's type; of categories that are texts, a dictionary of them."""
+    """Return the column's type; of categories that are texts, a dictionary of them."""
     is_text = domain.values is not None and pa.types.is_string(domain.type)
     return pa.dictionary(pa.int32(), pa.string()) if is_text else domain.type
 
 
 def as_released(array: pa.Array, domain: ValueRange) -> pa.Array:
-    """The values with that type, the dictionary in the spec's order."""
+    """Return the values with that type, the dictionary in the spec's order."""
     if not pa.types.is_dictionary(released_type(domain)):
         return array
     if pa.types.is_dictionary(array.type) and array.dictionary.equals(domain.values):
@@ -41,7 +41,7 @@ def as_released(array: pa.Array, domain: ValueRange) -> pa.Array:
 
 
 def _pandas(fields: Sequence[pa.Field]) -> dict[str, Any]:
-    """What pyarrow keeps of a pandas table: here, which columns are integers or booleans with nulls."""
+    """Return what pyarrow keeps of a pandas table: here, which columns are integers or booleans with nulls."""
     columns = []
     for field in fields:
         types = {"pandas_type": str(field.type), "numpy_type": _numpy_type(field), "metadata": None}

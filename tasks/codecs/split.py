@@ -59,7 +59,7 @@ class SplitCodec(Codec):
         return np.asarray(self.bins[self.code_alone] != own)
 
     def codes_in(self, computed_bin: int) -> NDArray[np.int64]:
-        """The codes that go with a bin of the computed column, ascending."""
+        """Return the codes that go with a bin of the computed column, ascending."""
         return np.flatnonzero(self.computed_bin == computed_bin)
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
@@ -69,15 +69,15 @@ class SplitCodec(Codec):
         return self._numbers[codes, self.bins[(codes, *at)]].astype(code_dtype(self.size)), repairs
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
-        """The column alone."""
+        """Return the column alone."""
         return self.codec.decode(self.code_alone[codes], rng)
 
     def decode_at(self, codes: Codes, places: NDArray[np.float64]) -> dict[str, pa.Array]:
-        """The column alone."""
+        """Return the column alone."""
         return self.codec.decode_at(self.code_alone[codes], places)
 
     def labels(self) -> list[str]:
-        """The column's labels, with the bin of the computed column."""
+        """Return the column's labels, with the bin of the computed column."""
         own = self.codec.labels()
         return [f"{own[c]} ({self._names[b]})" for c, b in zip(self.code_alone, self.computed_bin, strict=True)]
 
@@ -87,12 +87,12 @@ class SplitCodec(Codec):
         return None if found is None else found[self.code_alone]
 
     def ranges(self) -> dict[str, ValueRange]:
-        """That of the column."""
+        """Return the value as the column's own codec does."""
         return self.codec.ranges()
 
 
 def possible_pairs(bins: Bins, axis: int = 0) -> NDArray[np.intp]:
-    """The codes along ``axis`` with the bins that they go with, of shape (pairs, 2), ascending.
+    """Return the codes along ``axis`` with the bins that they go with, of shape (pairs, 2), ascending.
 
     A code that no row can have goes with the bin of the one before it, or with the first.
     """
@@ -133,13 +133,16 @@ def split_by_computed(codecs: Mapping[str, Codec], computed: Sequence[Codec], ru
 
 
 def _is_plain(codec: Codec) -> bool:
-    """Whether every code is a bin of its own, of one released column."""
+    """Return whether every code is a bin of its own, of one released column."""
     one_each = codec.size == int(codec.groups.max()) + 1
     return one_each and not codec.helpers and codec.added is None and not isinstance(codec, OneOfCodec | SplitCodec)
 
 
 def _computed_bins(column: Codec, parents: Sequence[Codec], rules: RuleBook) -> Bins | None:
-    """The computed column's bin by the parents' codes, -1 where it may not be; None: a code has several values."""
+    """Return the computed column's bin by the parents' codes, -1 where it may not be.
+
+    None: a code has several values.
+    """
     cells = {name: c for codec in parents for name, c in codec.value_bounds().items()}
     if any(isinstance(c, tuple) and not np.array_equal(c[0], c[1], equal_nan=True) for c in cells.values()):
         return None

@@ -40,7 +40,7 @@ DIGITS = 9
 def tail_shares(
     noisy: Floats, variance: Floats, widths: Floats, usual: float, beside: tuple[float, float] = (0.0, 0.0)
 ) -> Floats:
-    """The share of each cell, shape (cells,), at least 0, summing to 1; cells from the tail's beginning outwards.
+    """Return share of each cell, shape (cells,), at least 0, summing to 1; cells from the tail's beginning outwards.
 
     ``noisy`` counts with noise of ``variance``; ``usual``: the scale where counts say nothing, by public edges;
     ``beside``: the noisy count a unit of width before the tail, 0 where it is not known, and its noise's standard
@@ -67,7 +67,7 @@ def tail_shares(
 
 
 def _tails(scales: Floats, ends: Floats) -> Floats:
-    """Shares of cells between ``ends`` by generalized Pareto tails cut at the last, shape (scales, indices, cells)."""
+    """Return shares of cells between ``ends`` by truncated generalized Pareto tails, shape (scales, indices, cells)."""
     reach = ends / scales[:, None, None]
     index = INDICES[None, :, None]
     with np.errstate(divide="ignore", invalid="ignore"):

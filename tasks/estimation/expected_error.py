@@ -32,25 +32,28 @@ _HALVINGS = 60
 
 @dataclass(frozen=True, eq=False)
 class Departures:
-    """Cells of m marginals in groups: ``tau``, the standard deviation of a cell's departure in records, >= 0, and
-    ``cells``, how many such cells there are; both of shape (m, groups)."""
+    """Cells of m marginals in groups.
+
+    ``tau``: standard deviation of a cell's departure in records, >= 0; ``cells``: how many such cells there are; both
+    of shape (m, groups).
+    """
 
     tau: Floats
     cells: Floats
 
     def error(self, rho: Floats, records: int = 1) -> Floats:
-        """Expected L1 error in records of each marginal, shape (m,), measured at ``rho``, shape (m,) or a number."""
+        """Return each marginal's expected L1 error in records, shape (m,), measured at ``rho``, shape (m,) or one."""
         left = np.sqrt(1 + 2 * np.asarray(rho)[..., None] * (self.tau / records) ** 2)
         return np.asarray(NORMAL_MEAN_ABSOLUTE * (self.cells * self.tau / left).sum(axis=-1))
 
     def slope(self, rho: float, records: int = 1) -> Floats:
-        """How fast that error falls at ``rho``: minus its derivative, shape (m,)."""
+        """Return how fast that error falls at ``rho``: minus its derivative, shape (m,)."""
         scaled = (self.tau / records) ** 2
         left = 1 + 2 * rho * scaled
         return np.asarray(NORMAL_MEAN_ABSOLUTE * (self.cells * self.tau * scaled / (left * np.sqrt(left))).sum(axis=1))
 
     def followed_by(self, other: Departures) -> Departures:
-        """These marginals and then the others; fewer groups of cells are filled up with none."""
+        """Return these marginals and then the others; fewer groups of cells are filled up with none."""
         groups = max(self.tau.shape[1], other.tau.shape[1])
 
         def wide(values: Floats) -> Floats:
@@ -61,12 +64,12 @@ class Departures:
         )
 
     def subset(self, chosen: NDArray[np.intp]) -> Departures:
-        """Those of the marginals at the positions ``chosen``."""
+        """Return the expected errors of the marginals at the positions ``chosen``."""
         return Departures(self.tau[chosen], self.cells[chosen])
 
 
 def share_out(departures: Departures, rho: float, records: int = 1) -> Floats:
-    """The rho_i >= 0, shape (m,), that sum to ``rho`` and make the summed expected error least.
+    """Return the rho_i >= 0, shape (m,), that sum to ``rho`` and make the summed expected error least.
 
     Slopes are interpolated between 41 shares of ``rho``, so the least error is met to about one part in a thousand.
     All 0 where no marginal departs from what is known; raises ValueError for rho <= 0.
@@ -94,7 +97,7 @@ LEAST_GAIN = 0.3
 def worth_measuring(
     departures: Departures, candidates: NDArray[np.intp], rho: float, records: int, rivals: Departures | None = None
 ) -> tuple[NDArray[np.intp], Floats, Floats]:
-    """Which of the marginals at the positions ``candidates`` to measure, their shares of ``rho``, and their gains.
+    """Choose which of the marginals at positions ``candidates`` to measure, their shares of ``rho``, and their gains.
 
     Those whose error would fall by less than LEAST_GAIN at their share are left out, until all that
     stay gain that much: a faint measurement of many costs the rows more than the model knows.  Those that gain most
@@ -116,7 +119,7 @@ def worth_measuring(
 
 
 def _at_slope(logs: Floats, at: Floats, slope: float) -> Floats:
-    """Where each marginal's slope (its logarithms: ``logs``, falling) comes down to ``slope``, up to at[-1]."""
+    """Return where each marginal's slope (its logarithms: ``logs``, falling) comes down to ``slope``, up to at[-1]."""
     steeper = (logs > slope).sum(axis=1)
     shares = np.where(steeper == len(at), at[-1], 0.0)
     between = np.flatnonzero((steeper > 0) & (steeper < len(at)))

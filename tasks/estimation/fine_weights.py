@@ -18,7 +18,7 @@ def weights_inside(
     coarse: NDArray[np.int32],
     level: NDArray[np.int64] | None = None,
 ) -> Floats:
-    """Share of each fine code inside its coarse code: noisy counts, shrunk towards an even spread.
+    """Return share of each fine code inside its coarse code: noisy counts, shrunk towards an even spread.
 
     The even spread gives each public bin the same share and its fine codes the same share of it. The noisy counts
     keep the part lambda = max(0, 1 - (m - 1) sigma^2 / sum of squared residuals) of their departure from it
@@ -50,7 +50,10 @@ def weights_inside(
 def _spread_together(
     y: Floats, sigma: float, groups: NDArray[np.int32], coarse: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Which fine codes are shrunk towards one even spread: those of a code, but of each bin where one stands out."""
+    """Return which fine codes are shrunk towards one even spread.
+
+    Those of a code, but of each bin where one stands out.
+    """
     total = np.bincount(groups, weights=y)
     out = np.zeros(int(coarse.max()) + 1, dtype=bool)
     out[coarse[total[groups] >= STANDS_OUT * sigma]] = True
@@ -60,14 +63,17 @@ def _spread_together(
 def _spread_by(
     level: NDArray[np.int64], y: Floats, sigma: float, groups: NDArray[np.int32], coarse: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """The same with groups of a level: a bin that stands out by itself, the others of a code and group together."""
+    """Return the same with groups of a level.
+
+    A bin that stands out by itself, the others of a code and group together.
+    """
     together = coarse.astype(np.int64) * (int(level.max()) + 1) + level
     out = np.bincount(groups, weights=y)[groups] >= STANDS_OUT * sigma
     return np.unique(np.where(out, together.max() + 1 + groups, together), return_inverse=True)[1]
 
 
 def _without_negatives(counts: Floats, total: float) -> Floats:
-    """The nearest counts, in squares, without negative ones that sum to ``total``; cut at 0 where that is not positive.
+    """Project counts onto non-negative ones that sum to ``total`` (least squares); cut at 0 where it is not positive.
 
     Norm-Sub: Wang et al., Locally Differentially Private Frequency Estimation with Consistency (NDSS 2020).
     """

@@ -11,7 +11,7 @@ Floats = NDArray[np.float64]
 def first_of_intervals(
     total: Floats, low: NDArray[np.bool_], theta: float, noise: Floats, worth_a_code: float
 ) -> NDArray[np.bool_]:
-    """Which bins of a section of intervals begin a code; ``noise``: standard deviation of each noisy count."""
+    """Return which bins of a section of intervals begin a code; ``noise``: standard deviation of each noisy count."""
     first = _first_of_neighbours(total, low, theta)
     code = np.cumsum(first) - 1
     sums, sd = np.bincount(code, weights=total), np.sqrt(np.bincount(code, weights=noise**2))
@@ -28,8 +28,10 @@ def first_of_intervals(
 
 
 def _first_of_neighbours(total: Floats, low: NDArray[np.bool_], theta: float) -> NDArray[np.bool_]:
-    """Which bins of a row of intervals begin a code: each that is not low, and of the low ones between two such as many
-    as reach ``theta`` with the ones that follow; what is left at the end of a run of low ones goes with those before.
+    """Return which bins of a row of intervals begin a code.
+
+    Each that is not low, and of the low ones between two such as many as reach ``theta`` with the ones that follow;
+    what is left at the end of a run of low ones goes with those before.
     """
     first = np.ones(len(total), dtype=bool)
     begun: list[int] = []  # where the codes of this run of low bins begin

@@ -35,7 +35,7 @@ class PartialWorkload:
 
     @classmethod
     def marginal(cls, table: CodeTable, clique: Clique) -> PartialWorkload:
-        """The marginal on ``clique`` of the values that are the table's rows; cells in row-major order."""
+        """Return the marginal on ``clique`` of the values that are the table's rows; cells in row-major order."""
         shape = table.domain.shape(clique)
         codes = [table.column(a).astype(np.int64) for a in clique]
         return cls(np.ravel_multi_index(codes, shape), int(np.prod(shape)))
@@ -46,7 +46,7 @@ class PartialWorkload:
         return bool((self.cell != OUTSIDE).all())
 
     def answers(self, shares: Floats) -> Floats:
-        """What the queries say of a distribution, shape (cells,)."""
+        """Return what the queries say of a distribution, shape (cells,)."""
         inside = self.cell != OUTSIDE
         return np.bincount(self.cell[inside], weights=shares[inside], minlength=self.cells).astype(np.float64)
 
@@ -61,7 +61,7 @@ def nearest_answers(noisy: Floats, *, covers_all: bool) -> Floats:
 
 
 def updated(shares: Floats, workload: PartialWorkload, answers: Floats) -> Floats:
-    """The distribution of these ``answers`` that is nearest to ``shares`` in relative entropy (Definition 3.1).
+    """Return the distribution of these ``answers`` that is nearest to ``shares`` in relative entropy (Definition 3.1).
 
     shares: shape (values,), sums to 1; answers: from :func:`nearest_answers`, shape (cells,).  A query whose values
     had no share gives each of them an equal part; so does what is left to the values that no query counts.  A query

@@ -42,7 +42,10 @@ class KnownZeros:
         return [clique for clique, _ in self.tables if len(clique) > 1]
 
     def on(self, attributes: Sequence[str], shape: Sequence[int]) -> Bools | None:
-        """The cells of a marginal that no row can be in: forbidden whatever the other attributes are; None: no cell."""
+        """Return the cells of a marginal that no row can be in: forbidden whatever the other attributes are.
+
+        None: no cell.
+        """
         found = np.zeros(shape, dtype=bool)
         every = (*self.tables, *self.implied)
         for number in sorted({n for a in attributes for n in self._holding.get(a, ())}):
@@ -56,7 +59,7 @@ class KnownZeros:
         return found if found.any() and not found.all() else None
 
     def _projected(self, number: int, inside: frozenset[str]) -> Bools | None:
-        """Codes of the attributes ``inside`` that one table, of ``tables`` and then ``implied``, forbids; None: none.
+        """Return codes of the attributes ``inside`` that a table of ``tables``, then ``implied``, forbids; or None.
 
         Answers are kept: every marginal asks for them.
         """
@@ -86,7 +89,7 @@ _last: tuple[weakref.ref[EncodingPlan], dict[str, tuple[bytes, bytes]], KnownZer
 
 
 def known_zeros(plan: EncodingPlan, recode: Recode) -> KnownZeros:
-    """The codes of ``recode`` that the plan's rules forbid together.
+    """Return the codes of ``recode`` that the plan's rules forbid together.
 
     A coarse cell is forbidden where every row of every fine cell in it meets a condition.  Conditions over more than
     MAX_GRID cells are left to the repair of rows.  The last answer is kept: three steps of a run ask for it.
@@ -134,7 +137,7 @@ def _contradictions(plan: EncodingPlan) -> Iterator[tuple[Clique, Bools]]:
 
 
 def _coarse(surely: Bools, axis: int, recode: AttributeRecode) -> Bools:
-    """The codes of one axis made coarse: forbidden where all fine codes of a coarse one are."""
+    """Return the codes of one axis made coarse: forbidden where all fine codes of a coarse one are."""
     members = np.flatnonzero(recode.kept)
     order = members[np.argsort(recode.coarse[members], kind="stable")]
     starts = np.searchsorted(recode.coarse[order], np.arange(recode.size))
@@ -142,7 +145,7 @@ def _coarse(surely: Bools, axis: int, recode: AttributeRecode) -> Bools:
 
 
 def of_domain(zeros: KnownZeros, domain: Domain) -> KnownZeros:
-    """Those of ``zeros`` whose attributes are all in ``domain``."""
+    """Return the members of ``zeros`` whose attributes are all in ``domain``."""
     here = set(domain.attributes)
     tables, implied = (tuple((c, mask) for c, mask in t if here.issuperset(c)) for t in (zeros.tables, zeros.implied))
     return KnownZeros(tables, implied)

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 def agreeing(counts: Floats, variance: float, levels: Sequence[tuple[NDArray[np.int64], Floats, float]]) -> Floats:
-    """The weighted least-squares estimate of fine counts, of shape (fine size,), by all counts of all levels.
+    """Return the weighted least-squares estimate of fine counts, of shape (fine size,), by all counts of all levels.
 
     counts, variance: noisy fine counts and the noise variance of each; levels: the top one first, each as the group of
     every fine code, the noisy counts of its groups, and the noise variance of each of these.  The sums of the result
@@ -42,7 +42,7 @@ def agreeing(counts: Floats, variance: float, levels: Sequence[tuple[NDArray[np.
 
 
 def with_levels(counts: Mapping[str, Floats], sigmas: Mapping[str, float], levels: Levels) -> dict[str, Floats]:
-    """The counts of all attributes, those of attributes with ``levels`` and of these made to agree."""
+    """Return the counts of all attributes, those of attributes with ``levels`` and of these made to agree."""
     found: dict[str, Floats] = dict(counts)
     for a, above in levels.items():
         known = [(level.of, counts[level.attribute], sigmas[level.attribute] ** 2) for level in above]
@@ -55,7 +55,7 @@ def with_levels(counts: Mapping[str, Floats], sigmas: Mapping[str, float], level
 def combined_by_levels(
     counts: Floats, low: NDArray[np.bool_], least: float, levels: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    """Which low codes are combined, of shape (size,): a number from 0 on for each set of them, -1 where there is none.
+    """Return which low codes are combined, shape (size,): the number of the set from 0 on, -1 for codes in no set.
 
     From the lowest level up, the low codes of a group that are in no set yet become one if they count ``least``
     together.  levels: the group of every code, the top level first.

@@ -23,7 +23,7 @@ class LowRank:
 
 
 def low_rank(departure: Floats, sigma: float) -> LowRank:
-    """The low-rank estimate of least expected squared error, for many rows and columns (section III, Frobenius loss).
+    """Return the low-rank estimate of least expected squared error, for large tables (section III, Frobenius loss).
 
     departure: shape (rows, columns), whose sums over rows and over columns are about 0, so that it has one row and
     column less than it seems; sigma: standard deviation of the noise in each cell, > 0.  A singular value within the

@@ -26,14 +26,14 @@ class Marginal:
     sigma: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raises ValueError unless ``counts`` has one axis per attribute."""
+        """Raise ValueError unless ``counts`` has one axis per attribute."""
         if self.counts.ndim != len(self.attributes):
             raise ValueError(
                 f"counts of shape {self.counts.shape} do not have one axis per attribute of {self.attributes}"
             )
 
     def project(self, attributes: Iterable[str]) -> Marginal:
-        """The marginal on some of its attributes, kept in its own order; the others are summed out."""
+        """Return the marginal on some of its attributes, kept in its own order; the others are summed out."""
         kept = set(attributes)
         gone = tuple(i for i, a in enumerate(self.attributes) if a not in kept)
         counts = self.counts.sum(axis=gone)
@@ -41,13 +41,16 @@ class Marginal:
         return Marginal(tuple(a for a in self.attributes if a in kept), counts, self.sigma * math.sqrt(summed))
 
     def by_code(self, attribute: str) -> np.ndarray:
-        """The counts as a matrix: a row for each cell of the other attributes, a column for each code of this one."""
+        """Return the counts as a matrix.
+
+        A row for each cell of the other attributes, a column for each code of this one.
+        """
         axis = self.attributes.index(attribute)
         return np.moveaxis(self.counts, axis, -1).reshape(-1, self.counts.shape[axis])
 
 
 def to_table(marginals: Sequence[Marginal]) -> pa.Table:
-    """The marginals as a table of the MARGINALS contract, numbered from 0 in the given order."""
+    """Return the marginals as a table of the MARGINALS contract, numbered from 0 in the given order."""
     sizes = [m.counts.size for m in marginals]
     flat = np.concatenate([m.counts.ravel() for m in marginals] or [np.zeros(0)]).astype(np.float64, copy=False)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
@@ -59,7 +62,7 @@ def to_table(marginals: Sequence[Marginal]) -> pa.Table:
 
 
 def from_table(table: pa.Table, domain: Domain) -> list[Marginal]:
-    """The marginals of a MARGINALS table, in its order, shaped by ``domain``.
+    """Return the marginals of a MARGINALS table, in its order, shaped by ``domain``.
 
     Raises ValueError if a row's counts do not fill its attributes' cells, KeyError for an unknown attribute.
     """
@@ -78,7 +81,10 @@ def from_table(table: pa.Table, domain: Domain) -> list[Marginal]:
 
 
 def one_ways(marginals: Iterable[Marginal], domain: Domain) -> dict[str, np.ndarray]:
-    """The one-way counts of every attribute of the domain; if some are missing, raises ValueError that names them."""
+    """Return the one-way counts of every attribute of the domain.
+
+    If some are missing, raises ValueError that names them.
+    """
     counts = {m.attributes[0]: m.counts for m in marginals if len(m.attributes) == 1}
     missing = [a for a in domain.attributes if a not in counts]
     if missing:

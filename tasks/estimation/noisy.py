@@ -23,8 +23,7 @@ Answers = list[NDArray[np.int64]]
 
 
 def draws_for(queries: Sequence[Query], draw: Callable[[list[tuple[float, int]]], Answers]) -> Answers:
-    """Noise for each query, by ``draw``, which takes a list of (sigma, cells); neighbours of one sigma are drawn
-    together."""
+    """Return noise for each query by ``draw``, a function of a list of (sigma, cells); one sigma is drawn at once."""
     groups = [(sigma, [q.cells for q in group]) for sigma, group in groupby(queries, key=lambda q: q.sigma)]
     drawn = draw([(sigma, sum(cells)) for sigma, cells in groups])
     return [
@@ -33,7 +32,7 @@ def draws_for(queries: Sequence[Query], draw: Callable[[list[tuple[float, int]]]
 
 
 def answers_to_table(answers: Sequence[NDArray[np.int64]]) -> pa.Table:
-    """The contract NOISY from flat answers."""
+    """Return the contract NOISY from flat answers."""
     lengths = np.array([len(a) for a in answers], dtype=np.int64)
     starts = np.cumsum(lengths) - lengths
     total = int(lengths.sum())
@@ -55,7 +54,7 @@ def answers_from_table(table: pa.Table, queries: Sequence[Query]) -> Answers:
 
 
 def pooled(queries: Sequence[Query], answers: Sequence[NDArray[Any]]) -> tuple[list[Query], list[NDArray[Any]]]:
-    """Queries and answers with those on the same attributes pooled by inverse variance; larger cliques first.
+    """Return queries and answers with those on the same attributes pooled by inverse variance; larger cliques first.
 
     A pooled query has the sigma of its answer, whose variance is 1 / sum 1 / sigma_i^2; it is not a receipt.  Answers
     without repetition come back as they are.
@@ -69,7 +68,7 @@ def pooled(queries: Sequence[Query], answers: Sequence[NDArray[Any]]) -> tuple[l
 
 
 def all_measured(receipts: Sequence[pa.Table], answers: Sequence[pa.Table]) -> tuple[list[Query], list[NDArray[Any]]]:
-    """Queries and answers of several rounds of measuring, each marginal once (:func:`pooled`), from their tables.
+    """Return queries and answers of several rounds of measuring, each marginal once (:func:`pooled`), from tables.
 
     Raises ValueError if receipts and answers do not belong together.
     """
@@ -87,7 +86,7 @@ def _pool(queries: Sequence[Query], answers: Sequence[NDArray[Any]]) -> tuple[Qu
 
 
 def receipts_to_table(queries: Sequence[Query]) -> pa.Table:
-    """The contract RECEIPTS: what each query asked and cost, exactly."""
+    """Return the contract RECEIPTS: what each query asked and cost, exactly."""
     rows = [
         {
             "query": i,
@@ -103,7 +102,7 @@ def receipts_to_table(queries: Sequence[Query]) -> pa.Table:
 
 
 def receipts_from_table(table: pa.Table) -> list[Query]:
-    """The queries of a RECEIPTS table, each under the pricing by which its stated price is the noise's exact price.
+    """Return queries of a RECEIPTS table, each under the pricing by which its stated price is the noise's exact price.
 
     Raises ValueError if that is so under no pricing.
     """
@@ -122,7 +121,7 @@ def _query(row: dict[str, Any]) -> Query:
 
 @lru_cache(maxsize=4096)
 def _pricing(sensitivity: int, sigma: float, stated: str) -> Pricing | None:
-    """The pricing under which noise of that scale costs exactly the stated rho, or None."""
+    """Return the pricing under which noise of that scale costs exactly the stated rho, or None."""
     for pricing in get_args(Pricing):
         with suppress(ValueError):  # noise too small for that pricing
             if Query((), 1, sensitivity, sigma, pricing).rho == Fraction(stated):

@@ -53,7 +53,7 @@ _GROUPS = 6  # of one attribute's codes, each a quarter as large as the one befo
 def pair_departures(
     pairs: Sequence[tuple[str, str]], scores: Sequence[float], sigma: float, recode: Recode, *, noisy_reference: bool
 ) -> Departures:
-    """One row per pair, with an expected L1 departure (rho 0) of the score less what noise explains of it, at least 0.
+    """Return a row per pair: expected L1 departure (rho 0), the score less what noise explains of it, at least 0.
 
     scores: in records, with noise of standard deviation ``sigma``; ``noisy_reference``: whether they were taken
     against the noisy one-ways of ``recode`` (whose own noise then is in them) or against the exact ones (InDif).
@@ -75,7 +75,7 @@ def pair_departures(
 
 
 def clique_departures(cliques: Sequence[Clique], scores: Sequence[float], sigma: float, recode: Recode) -> Departures:
-    """One row per clique, all of one size, with an expected L1 departure of the score less what its noise explains.
+    """Return a row per clique, all of one size: expected L1 departure, the score less what its noise explains.
 
     scores: distances of cliques from rows made so far, with noise of standard deviation ``sigma``; they are spread over
     the cells in proportion to the counts expected of independence, as a pair's are.
@@ -93,15 +93,17 @@ def clique_departures(cliques: Sequence[Clique], scores: Sequence[float], sigma:
 
 
 def _spread(left: Floats, share: Floats, cells: Floats) -> Departures:
-    """An L1 departure per row, spread over its cells in proportion to ``share``; ``cells``: how many have each
-    share."""
+    """Return an L1 departure per row, spread over its cells by ``share``; ``cells``: how many have each share."""
     mass = (cells * share).sum(axis=1)
     scale = np.divide(left, NORMAL_MEAN_ABSOLUTE * mass, out=np.zeros_like(left), where=mass > 0)
     return Departures(scale[:, None] * share, cells)
 
 
 def _cautious(scores: Sequence[float], sigma: float, reference: Reference) -> Floats:
-    """The scores less a multiple of their noise (:func:`caution`), at least 0; all 0 where that hides all (SILENT)."""
+    """Return the scores less a multiple of their noise (:func:`caution`), at least 0.
+
+    All 0 where that hides all (SILENT).
+    """
     times = caution(sigma, reference.total, len(scores))
     if math.isinf(times):
         return np.zeros(len(scores))
@@ -109,7 +111,7 @@ def _cautious(scores: Sequence[float], sigma: float, reference: Reference) -> Fl
 
 
 def caution(sigma: float, total: float, scores: int) -> float:
-    """How many standard deviations are taken off ``scores`` scores of noise ``sigma``, of about ``total`` records.
+    """Return how many standard deviations to take off ``scores`` scores of noise ``sigma`` for ``total`` records.
 
     CAUTION up to HAZY of all records, from there evenly up to MOST_CAUTION at SILENT; infinite above.
     """
@@ -123,7 +125,7 @@ def caution(sigma: float, total: float, scores: int) -> float:
 
 
 def one_way_departures(recode: Recode) -> Departures:
-    """One row per attribute: its noisy fine one-way errs by its noise, and so do IMPORTANCE of its pairs."""
+    """Return one row per attribute: its noisy fine one-way errs by its noise, and so do IMPORTANCE of its pairs."""
     others = IMPORTANCE * (len(recode) - 1)
     tau = [[math.sqrt(r.noise)] for r in recode.values()]
     cells = [[len(r.coarse) * others] for r in recode.values()]
@@ -131,7 +133,7 @@ def one_way_departures(recode: Recode) -> Departures:
 
 
 def _grouped(share: Floats, variance: Floats) -> Floats:
-    """Mean share, number of codes and mean variance of each group of codes of like share, shape (3, groups)."""
+    """Return mean share, number of codes and mean variance of each group of codes of like share, shape (3, groups)."""
     largest = float(share.max())
     with np.errstate(divide="ignore", invalid="ignore"):
         quarters = np.log(largest / share) / math.log(4.0)
@@ -148,7 +150,7 @@ def _grouped(share: Floats, variance: Floats) -> Floats:
 
 
 def _columns(grouped: Mapping[str, Floats], attributes: Sequence[str], axis: int) -> Floats:
-    """The groups of each attribute of a list, shape (3, attributes, groups) with one more axis to multiply along."""
+    """Return groups of each attribute of a list, shape (3, attributes, groups) with one more axis to multiply along."""
     number = {a: i for i, a in enumerate(grouped)}
     table = np.stack(list(grouped.values()), axis=1)
     return np.expand_dims(table[:, [number[a] for a in attributes]], axis + 1)

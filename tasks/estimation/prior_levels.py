@@ -31,7 +31,9 @@ TURNS = 20
 
 @dataclass(frozen=True)
 class Levels:
-    """The groups and what is measured in each.  ``large``: columns of the large groups (paper: state); ``small``: of
+    """The groups and what is measured in each.
+
+    ``large``: columns of the large groups (paper: state); ``small``: of
     the groups in them, these included (state, PUMA, year); ``of_large``, ``of_small``: sets of other columns to
     measure in every large group (W_S) and in every small one (W_G).
 
@@ -55,14 +57,17 @@ class Levels:
         return (*self.of_large, *self.of_small)
 
     def looks(self) -> tuple[tuple[Clique, ...], ...]:
-        """The four looks at private rows, each at a quarter of the budget: two numbers of rows, two workloads."""
+        """Return the four looks at private rows, each at a quarter of the budget.
+
+        Two numbers of rows, two workloads.
+        """
         large = tuple((*self.large, *clique) for clique in self.of_large)
         small = tuple((*self.small, *clique) for clique in self.of_small)
         return ((self.large,), large, (self.small,), small)
 
 
 def plan(levels: Levels, domain: Domain, rho: Fraction, records: int) -> list[Query]:
-    """The queries of all four looks, each look at ``rho`` / 4, in equal parts.
+    """Return the queries of all four looks, each look at ``rho`` / 4, in equal parts.
 
     Privacy: all answers together are rho-zCDP for adding or removing one person with at most ``records`` = k records,
     to which the rows are cut before (individual stability).  Each query is one marginal over the group columns and a
@@ -78,7 +83,7 @@ def plan(levels: Levels, domain: Domain, rho: Fraction, records: int) -> list[Qu
 
 
 def exact(rows: Countable, queries: Sequence[Query], threads: int) -> Iterator[NDArray[np.int64]]:
-    """Exact counts of each query, flat, in order.  Private until the shell has added the noise."""
+    """Yield exact counts of each query, flat, in order.  Private until the shell has added the noise."""
     for counts in count_all(rows, [q.attributes for q in queries], threads=threads):
         yield counts.ravel()
 
@@ -153,7 +158,7 @@ class Support:
         return cls(distinct, number / number.sum(), group, public.domain, own)
 
     def start(self, large: Floats, cell: int) -> Floats:
-        """The distribution that a small group begins with: its own public rows, changed as those of ``large`` were.
+        """Return distribution that a small group begins with: its own public rows, changed as those of ``large`` were.
 
         BLEND rows of ``large`` are added: few public rows say little of a group, and none nothing.
         """
@@ -164,7 +169,7 @@ class Support:
         return np.asarray((rows * changed / changed.sum() + BLEND * large) / (rows + BLEND))
 
     def rows(self, groups: NDArray[np.integer], drawn: NDArray[np.integer]) -> CodeTable:
-        """The distinct rows ``drawn``, shape (rows,), in ``groups``, codes of shape (rows, columns)."""
+        """Return the distinct rows ``drawn``, shape (rows,), in ``groups``, codes of shape (rows, columns)."""
         columns = (
             groups[:, self.group.index(a)] if a in self.group else self.distinct.column(a)[drawn]
             for a in self.domain.attributes
@@ -176,7 +181,7 @@ class Support:
 def shares_by_group(
     support: Support, levels: Sequence[NoisyLevel], codes: NDArray[np.integer], turns: int, seed: int, *, own: bool
 ) -> Iterator[Floats]:
-    """The distribution over the distinct public rows in every small group of ``codes``, shape (groups, columns).
+    """Yield the distribution over the distinct public rows in every small group of ``codes``, shape (groups, columns).
 
     levels: those of the small groups last.  It is the public table's, updated level by level, each from where the one
     before led (the paper, whose public table has other groups); ``own``: a small group begins with its own public rows.
@@ -196,7 +201,7 @@ def shares_by_group(
 
 
 def by_group(answer: Floats, clique: Clique, groups: int, domain: Domain) -> Floats:
-    """The flat answer to ``clique`` (``groups`` group columns first) as shape (groups' cells, other cells)."""
+    """Return the flat answer to ``clique`` (``groups`` group columns first) as shape (groups' cells, other cells)."""
     ordered = domain.ordered(clique)
     table = np.asarray(answer, float).reshape(domain.shape(ordered)).transpose([ordered.index(a) for a in clique])
     return table.reshape(domain.cells(clique[:groups]), -1)
@@ -225,6 +230,6 @@ def _updated(
 
 
 def _shrunk(noisy: Floats, told: Floats, sigma: float) -> Floats:
-    """Noisy counts drawn towards ``told`` by what noise explains of the difference (positive-part James-Stein)."""
+    """Shrink noisy counts towards ``told`` by what noise explains of the difference (positive-part James-Stein)."""
     apart = float(((noisy - told) ** 2).sum())
     return told + max(0.0, 1 - noisy.size * sigma**2 / apart) * (noisy - told) if apart > 0 else noisy

@@ -29,7 +29,9 @@ def norm_sub(counts: Floats, total: float) -> Floats:
 
 
 def raked(counts: Floats, parts: Sequence[Floats], close: float = 1e-3) -> Floats:
-    """``counts`` >= 0, of any number of axes, with the sums ``parts`` over each axis, of its shape without that axis.
+    """Return ``counts`` >= 0, of any number of axes, with the sums ``parts`` over each axis.
+
+    ``parts``: of the counts' shape without that axis.
 
     Iterative proportional fitting, which leaves zeros and relations between cells as they are; it ends where a pass
     moves less than the share ``close`` of the first part's total.

@@ -69,7 +69,7 @@ Sections = tuple[tuple[int, int], ...]
 
 
 def as_one_code(recode: AttributeRecode) -> AttributeRecode:
-    """The same counts in one code: of a level, which is counted, and related to nothing by itself."""
+    """Return the same counts in one code: of a level, which is counted, and related to nothing by itself."""
     counts = np.maximum(recode.estimate, 0.0) + 1e-9
     same = np.zeros(len(counts), dtype=np.int32)
     return replace(recode, coarse=same, kept=same == 0, weight=counts / counts.sum())
@@ -140,7 +140,7 @@ def with_one_ways(
     sigmas: Mapping[str, float],
     groups: Mapping[str, NDArray[np.int32]],
 ) -> Recode:
-    """The same codes with other noisy one-ways in the place of those that they were chosen by: for simulations.
+    """Return the same codes with other noisy one-ways in the place of those that they were chosen by: for simulations.
 
     ``answers``: attribute -> fine counts; attributes that it lacks, which have known totals, stay as they are.
     ``sigmas``: attribute -> their noise, in counts; ``groups``: as in :func:`compress_domain`.
@@ -164,7 +164,7 @@ def refined(
     groups: Mapping[str, NDArray[np.int32]],
     levels: Levels = NO_LEVELS,
 ) -> Recode:
-    """The recode with later noisy one-ways on fine codes pooled in, by inverse variance; larger queries are skipped.
+    """Return recode with later noisy one-ways on fine codes pooled in, by inverse variance; larger queries are skipped.
 
     Codes stay as they are: rows were recoded by them.  ``groups``: fine code -> public bin, by attribute.  Fine counts
     are drawn towards an even spread in their code, but those of an attribute that a public table tells of.  Counts of
@@ -185,7 +185,7 @@ def refined(
 
 
 def _of_levels(pooled: Recode, groups: Mapping[str, NDArray[np.int32]], levels: Levels) -> Recode:
-    """The attributes with levels, and these, by counts that agree."""
+    """Return the attributes with levels, and these, by counts that agree."""
     named = [*levels, *level_attributes(levels)]
     sigma = {a: float(np.sqrt(pooled[a].noise)) for a in named}
     found = {}
@@ -197,12 +197,12 @@ def _of_levels(pooled: Recode, groups: Mapping[str, NDArray[np.int32]], levels: 
 
 
 def coarse_domain(recode: Recode) -> Domain:
-    """The compressed domain, in the recode's attribute order."""
+    """Return the compressed domain, in the recode's attribute order."""
     return Domain.of({a: r.size for a, r in recode.items()})
 
 
 def noisy_total(recode: Recode) -> float:
-    """Estimate of the number of private rows: the inverse-variance mean of the one-ways' totals.
+    """Return estimate of the number of private rows: the inverse-variance mean of the one-ways' totals.
 
     Over all fine codes, filtered ones included: every row has a code in every attribute, whereas the coarse
     marginals leave filtered values out and would give too few rows.
@@ -213,7 +213,7 @@ def noisy_total(recode: Recode) -> float:
 
 
 def recode_to_table(recode: Recode, labels: Mapping[str, Sequence[str]]) -> pa.Table:
-    """The contract RECODE; ``labels`` name every fine code of every attribute."""
+    """Return the contract RECODE; ``labels`` name every fine code of every attribute."""
     parts = [
         pa.table(
             [
@@ -234,7 +234,7 @@ def recode_to_table(recode: Recode, labels: Mapping[str, Sequence[str]]) -> pa.T
 
 
 def recode_from_table(table: pa.Table) -> Recode:
-    """The recoding of a RECODE table, attributes in the table's order."""
+    """Return the recoding of a RECODE table, attributes in the table's order."""
     names = table["attribute"].combine_chunks().dictionary_encode()
     index = names.indices.to_numpy()
     starts = np.flatnonzero(np.diff(index, prepend=-1))
@@ -247,7 +247,7 @@ def recode_from_table(table: pa.Table) -> Recode:
 
 
 def coarse_one_ways(recode: Recode) -> tuple[list[Marginal], list[Floats]]:
-    """The stage-1 one-ways on coarse codes, with the noise variance of each cell (filtered codes left out)."""
+    """Return the stage-1 one-ways on coarse codes, with the noise variance of each cell (filtered codes left out)."""
     marginals, variances = [], []
     for attribute, r in recode.items():
         code = r.coarse[r.kept]

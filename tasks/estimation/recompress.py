@@ -32,7 +32,7 @@ def recompress(
     added: Mapping[str, int],
     levels: Levels = NO_LEVELS,
 ) -> Recode:
-    """The recode with fine counts by a new decision on all one-ways, for attributes that ``queries`` asked again.
+    """Return recode with fine counts by a new decision on all one-ways, for attributes that ``queries`` asked again.
 
     pooled: codes of the first look with all one-ways pooled in (:func:`privsyn.tasks.estimation.recode.refined`);
     queries: of all later looks; ``groups``, ``in_order``, ``added``, ``levels``: as in
@@ -63,7 +63,7 @@ def _decided_anew(
     added: int | None,
     above: Sequence[NDArray[np.int64]],
 ) -> Floats:
-    """Fine counts, not negative and of sum ``total``, smoothed inside the codes that the pooled counts make."""
+    """Return fine counts, not negative and of sum ``total``, smoothed inside the codes that the pooled counts make."""
     own = compress_attribute(recode.estimate, math.sqrt(recode.noise), groups, settings, in_order, added, above)
     code, counts = own.coarse[own.kept], np.zeros(len(own.coarse))
     sums, cells = np.bincount(code, weights=recode.estimate[own.kept]), np.bincount(code)
@@ -73,7 +73,7 @@ def _decided_anew(
 
 
 def _inside(recode: AttributeRecode, counts: Floats) -> Floats:
-    """The share of each fine code in its code by ``counts``; where a code has none, as it was."""
+    """Return the share of each fine code in its code by ``counts``; where a code has none, as it was."""
     kept = np.where(recode.kept, counts, 0.0)
     sums = np.bincount(recode.coarse, weights=kept, minlength=recode.size)[recode.coarse]
     return np.divide(kept, sums, out=recode.weight.copy(), where=sums > 0)

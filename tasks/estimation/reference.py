@@ -31,7 +31,7 @@ class Reference:
 
     @classmethod
     def of(cls, recode: Recode) -> Reference:
-        """The reference that the released recoding implies; negative noisy counts become 0."""
+        """Return the reference that the released recoding implies; negative noisy counts become 0."""
         shares = {}
         for attribute, r in recode.items():
             counts = np.bincount(np.where(r.kept, r.coarse, r.size), weights=r.estimate, minlength=r.size + 1)
@@ -40,7 +40,10 @@ class Reference:
         return cls(shares, max(noisy_total(recode), 0.0))
 
     def counts(self, a: str, b: str) -> NDArray[np.int64]:
-        """The pair's independent counts in units of 2^-16 records, rounded; shape (size of a + 1, size of b + 1)."""
+        """Return the pair's independent counts in units of 2^-16 records, rounded.
+
+        Shape (size of a + 1, size of b + 1).
+        """
         expected = np.multiply.outer(self.shares[a], self.shares[b]) * min(self.total, MAX_ROWS)
         return np.rint(np.ldexp(expected, BITS)).astype(np.int64)
 
@@ -49,5 +52,5 @@ class Expected(Protocol):
     """What counts of pairs are compared with: public once the one-ways are released."""
 
     def counts(self, a: str, b: str) -> NDArray[np.int64]:
-        """The pair's expected counts in units of 2^-16 records; shape (size of a + 1, size of b + 1)."""
+        """Return the pair's expected counts in units of 2^-16 records; shape (size of a + 1, size of b + 1)."""
         ...

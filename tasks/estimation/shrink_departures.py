@@ -62,7 +62,7 @@ _STEP = 0.1  # of the noise's standard deviation: by how much counts are moved t
 
 
 def shrink_marginal(counts: Floats, expected: Floats, variance: float) -> Shrunk:
-    """Estimate of every cell, and the chance that it is empty.
+    """Return estimate of every cell, and the chance that it is empty.
 
     counts: unbiased noisy counts; expected: non-negative counts that agree with those of all parts of one attribute
     less; variance: of the noise as measured in each cell, >= 0, of which averaging with the parts has taken a degree
@@ -95,7 +95,7 @@ def shrink_marginal(counts: Floats, expected: Floats, variance: float) -> Shrunk
 
 
 def nearer(counts: Floats, usual: tuple[Floats, Shrunk], other: Floats, variance: float) -> Shrunk:
-    """The estimates around two expectations of a pair, by the weights that Stein's risk of each gives.
+    """Return the estimates around two expectations of a pair, by the weights that Stein's risk of each gives.
 
     usual: what is expected, and the estimate around it; other: what else may be expected, as counts of one total.
     """
@@ -116,8 +116,10 @@ def nearer(counts: Floats, usual: tuple[Floats, Shrunk], other: Floats, variance
 
 
 def stein_risk(estimator: Callable[[Floats], Floats], counts: Floats, estimate: Floats, variance: float) -> float:
-    """Stein's unbiased estimate of the squared error of ``estimate`` = estimator(counts), in units of ``variance`` > 0,
-    up to a constant that all estimates share.  counts: two-dimensional, with noise of that variance in each cell.
+    """Return Stein's unbiased estimate of the squared error of ``estimate`` = estimator(counts).
+
+    In units of ``variance`` > 0, up to a constant that all estimates share.  counts: two-dimensional, with noise of
+    that variance in each cell.
 
     How far an estimator follows the noise is seen by moving the counts (Ramani, Blu and Unser, "Monte-Carlo SURE", IEEE
     Transactions on Image Processing 17, 2008): every cell by one step up or down, the signs a fixed public sequence,
@@ -133,7 +135,7 @@ def stein_risk(estimator: Callable[[Floats], Floats], counts: Floats, estimate: 
 
 
 def posterior_means(counts: Floats, expected: Floats, variance: float, shares: Floats | None = None) -> Posterior:
-    """The posterior of every cell.
+    """Return the posterior of every cell.
 
     expected: of the shape of ``counts``, >= 0; variance: of the noise in each cell, > 0; shares: fitted to the counts
     unless they are given.
@@ -155,8 +157,9 @@ def posterior_means(counts: Floats, expected: Floats, variance: float, shares: F
 
 
 def _fitted_shares(likelihood: Floats) -> Floats:
-    """The shares of the parts of a mixture, by expectation maximization; likelihood: shape (parts, cells), 1 at each
-    cell's best.
+    """Fit the shares of a mixture's parts by expectation maximization.
+
+    likelihood: shape (parts, cells), 1 at each cell's best.
 
     A part's new share is the mean over the cells of its probability there.
     """

@@ -19,7 +19,7 @@ from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 
 
 def with_tails(recode: Recode, plan: EncodingPlan) -> tuple[Recode, EncodingPlan]:
-    """The recode with the shares inside wide bins settled, and the plan that draws falling values in their cells.
+    """Return recode with the shares inside wide bins settled, and the plan that draws falling values in their cells.
 
     Both are as they were where no bin is wide.
     """
@@ -32,8 +32,9 @@ def with_tails(recode: Recode, plan: EncodingPlan) -> tuple[Recode, EncodingPlan
 
 
 def settled(recode: AttributeRecode, cells: Cells) -> tuple[AttributeRecode, Floats]:
-    """One attribute's recode with other shares inside wide bins, and the slope of each cell, positive where it falls
-    upwards, negative where it falls downwards.
+    """Return one attribute's recode with other shares inside wide bins, and the slope of each cell.
+
+    The slope is positive where the density falls upwards, negative where it falls downwards.
 
     Where a wide bin shares its code with the bins before it, the tail begins with that code.
     """
@@ -58,7 +59,7 @@ def settled(recode: AttributeRecode, cells: Cells) -> tuple[AttributeRecode, Flo
 def _tails(
     recode: AttributeRecode, cells: Cells, widths: Floats
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], int]]:
-    """The cells of each wide bin, those of its tail from its beginning outwards, and 1 or -1: upwards or downwards.
+    """Yield cells of each wide bin, those of its tail from its beginning outwards, and 1 or -1: upwards or downwards.
 
     A tail that a wider one contains is none of its own.
     """

@@ -17,15 +17,18 @@ from privsyn.tasks.estimation.expected_error import Departures, Floats
 
 @dataclass(frozen=True)
 class Targets:
-    """``focus``: attributes whose relations count ``weight`` times; ``named``: sets of attributes with the weight of
-    every clique inside them.  Weights are 1 and more."""
+    """Weights of the attributes and sets of attributes that a spec names.
+
+    ``focus``: attributes whose relations count ``weight`` times; ``named``: sets of attributes with the weight of every
+    clique inside them.  Weights are 1 and more.
+    """
 
     focus: frozenset[str] = frozenset()
     weight: float = 1.0
     named: tuple[tuple[frozenset[str], float], ...] = ()
 
     def weights(self, cliques: Sequence[Clique]) -> Floats:
-        """The weight of each clique, shape (m,): the largest of those that apply, 1 where none does."""
+        """Return the weight of each clique, shape (m,): the largest of those that apply, 1 where none does."""
         return np.array([self._weight(clique) for clique in cliques], dtype=np.float64)
 
     def _weight(self, clique: Clique) -> float:
@@ -33,7 +36,7 @@ class Targets:
         return max(1.0, *found, self.weight if self.focus.intersection(clique) else 1.0)
 
     def weighted(self, departures: Departures, cliques: Sequence[Clique]) -> Departures:
-        """The departures of the cliques, every cell's error counted with the weight of its clique."""
+        """Return the departures of the cliques, every cell's error counted with the weight of its clique."""
         if not self.focus and not self.named:
             return departures
         return Departures(departures.tau, departures.cells * self.weights(cliques)[:, None])

@@ -39,7 +39,7 @@ class BlockMember:
         self.share = estimate.variance / total[labels]
 
     def project(self) -> Floats:
-        """Counts of the blocks."""
+        """Return counts of the blocks."""
         found: Floats = np.bincount(self.labels, self.estimate.counts, self.number).astype(np.float64)
         return found
 
@@ -49,7 +49,7 @@ class BlockMember:
 
 
 def tied_blocks(one_ways: Sequence[OneWay], zeros: KnownZeros | None) -> list[list[BlockMember]]:
-    """The two members of every pair of attributes that ``zeros`` tie block by block."""
+    """Return the two members of every pair of attributes that ``zeros`` tie block by block."""
     groups, ones = [], {o.attributes[0]: o for o in one_ways}
     for (a, b), forbidden in zeros.implied if zeros is not None else ():
         labels = blocks(forbidden)
@@ -60,7 +60,7 @@ def tied_blocks(one_ways: Sequence[OneWay], zeros: KnownZeros | None) -> list[li
 
 
 def blocks(forbidden: NDArray[np.bool_]) -> tuple[Ints, Ints] | None:
-    """The block of every code of the first and of the second attribute, from 0 on; None where all are one block.
+    """Return the block of every code of the first and of the second attribute, from 0 on; None where all are one block.
 
     forbidden: bool, of the pair's shape.  Blocks are the connected parts of the codes that are allowed together.
     """

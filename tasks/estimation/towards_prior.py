@@ -33,7 +33,7 @@ _ROUNDS = 25
 
 
 def expected_shares(public: NDArray[np.integer], size: int) -> Floats:
-    """Share of each of ``size`` codes by the public table's ``public`` codes, none of them 0; sums to 1.
+    """Return share of each of ``size`` codes by the public table's ``public`` codes, none of them 0; sums to 1.
 
     One row more is spread evenly over all codes.
     """
@@ -42,8 +42,10 @@ def expected_shares(public: NDArray[np.integer], size: int) -> Floats:
 
 
 class Drawn(NamedTuple):
-    """Posterior means and variances of the counts of an attribute, both of the noisy counts' shape; ``follows``: the
-    sum of how much each mean follows its own noisy count."""
+    """Posterior means and variances of the counts of an attribute, both of the noisy counts' shape.
+
+    ``follows``: the sum of how much each mean follows its own noisy count.
+    """
 
     mean: Floats
     variance: Floats
@@ -53,7 +55,7 @@ class Drawn(NamedTuple):
 def towards_prior(
     noisy: Mapping[str, Floats], sigma: Mapping[str, float], public: Mapping[str, NDArray[np.integer]]
 ) -> dict[str, Drawn]:
-    """The counts drawn towards the public table, of attributes in which it tells more than an even spread does.
+    """Return the counts drawn towards the public table, of attributes in which it tells more than an even spread does.
 
     noisy: attribute -> noisy counts; sigma: attribute -> their noise, in counts; public: attribute -> codes of the
     public table's rows, at least one row.
@@ -102,7 +104,7 @@ def _fits(
 
 
 def _odds(ahead: Mapping[str, float]) -> dict[str, float]:
-    """The chance of each attribute that the public table tells of it, by its log odds and how many it tells of."""
+    """Return chance of each attribute that the public table tells of it, by its log odds and how many it tells of."""
     factor = np.exp(np.clip(np.array(list(ahead.values())), -50.0, 50.0))
     share = 0.5
     for _ in range(_ROUNDS):
@@ -112,7 +114,7 @@ def _odds(ahead: Mapping[str, float]) -> dict[str, float]:
 
 
 def noisy_rows(noisy: Sequence[Floats], sigma: Sequence[float]) -> float:
-    """The inverse-variance mean of the totals."""
+    """Return the inverse-variance mean of the totals."""
     precision = [1.0 / (len(y) * s**2) for y, s in zip(noisy, sigma, strict=True)]
     return float(np.dot(precision, [y.sum() for y in noisy]) / np.sum(precision))
 
@@ -125,7 +127,7 @@ def _variances(expected: Floats, rows: float, public_rows: int) -> Floats:
 
 
 def _fitted_shares(likelihood: Mapping[str, Floats]) -> dict[str, Floats]:
-    """The shares of the scales by attribute, drawn towards those of all cells (FAITH)."""
+    """Return the shares of the scales by attribute, drawn towards those of all cells (FAITH)."""
     parts = len(next(iter(likelihood.values())))
     everything = np.concatenate(list(likelihood.values()), axis=1)
     common = _expectation_maximization(everything, np.full(parts, 1.0 / parts), 1.0)
@@ -133,7 +135,7 @@ def _fitted_shares(likelihood: Mapping[str, Floats]) -> dict[str, Floats]:
 
 
 def _expectation_maximization(likelihood: Floats, centre: Floats, weight: float) -> Floats:
-    """The shares of a mixture with a Dirichlet prior of ``weight`` cells around ``centre``."""
+    """Return the shares of a mixture with a Dirichlet prior of ``weight`` cells around ``centre``."""
     shares = centre
     for _ in range(_ROUNDS):
         found = shares * (likelihood @ (1.0 / (shares @ likelihood)))

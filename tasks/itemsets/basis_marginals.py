@@ -13,7 +13,7 @@ from privsyn.tasks.itemsets.transactions import Transactions
 
 
 def plan(bases: Sequence[Sequence[str]], rho: Fraction, persons: int) -> list[Query]:
-    """One marginal a basis, each at ``rho`` / number of bases; ``bases`` names the items of each.
+    """Return one marginal a basis, each at ``rho`` / number of bases; ``bases`` names the items of each.
 
     Privacy: together rho-zCDP for adding or removing one person, the bases being fixed by released counts.  A
     transaction is in one cell of each marginal, so K of them change it by at most K in L2.  One mechanism instance a
@@ -24,6 +24,6 @@ def plan(bases: Sequence[Sequence[str]], rho: Fraction, persons: int) -> list[Qu
 
 
 def exact(rows: Transactions, bases: Sequence[Sequence[int]]) -> Iterator[NDArray[np.int64]]:
-    """The exact marginals, in order.  Private until the shell has added the noise."""
+    """Yield the exact marginals, in order.  Private until the shell has added the noise."""
     for basis in bases:
         yield rows.marginal(basis)

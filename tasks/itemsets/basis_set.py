@@ -30,7 +30,7 @@ _MOST_TARGETS = 1_000
 
 
 def pair_graph(counts: NDArray[Any], items: int, least: float) -> nx.Graph:
-    """The graph of frequent pairs among ``items``: an edge where the noisy count is at least ``least``.
+    """Return the graph of frequent pairs among ``items``: an edge where the noisy count is at least ``least``.
 
     ``counts``: the upper triangle row by row; an edge's ``count`` is its count.
     """
@@ -65,7 +65,7 @@ def _least_count(graph: nx.Graph, clique: Basis) -> float:
 
 
 def _parts(clique: Basis, largest: int) -> Iterable[Basis]:
-    """The clique, or where it is too large, sets of ``largest`` items that hold all its triples."""
+    """Return the clique, or where it is too large, sets of ``largest`` items that hold all its triples."""
     if len(clique) <= largest:
         return [clique]
     size = max(largest // 3, 1)
@@ -74,13 +74,13 @@ def _parts(clique: Basis, largest: int) -> Iterable[Basis]:
 
 
 def _maximal(bases: Sequence[Basis]) -> list[Basis]:
-    """Those that are no part of another one, in their order."""
+    """Return the sets that are no part of another one, in their order."""
     sets = [frozenset(b) for b in bases]
     return [b for b, s in zip(bases, sets, strict=True) if not any(s < other for other in sets)]
 
 
 def expected_variance(bases: Sequence[Basis], targets: Sequence[Basis]) -> float:
-    """Mean variance of the targets' estimates, in units of K^2 / (2 rho) for the bases together.
+    """Return mean variance of the targets' estimates, in units of K^2 / (2 rho) for the bases together.
 
     Each of w bases has rho / w, so a cell's variance is w; a set T sums 2^(|B| - |T|) cells of a basis B, and the bases
     that hold it are combined by inverse variance (PrivBasis, average-case error variance, for Gaussian noise).  Targets
@@ -90,7 +90,7 @@ def expected_variance(bases: Sequence[Basis], targets: Sequence[Basis]) -> float
 
 
 def _precisions(bases: Sequence[Basis], targets: Sequence[Basis]) -> NDArray[np.float64]:
-    """For each basis and target, 2^(|T| - |B|) if the basis holds the target, else 0."""
+    """Return for each basis and target, 2^(|T| - |B|) if the basis holds the target, else 0."""
     top = 1 + max((item for s in (*bases, *targets) for item in s), default=0)
     inside, asked = np.zeros((len(bases), top)), np.zeros((len(targets), top))
     for table, sets in ((inside, bases), (asked, targets)):
@@ -110,7 +110,7 @@ def _mean_variance(precision: NDArray[np.float64], bases: int) -> float:
 
 
 def _merged(bases: list[Basis], targets: Sequence[Basis], largest: int) -> list[Basis]:
-    """Two bases become one as long as that lowers the expected variance; the best merge first."""
+    """Return two bases become one as long as that lowers the expected variance; the best merge first."""
     while True:
         precisions = _precisions(bases, targets)
         now = _mean_variance(precisions.sum(axis=0), len(bases))

@@ -23,7 +23,7 @@ Measured = tuple[float, float]
 
 
 def superset_sums(cells: NDArray[np.integer]) -> NDArray[np.int64]:
-    """For every subset of a basis, the sum of the cells of its supersets: int64, the cells' shape.
+    """Return for every subset of a basis, the sum of the cells of its supersets: int64, the cells' shape.
 
     Bit j of a cell's number is the basis's item j (:meth:`Transactions.marginal`).
     """
@@ -36,7 +36,7 @@ def superset_sums(cells: NDArray[np.integer]) -> NDArray[np.int64]:
 
 
 def of_basis(basis: Basis, cells: NDArray[np.integer], sigma: float, largest: int) -> Iterable[tuple[Basis, Measured]]:
-    """Each subset of 1 to ``largest`` items of a basis with what its noisy marginal says; variance 2^(l - s) sigma^2.
+    """Yield each subset of 1 to ``largest`` items of a basis with its noisy count, of variance 2^(l - s) sigma^2.
 
     ``sigma``: of a cell's noise, in transactions; the basis has l items, the subset s.
     """
@@ -48,7 +48,7 @@ def of_basis(basis: Basis, cells: NDArray[np.integer], sigma: float, largest: in
 
 
 def combined(measured: Iterable[Measured]) -> Measured:
-    """The combination by inverse variance of independent measurements, one or more."""
+    """Return the combination by inverse variance of independent measurements, one or more."""
     counts, variances = np.array(list(measured)).T
     precision = 1 / variances
     return float(counts @ precision / precision.sum()), float(1 / precision.sum())
@@ -60,7 +60,7 @@ def estimates(
     bases: Iterable[Iterable[tuple[Basis, Measured]]],
     graph: nx.Graph,
 ) -> dict[Basis, Measured]:
-    """The estimate of every frequent item, every frequent pair and every clique of ``graph`` inside a basis."""
+    """Return the estimate of every frequent item, every frequent pair and every clique of ``graph`` inside a basis."""
     found: dict[Basis, list[Measured]] = {s: [m] for s, m in items.items()}
     found.update({s: [m] for s, m in pairs.items() if graph.has_edge(*s)})
     for subsets in bases:
@@ -75,7 +75,7 @@ def _is_clique(subset: Basis, graph: nx.Graph) -> bool:
 
 
 def frequent(found: Mapping[Basis, Measured], count: float, top: int | None) -> list[Basis]:
-    """The sets to publish: the ``top`` most frequent ones, or those of at least ``count`` transactions.
+    """Return the sets to publish: the ``top`` most frequent ones, or those of at least ``count`` transactions.
 
     A set is ranked by the smallest estimate among it and its subsets: it is held no more often than any of them.
     """

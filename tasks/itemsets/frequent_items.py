@@ -15,7 +15,7 @@ from privsyn.tasks.itemsets.item_counts import ITEMS, RANK, TOTAL
 def threshold(
     queries: Sequence[Query], answers: Sequence[NDArray[np.int64]], at_least: float | None
 ) -> tuple[float, float]:
-    """The noisy count from which an itemset is frequent, and the noisy number of transactions, at least 1.
+    """Return the noisy count from which an itemset is frequent, and the noisy number of transactions, at least 1.
 
     The count is that at the rank, or ``at_least`` (a share) of the transactions.
     """
@@ -25,7 +25,7 @@ def threshold(
 
 
 def above_noise(count: float, sigma: float, compared: int) -> float:
-    """The count, or where noise alone would reach it, what the largest of ``compared`` draws of noise is about."""
+    """Return count, or where noise alone would reach it, what the largest of ``compared`` draws of noise is about."""
     return max(count, sigma * math.sqrt(2 * math.log(max(compared, 2))))
 
 
@@ -36,7 +36,7 @@ def frequent_items(
     most: int,
     margin: float = 1.0,
 ) -> list[int]:
-    """Codes of at most ``most`` items, by noisy count, the largest first: lambda of PrivBasis is their number.
+    """Return codes of at most ``most`` items, by noisy count, the largest first: lambda of PrivBasis is their number.
 
     ``margin``: the part of the frequent count from which an item is looked at.
     """

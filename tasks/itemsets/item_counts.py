@@ -26,17 +26,17 @@ _TOTAL_SHARE, _RANK_SHARE = Fraction(1, 20), Fraction(1, 10)
 
 
 def root(number: int) -> int:
-    """The smallest whole number whose square is at least ``number``."""
+    """Return the smallest whole number whose square is at least ``number``."""
     return math.isqrt(number - 1) + 1 if number > 0 else 0
 
 
 def margin_rank(top: int) -> int:
-    """The rank of the itemset whose count bounds what is frequent."""
+    """Return the rank of the itemset whose count bounds what is frequent."""
     return math.ceil(MARGIN * top)
 
 
 def plan(items: int, most: int, top: int | None, rho: Fraction, persons: int) -> list[Query]:
-    """The total, (with ``top``) the count at the rank, and the vector of ``items`` counts.
+    """Return the total, (with ``top``) the count at the rank, and the vector of ``items`` counts.
 
     ``most`` = m: items of a transaction at most; ``persons`` = K: transactions of one person at most.
     Privacy: together rho-zCDP for adding or removing one person.  Each of K transactions changes the total by 1, every
@@ -53,7 +53,7 @@ def plan(items: int, most: int, top: int | None, rho: Fraction, persons: int) ->
 
 
 def exact(rows: Transactions, queries: list[Query], top: int | None, largest: int) -> Iterator[NDArray[np.int64]]:
-    """The exact answers, in order.  Private until the shell has added the noise."""
+    """Yield the exact answers, in order.  Private until the shell has added the noise."""
     for query in queries:
         (name,) = query.attributes
         if name == TOTAL:

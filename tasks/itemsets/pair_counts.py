@@ -18,7 +18,7 @@ PAIRS = "pairs of frequent items"
 
 
 def plan(frequent: int, most: int, rho: Fraction, persons: int) -> list[Query]:
-    """One vector with a count for every pair of ``frequent`` items; none for fewer than two items.
+    """Return one vector with a count for every pair of ``frequent`` items; none for fewer than two items.
 
     Privacy: rho-zCDP for adding or removing one person, the items being fixed by released counts.  A transaction holds
     at most j = min(m, frequent) of them, so it changes at most j (j - 1) / 2 counts by 1: an L2 change of the root of
@@ -31,5 +31,5 @@ def plan(frequent: int, most: int, rho: Fraction, persons: int) -> list[Query]:
 
 
 def exact(rows: Transactions, frequent: Sequence[int]) -> Iterator[NDArray[np.int64]]:
-    """The exact counts, the upper triangle row by row.  Private until the shell has added the noise."""
+    """Yield the exact counts, the upper triangle row by row.  Private until the shell has added the noise."""
     yield rows.pair_counts(frequent)

@@ -73,11 +73,14 @@ class Transactions:
         return len(self.starts) - 1
 
     def item_counts(self) -> Codes:
-        """How many transactions hold each item: int64, shape (items,)."""
+        """Return how many transactions hold each item: int64, shape (items,)."""
         return np.bincount(self.codes, minlength=self.items).astype(np.int64)
 
     def columns(self, chosen: Sequence[int], first: int = 0, last: int | None = None) -> NDArray[np.bool_]:
-        """Which of the transactions ``first`` to ``last`` - 1 (None: all) hold each item: (len(chosen), that many)."""
+        """Return which of the transactions ``first`` to ``last`` - 1 (None: all) hold each item.
+
+        (len(chosen), that many).
+        """
         last = len(self) if last is None else last
         place = np.full(self.items, -1)
         place[list(chosen)] = np.arange(len(chosen))
@@ -88,12 +91,12 @@ class Transactions:
         return found
 
     def _blocks(self, chosen: Sequence[int]) -> Iterator[NDArray[np.bool_]]:
-        """The same for all transactions, _BLOCK at a time."""
+        """Yield the same for all transactions, _BLOCK at a time."""
         for first in range(0, len(self), _BLOCK):
             yield self.columns(chosen, first, min(first + _BLOCK, len(self)))
 
     def pair_counts(self, chosen: Sequence[int]) -> Codes:
-        """How many transactions hold each pair of ``chosen`` items: int64, upper triangle row by row."""
+        """Return how many transactions hold each pair of ``chosen`` items: int64, upper triangle row by row."""
         total = np.zeros((len(chosen), len(chosen)))
         for held in self._blocks(chosen):
             block = held.astype(np.float32)  # exact: a block's counts are below 2^24
@@ -101,7 +104,7 @@ class Transactions:
         return np.rint(total[np.triu_indices(len(chosen), 1)]).astype(np.int64)
 
     def marginal(self, basis: Sequence[int]) -> Codes:
-        """How many transactions hold exactly each subset of ``basis``: int64, 2^len(basis) cells.
+        """Return how many transactions hold exactly each subset of ``basis``: int64, 2^len(basis) cells.
 
         Bit j of a cell's number says whether the item ``basis[j]`` is held.
         """
@@ -112,7 +115,7 @@ class Transactions:
         return cells
 
     def support_at_rank(self, rank: int, largest: int) -> int:
-        """The count of the itemset that is the ``rank``-th most frequent of all with 1 to ``largest`` items.
+        """Return the count of the itemset that is the ``rank``-th most frequent of all with 1 to ``largest`` items.
 
         Itemsets that nobody holds count 0.  One more transaction raises each itemset's count by at most one, and so
         the count at a rank.  Depth first over sets that can still be among the first (Eclat: Zaki 2000).

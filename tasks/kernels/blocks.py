@@ -25,20 +25,25 @@ _SHARES = 4  # units of work for each thread and block, so that unequal marginal
 
 
 def block_rows(domain: Domain, *, padded: bool = False) -> int:
-    """Rows of a block: as many as fit BLOCK_BYTES, by the width of the attributes' codes; at least 1,024."""
+    """Return rows of a block: as many as fit BLOCK_BYTES, by the width of the attributes' codes; at least 1,024."""
     width = sum(code_dtype(size + int(padded)).itemsize for size in domain.sizes)
     return max(1_024, BLOCK_BYTES // max(1, width))
 
 
 def subdomain(domain: Domain, cliques: Iterable[Clique]) -> Domain:
-    """The attributes that the cliques name, in the domain's order: the columns that a pass reads; at least one."""
+    """Return the attributes that the cliques name, in the domain's order: the columns that a pass reads.
+
+    At least one.
+    """
     named = {attribute for clique in cliques for attribute in clique} or set(domain.attributes[:1])
     return Domain.of({a: domain.size(a) for a in domain.attributes if a in named})
 
 
 def passes(domain: Domain, cliques: Iterable[Clique], *, padded: bool = False) -> Iterator[list[Clique]]:
-    """Consecutive cliques whose cells fit PASS_CELLS together; raises ValueError for a marginal too large to be
-    counted."""
+    """Yield consecutive cliques whose cells fit PASS_CELLS together.
+
+    Raises ValueError for a marginal too large to be counted.
+    """
     group: list[Clique] = []
     cells = 0
     for clique in cliques:
@@ -107,7 +112,7 @@ class Blocks:
     def counts(
         self, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
     ) -> Iterator[np.ndarray]:
-        """The counts of each clique, in order; as many passes over the rows as :func:`passes` needs."""
+        """Yield the counts of each clique, in order; as many passes over the rows as :func:`passes` needs."""
         for group in passes(self.domain, cliques, padded=self.padded):
             blocks = self.read(subdomain(self.domain, group))
             counts = count_blocks(blocks, self.domain, group, padded=self.padded, threads=threads)

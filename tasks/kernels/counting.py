@@ -56,11 +56,11 @@ class CodeTable:
         return self.columns[0].size if self.columns else 0
 
     def column(self, attribute: str) -> np.ndarray:
-        """The codes of one attribute; raises KeyError if unknown."""
+        """Return the codes of one attribute; raises KeyError if unknown."""
         return self.columns[self.domain.index(attribute)]
 
     def shape(self, clique: Iterable[str]) -> tuple[int, ...]:
-        """Number of distinct codes that each attribute's column may hold, the filtered one included."""
+        """Return number of distinct codes that each attribute's column may hold, the filtered one included."""
         return tuple(size + int(self.padded) for size in self.domain.shape(clique))
 
     @classmethod
@@ -82,7 +82,7 @@ class CodeTable:
     def counts(
         self, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
     ) -> Iterator[np.ndarray]:
-        """The counts of each clique as by :func:`count`, in the order of the cliques, lazily."""
+        """Return the counts of each clique as by :func:`count`, in the order of the cliques, lazily."""
         return _count_in_memory(self, cliques, threads, padded_result)
 
     def to_arrow(self) -> pa.Table:
@@ -109,7 +109,7 @@ class Countable(Protocol):
     def counts(
         self, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
     ) -> Iterator[np.ndarray]:
-        """The counts of each clique as by :func:`count`, in the order of the cliques, lazily."""
+        """Return the counts of each clique as by :func:`count`, in the order of the cliques, lazily."""
 
 
 def _numpy(column: pa.ChunkedArray) -> np.ndarray:
@@ -128,7 +128,7 @@ def fill_keys(keys: np.ndarray, columns: Sequence[np.ndarray], shape: Sequence[i
 
 
 def checked_cells(shape: Sequence[int], clique: Clique) -> int:
-    """Number of cells of ``shape``; raises ValueError if the cell numbers would not fit."""
+    """Return number of cells of ``shape``; raises ValueError if the cell numbers would not fit."""
     cells = prod(shape)
     if cells > MAX_CELLS:
         names = ", ".join(clique)
@@ -137,7 +137,7 @@ def checked_cells(shape: Sequence[int], clique: Clique) -> int:
 
 
 def count(table: CodeTable, clique: Clique, *, padded_result: bool = False) -> np.ndarray:
-    """Exact marginal counts: int64, shaped ``domain.shape(clique)``; the empty clique gives the total.
+    """Return exact marginal counts: int64, shaped ``domain.shape(clique)``; the empty clique gives the total.
 
     Rows with a filtered value in the clique of a padded table are not in the result, unless
     ``padded_result``: then every axis has one more position, for the filtered values.
@@ -186,7 +186,10 @@ def thread_count(threads: int) -> int:
 def count_all(
     table: Countable, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
 ) -> Iterator[np.ndarray]:
-    """The counts of each clique as by :func:`count`, in the order of the cliques, lazily; threads: 0 for all cores."""
+    """Return the counts of each clique as by :func:`count`, in the order of the cliques, lazily.
+
+    Threads: 0 for all cores.
+    """
     return table.counts(cliques, threads=threads, padded_result=padded_result)
 
 

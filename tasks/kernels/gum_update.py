@@ -28,7 +28,7 @@ def count_blocks(keys, edges, first, last, by_block):  # type: ignore[no-untyped
 
 @njit(nogil=True, cache=True)
 def plan_moves(target, current, alpha, offsets, grow, shrink):  # type: ignore[no-untyped-def]
-    """How many rows each cell gains and loses; returns their common total.
+    """Compute how many rows each cell gains and loses; return their common total.
 
     target: float64 (cells), wanted rows; current: int64 (cells), rows now; same sums.  Only cells with
     |target - current| >= 1 act.  An under-counted cell grows by min(nt - ns, alpha ns), and an empty one
@@ -63,7 +63,7 @@ def plan_moves(target, current, alpha, offsets, grow, shrink):  # type: ignore[n
 
 @njit(nogil=True, cache=True)
 def solve_beta(target, current, moved):  # type: ignore[no-untyped-def]
-    """beta with sum over cells with ns - nt >= 1 of min(ns - nt, beta ns) = ``moved``.
+    """Beta with sum over cells with ns - nt >= 1 of min(ns - nt, beta ns) = ``moved``.
 
     The left side is concave and piecewise linear in beta; Newton's method from 0 ends on the solution
     after finitely many steps.  ``moved`` must not exceed the sum of those ns - nt.
@@ -122,7 +122,7 @@ def split_losses(shrink, current, by_block, start, losses):  # type: ignore[no-u
 
 @njit(nogil=True, cache=True)
 def fill_slots(grow, current, share, offset, slots):  # type: ignore[no-untyped-def]
-    """One slot for each row gained: the cell, or ~cell where a whole record is to be copied.
+    """Fill one slot for each row gained: the cell, or ~cell where a whole record is to be copied.
 
     ``share`` of the gains of non-empty cells are copies, rounded systematically at ``offset``.
     slots: int32 (sum of grow), written.
@@ -141,7 +141,7 @@ def fill_slots(grow, current, share, offset, slots):  # type: ignore[no-untyped-
 
 @njit(nogil=True, cache=True)
 def _draw_candidates(keys, bounds, word, candidates):  # type: ignore[no-untyped-def]
-    """Rows whose random 32-bit number is at most their cell's bound; returns how many there are.
+    """Collect rows whose random 32-bit number is at most their cell's bound; return how many there are.
 
     The numbers are a keyed hash of the row's position, so that the comparison runs on vectors of rows.
     candidates: uint32, written with ascending positions.
@@ -259,7 +259,7 @@ def index_rows(keys, edges, places, first, last, index):  # type: ignore[no-unty
 
 @njit(nogil=True, cache=True)
 def pick_donors(targets, ends, cell_starts, index, starts, first, last, donors):  # type: ignore[no-untyped-def]
-    """For each slot for a copy, a row of its cell at random.
+    """Choose a row of its cell at random for each slot for a copy.
 
     cell_starts: int64 (cells + 1), where each cell's rows begin in ``index``; starts: uint64 (blocks),
     the streams; donors: uint32 (slots), written.

@@ -15,7 +15,7 @@ mix = njit(nogil=True, cache=True, inline="always")(finalised)
 
 @njit(nogil=True, cache=True, inline="always")
 def below(word, bound):  # type: ignore[no-untyped-def]
-    """An integer in [0, bound) from the high half of a random 64-bit word; uint64, bound <= 2**32."""
+    """Return an integer in [0, bound) from the high half of a random 64-bit word; uint64, bound <= 2**32."""
     return ((word >> _HALF) * bound) >> _HALF
 
 

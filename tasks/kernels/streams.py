@@ -19,7 +19,7 @@ def _mix(z: int) -> int:
 
 
 def stream(seed: int, *address: int) -> np.uint64:
-    """The 64-bit start of the stream at ``address`` under ``seed``; integers >= 0, any number of them."""
+    """Return the 64-bit start of the stream at ``address`` under ``seed``; integers >= 0, any number of them."""
     state = _mix((seed + int(GAMMA)) & _MASK)
     for number in address:
         state = _mix((state * 31 + number + int(GAMMA)) & _MASK)
@@ -32,13 +32,13 @@ def uniform(start: np.uint64, index: int = 0) -> float:
 
 
 def uniforms(start: np.uint64, number: int) -> np.ndarray:
-    """The first ``number`` draws of a stream as :func:`uniform` gives them; float64."""
+    """Return the first ``number`` draws of a stream as :func:`uniform` gives them; float64."""
     words = start + np.arange(1, number + 1, dtype=np.uint64) * GAMMA
     return (finalised(words) >> np.uint64(11)) * 2.0**-53
 
 
 def finalised(z: np.ndarray) -> np.ndarray:
-    """The splitmix64 finaliser: uint64 -> uint64, of one word or of many."""
+    """Return the splitmix64 finaliser: uint64 -> uint64, of one word or of many."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))

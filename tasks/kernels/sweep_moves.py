@@ -55,7 +55,7 @@ class Layout(NamedTuple):
 
 @njit(nogil=True, cache=True)
 def share_residuals(residuals, block, blocks, salt, share):  # type: ignore[no-untyped-def]
-    """One block's quota of every residual: floor((R + (block + shift) mod blocks) / blocks), which sums to R.
+    """Compute a block's quota of every residual: floor((R + (block + shift) mod blocks) / blocks), which sums to R.
 
     The shift is random for each cell, so that no block gets all that is left over.  salt: uint64, a stream;
     share: integers (cells), written.
@@ -67,7 +67,7 @@ def share_residuals(residuals, block, blocks, salt, share):  # type: ignore[no-u
 
 @njit(nogil=True, cache=True)
 def sweep_block(codes, order, layout, residuals, best, start, heat, urgent, vain):  # type: ignore[no-untyped-def]
-    """One pass over every attribute of every row of a block; returns the number of moves.
+    """Pass once over every attribute of every row of a block; return the number of moves.
 
     codes: unsigned (attributes, rows), changed in place; order: int64, the attributes as they are visited;
     residuals: integers (cells), the block's quota, updated with every move.  A record in surplus moves to the value
@@ -114,7 +114,7 @@ def sweep_block(codes, order, layout, residuals, best, start, heat, urgent, vain
 
 @njit(nogil=True, cache=True)
 def _largest_sizes(layout):  # type: ignore[no-untyped-def]
-    """The most views and the most cells that any attribute has."""
+    """Return the most views and the most cells that any attribute has."""
     most, room = 0, 0
     for a in range(layout.sizes.shape[0]):
         cells = 0
@@ -186,7 +186,7 @@ def _store(layout, a, work, means, residuals):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _sum_chunk(codes, layout, a, begin, n, work, keys, sums):  # type: ignore[no-untyped-def]
-    """For ``n`` rows from ``begin``: S at their own value (sums), and each view's cell at value 0 (keys)."""
+    """Compute for ``n`` rows from ``begin``: S at their own value (sums), and each view's cell at value 0 (keys)."""
     own = codes[a, begin : begin + n]
     sums[:n] = 0
     for j in range(layout.first[a], layout.first[a + 1]):
@@ -202,7 +202,7 @@ def _sum_chunk(codes, layout, a, begin, n, work, keys, sums):  # type: ignore[no
 
 @njit(nogil=True, cache=True)
 def _choose(layout, a, cost, old, keys, i, work, scores, best, urgent, word, unit):  # type: ignore[no-untyped-def]
-    """The value that row ``i`` of the chunk moves to from ``old``, by the residuals as they are now; ``old`` to stay.
+    """Return the value that row ``i`` of the chunk moves to from ``old`` by today's residuals; ``old`` to stay.
 
     cost: k, int64; keys: as :func:`_sum_chunk` left them; scores: (codes of a), overwritten; word: random;
     urgent: a score of its own below it makes any record take the best; unit: the temperature in units of a score, 0 for
@@ -259,7 +259,7 @@ def _fixed(layout, a, keys, i, work, scores):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _tied(penalties, old):  # type: ignore[no-untyped-def]
-    """Whether rules, by their penalties, allow no value but ``old``."""
+    """Return whether rules, by their penalties, allow no value but ``old``."""
     if penalties[old] < 0:
         return False
     free = 0
@@ -270,7 +270,7 @@ def _tied(penalties, old):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _largest(scores, least, old, word):  # type: ignore[no-untyped-def]
-    """A value with the largest score, ties at random; ``old`` if none is above ``least``."""
+    """Return a value with the largest score, ties at random; ``old`` if none is above ``least``."""
     top = scores.max()
     if top <= least:
         return old
@@ -288,7 +288,7 @@ def _largest(scores, least, old, word):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _drawn(scores, unit, word):  # type: ignore[no-untyped-def]
-    """A value, drawn with chances in proportion to exp(2 score / unit)."""
+    """Draw a value with chances in proportion to exp(2 score / unit)."""
     top = np.int64(scores.max())
     total = np.int64(0)
     for v in range(scores.shape[0]):

@@ -77,7 +77,7 @@ class Sweeper:
         return found + self._penalty if self._forbids_empty else found
 
     def _largest_sums(self, residuals: np.ndarray) -> tuple[int, np.dtype]:
-        """The fine of a forbidden cell, above what all marginals can speak for, and the type of sums.
+        """Return the fine of a forbidden cell, above what all marginals can speak for, and the type of sums.
 
         That is int32 where no sum of weighted residuals, centred or not, can leave it: moves change each by at most the
         rows, up and down.
@@ -126,7 +126,7 @@ class Sweeper:
 def layout_of(
     sizes: Sequence[int], cliques: Sequence[Sequence[int]], weights: Sequence[int], counted: int | None = None
 ) -> Layout:
-    """The views of every attribute; see :class:`privsyn.tasks.kernels.sweep_moves.Layout`.
+    """Return the views of every attribute; see :class:`privsyn.tasks.kernels.sweep_moves.Layout`.
 
     ``counted``: how many of the cliques, from the first on, are marginals; the others are fixed (None: all are).
     """

@@ -157,7 +157,7 @@ class Updater:
 
 
 def _coprime_step(total: int) -> int:
-    """A step near the golden section of ``total`` and coprime to it: multiples spread evenly."""
+    """Return a step near the golden section of ``total`` and coprime to it: multiples spread evenly."""
     step = max(1, int(total * _GOLDEN))
     while gcd(step, total) != 1:
         step += 1

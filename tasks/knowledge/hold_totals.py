@@ -25,7 +25,10 @@ class Quotas:
         self._left = [h.counts.copy() for h in held]
 
     def take(self, rows: int) -> tuple[Held, ...]:
-        """What the next shard, of so many rows, has to hold.  Raises ValueError if the totals have fewer rows left."""
+        """Return what the next shard, of so many rows, has to hold.
+
+        Raises ValueError if the totals have fewer rows left.
+        """
         counts_of: dict[str, Ints] = {}
         found = []
         for held, left in zip(self._held, self._left, strict=True):
@@ -48,12 +51,12 @@ def _part(left: Ints, rows: int) -> Ints:
 
 
 def generator(seed: int) -> np.random.Generator:
-    """The random generator of this step for ``synthesis.seed``."""
+    """Return the random generator of this step for ``synthesis.seed``."""
     return np.random.default_rng([seed, 0x707A15])
 
 
 def hold(codes: CodeTable, held: Sequence[Held], rng: np.random.Generator) -> CodeTable:
-    """The rows with exactly the counts ``held``, by the fewest changes of each attribute; rows are chosen at random.
+    """Return rows with exactly the counts ``held``, by the fewest changes of each attribute; rows are chosen at random.
 
     held: each after its parent, with as many rows as ``codes``; a table that has these counts comes back as it is.
     """

@@ -57,12 +57,15 @@ class PriorPairs:
         return np.rint(np.ldexp(table * min(self.independent.total, MAX_ROWS), BITS)).astype(np.int64)
 
     def coarse(self, pair: Clique) -> Floats:
-        """The pair's shares without filtered values."""
+        """Return the pair's shares without filtered values."""
         (table,) = self.all([pair])
         return table[:-1, :-1]
 
     def all(self, pairs: Sequence[Clique]) -> list[Floats]:
-        """Shares of every pair, shape (size + 1, size + 1) with filtered values last; those of a pair sum to 1."""
+        """Return shares of every pair, shape (size + 1, size + 1) with filtered values last.
+
+        Those of a pair sum to 1.
+        """
         shares = self.independent.shares
         told = [p for p in pairs if self.known.issuperset(p)]
         counted = dict(zip(told, count_all(self.rows, told, threads=1), strict=True)) if told else {}
@@ -74,8 +77,11 @@ class PriorPairs:
         ]
 
     def distances(self, pairs: Sequence[Clique]) -> tuple[Floats, Floats, Floats]:
-        """L1 distances in records, shape (pairs,) each: what chance makes in a table of as many rows, what the noise
-        of the one-ways makes, and the public table's own departure from independence."""
+        """Return three L1 distances in records, shape (pairs,) each.
+
+        What chance makes in a table of as many rows, what the noise of the one-ways makes, and the public table's own
+        departure from independence.
+        """
         total, shares = self.independent.total, self.independent.shares
         chance, own = np.zeros(len(pairs)), np.zeros(len(pairs))
         for i, ((a, b), table) in enumerate(zip(pairs, self.all(pairs), strict=True)):
@@ -86,7 +92,7 @@ class PriorPairs:
 
 
 def _coarse(public: CodeTable, recode: Recode) -> CodeTable:
-    """Public rows in coarse codes, the code ``size`` where a value was filtered."""
+    """Return public rows in coarse codes, the code ``size`` where a value was filtered."""
     sizes = {a: r.size + 1 for a, r in recode.items()}
     columns = tuple(recode[a].coarse[public.column(a)].astype(code_dtype(n)) for a, n in sizes.items())
     return CodeTable(Domain.of(sizes), columns)
@@ -98,8 +104,11 @@ def _expected_error(recode: AttributeRecode) -> float:
 
 
 def _told(public: CodeTable, recode: Recode) -> frozenset[str]:
-    """The attributes whose own noisy counts are no worse than those drawn, and which the public table tells of all the
-    same: what it says of their pairs does not hang on a chance of the noise."""
+    """Return the attributes for which the prior is informative.
+
+    Their own noisy counts are no worse than those drawn towards the prior, and the prior bears on them whatever the
+    noise.
+    """
     noisy = {a: r.estimate for a, r in recode.items() if not r.by_prior}
     sigma = {a: float(np.sqrt(recode[a].noise)) for a in noisy}
     rows = {a: public.column(a) for a in noisy}
@@ -107,7 +116,7 @@ def _told(public: CodeTable, recode: Recode) -> frozenset[str]:
 
 
 def smoothed(counts: Floats) -> Floats:
-    """A pair's shares without what chance explains of its departure from independence; sums to 1.
+    """Return a pair's shares without what chance explains of its departure from independence; sums to 1.
 
     The departure keeps the part 1 - (degrees of freedom) / chi squared (positive-part James-Stein).
     """
@@ -122,7 +131,7 @@ def smoothed(counts: Floats) -> Floats:
 
 
 def fitted(shares: Floats, first: Floats, second: Floats) -> Floats:
-    """The shares nearest to ``shares`` in relative entropy with these one-ways, by iterative proportional fitting."""
+    """Fit ``shares`` to these one-ways by iterative proportional fitting: the nearest shares in relative entropy."""
     found = shares
     for _ in range(_FITTING):
         found = found * _factor(first, found.sum(axis=1))[:, None]
@@ -136,7 +145,7 @@ def _factor(wanted: Floats, now: Floats) -> Floats:
 
 
 def is_better(prior: PriorPairs, pairs: Sequence[Clique], scores: Sequence[float], sigma: float) -> bool:
-    """Whether the public table's pairs are nearer to the private ones than independence, by the noisy scores.
+    """Return whether the public table's pairs are nearer to the private ones than independence, by the noisy scores.
 
     scores: distances in records from the public table's pairs, with noise of standard deviation ``sigma``.  Chance and
     the noise of the one-ways make distances, too, which are known but for a common factor.  By least squares the scores
@@ -172,7 +181,7 @@ class Followed:
 
 
 def followed(prior: PriorPairs, recode: Recode, consistent: Sequence[Marginal]) -> Followed | None:
-    """The public rows without filtered values, and pairs in no marginal of ``consistent``; None without rows."""
+    """Return the public rows without filtered values, and pairs in no marginal of ``consistent``; None without rows."""
     domain = coarse_domain(recode)
     inside = np.ones(prior.rows.rows, dtype=bool)
     for a, size in zip(domain.attributes, domain.sizes, strict=True):
@@ -193,7 +202,7 @@ def followed(prior: PriorPairs, recode: Recode, consistent: Sequence[Marginal]) 
 
 
 def absent_pairs(public: CodeTable, recode: Recode) -> tuple[tuple[Clique, NDArray[np.bool_]], ...]:
-    """The pairs of coarse codes that no public row has though some have each code: what ``prior.zeros`` declares.
+    """Return pairs of coarse codes that no public row has though some have each code: what ``prior.zeros`` declares.
 
     A code that no public row has says nothing; it is left alone.
     """

@@ -22,7 +22,7 @@ NEAR = 1
 
 
 def with_common_shapes(recode: Recode, together: Sequence[Sequence[str]], cells: Cells) -> Recode:
-    """The recode with other weights inside the codes of the attributes of each group, whose cells correspond.
+    """Return the recode with other weights inside the codes of the attributes of each group, whose cells correspond.
 
     Else noise in the cells would put the same place of the same code at another value in each column.  An attribute
     whose cells are others than those of the group's first one keeps its weights.
@@ -37,14 +37,16 @@ def with_common_shapes(recode: Recode, together: Sequence[Sequence[str]], cells:
 
 
 def _alike(group: Sequence[str], cells: Cells) -> list[str]:
-    """The attributes of a group with the cells of its first one."""
+    """Return the attributes of a group with the cells of its first one."""
     first = cells.get(group[0])
     return [a for a in group if first is not None and a in cells and np.array_equal(cells[a], first)]
 
 
 def _shaped(own: AttributeRecode, pooled: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Weights, shape (fine size,): in every code those of the ``pooled`` counts, and the part of what is its own that
-    noise does not explain (positive-part James-Stein)."""
+    """Return weights, shape (fine size,), of the ``pooled`` counts in every code and of its own departure from them.
+
+    Of the departure, the part that noise does not explain (positive-part James-Stein).
+    """
     weight = own.weight.copy()
     for code in np.unique(own.coarse[own.kept]):
         members = np.flatnonzero(own.kept & (own.coarse == code))
@@ -66,8 +68,9 @@ def gather(
     cells: Cells,
     rng: np.random.Generator,
 ) -> None:
-    """Move values that lie more than NEAR bins from one of their row, drawn evenly, to it: in place, fine ``codes`` and
-    ``places`` in them, shape (rows,) each.
+    """Move values that lie more than NEAR bins from one of their row, drawn evenly, to it.
+
+    In place: fine ``codes`` and ``places`` in them, shape (rows,) each.
 
     Only values that are intervals are drawn and moved; null and exact values stay.  Which one is drawn does not depend
     on where it lies, so no bin of the group gains by it on average, also where nothing is known of relations.

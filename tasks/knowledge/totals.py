@@ -55,7 +55,7 @@ class KnownTotals:
 
     @classmethod
     def of(cls, totals: Sequence[KnownTotal], plan: EncodingPlan) -> KnownTotals:
-        """The ``totals``, which agree, in the codes of ``plan``.
+        """Return the ``totals``, which agree, in the codes of ``plan``.
 
         Raises FieldError, with its place, for a column whose codes are not its values, or counts that are not there.
         """
@@ -81,11 +81,11 @@ class KnownTotals:
         return cls(rows, one_way, pairs, tuple(_held(exact, one_way, pairs)))
 
     def has(self, attributes: Clique) -> bool:
-        """Whether the counts of these attributes, in the domain's order, are known."""
+        """Return whether the counts of these attributes, in the domain's order, are known."""
         return attributes in self.pairs or (len(attributes) == 1 and attributes[0] in self.one_way)
 
     def measured(self, domain: Domain) -> Domain:
-        """The domain without the attributes whose counts are known."""
+        """Return the domain without the attributes whose counts are known."""
         return Domain.of({a: domain.size(a) for a in domain.attributes if a not in self.one_way})
 
     def with_recode(self, found: Recode, attributes: Sequence[str]) -> Recode:
@@ -96,14 +96,14 @@ class KnownTotals:
         return {a: _recode(self.one_way[a]) if a in self.one_way else found[a] for a in attributes}
 
     def coarse_pairs(self, recode: Recode) -> list[Marginal]:
-        """The known pairs in coarse codes, each cell with KNOWN_SIGMA."""
+        """Return the known pairs in coarse codes, each cell with KNOWN_SIGMA."""
         return [
             Marginal((a, b), counts[np.ix_(recode[a].kept, recode[b].kept)].astype(np.float64), KNOWN_SIGMA)
             for (a, b), counts in self.pairs.items()
         ]
 
     def coarse_held(self, recode: Recode) -> tuple[Held, ...]:
-        """What rows have exactly, in coarse codes."""
+        """Return what rows have exactly, in coarse codes."""
         return tuple(
             Held(
                 h.attribute,
@@ -114,11 +114,11 @@ class KnownTotals:
         )
 
     def key_of_codes(self) -> str:
-        """What codes depend on, as a digest: the counts of single attributes."""
+        """Return what codes depend on, as a digest: the counts of single attributes."""
         return _digest(sorted(self.one_way.items()))
 
     def key(self) -> str:
-        """What rows depend on, as a digest."""
+        """Return what rows depend on, as a digest."""
         held = [(f"{h.attribute} given {h.parent}", h.counts) for h in self.held]
         pairs = [(f"{a} and {b}", counts) for (a, b), counts in self.pairs.items()]
         return _digest([("rows", np.array([self.rows])), *sorted(self.one_way.items()), *sorted(pairs), *held])
@@ -159,7 +159,7 @@ def _recode(counts: Ints) -> AttributeRecode:
 
 
 def _held(exact: Sequence[Clique], one_way: Mapping[str, Ints], pairs: Mapping[Clique, Ints]) -> Iterator[Held]:
-    """The attributes of the exact totals along their pairs, which make no circle, each after its parent."""
+    """Yield the attributes of the exact totals along their pairs, which make no circle, each after its parent."""
     done: set[str] = set()
     for first in (a for clique in exact for a in clique):
         if first in done:

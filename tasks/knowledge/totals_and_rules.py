@@ -14,7 +14,7 @@ from privsyn.tasks.rules.witness import find_row
 
 
 def held_by_rules(totals: KnownTotals | None, plan: EncodingPlan) -> tuple[str, ...]:
-    """The attributes that rows have exactly and rules speak of: the repair of rows leaves them as they are."""
+    """Return the attributes that rows have exactly and rules speak of: the repair of rows leaves them as they are."""
     if totals is None or plan.rules is None:
         return ()
     needed = {name for condition in plan.rules.conditions for name in condition.needs}
@@ -52,7 +52,7 @@ def _exact_pair(stated: Sequence[KnownTotal], held: Sequence[str]) -> bool:
 def _cells(
     totals: KnownTotals, plan: EncodingPlan, held: Sequence[str]
 ) -> Iterator[tuple[tuple[str, ...], Sequence[int]]]:
-    """The attributes, and their codes, of which there has to be a row that breaks no rule."""
+    """Yield the attributes, and their codes, of which there has to be a row that breaks no rule."""
     if plan.rules is None:
         return
     needed = {name for condition in plan.rules.conditions for name in condition.needs}

@@ -39,7 +39,7 @@ class Classification:
 
 
 def svm_error(train: CodeTable, test: CodeTable, label: str, max_rows: int = 50_000, seed: int = 0) -> float:
-    """Share of test rows that a linear SVM trained on ``train`` labels wrongly; 0 (none) to 1.
+    """Return share of test rows that a linear SVM trained on ``train`` labels wrongly; 0 (none) to 1.
 
     Features: the one-hot codes of all other attributes, ordered ones too.  On UCI Adult (80/20) that had the lowest
     non-private error: 0.136, the same with the ordered codes scaled to 0..1 in addition, 0.146 with those instead.
@@ -65,12 +65,12 @@ def _predicted(train: CodeTable, test: CodeTable, label: str) -> NDArray[np.inte
 
 
 def most_frequent(table: CodeTable, label: str) -> int:
-    """The code that most rows have; the smallest among equals, 0 without rows."""
+    """Return the code that most rows have; the smallest among equals, 0 without rows."""
     return int(np.argmax(count(table, (label,), padded_result=True)))
 
 
 def majority_error(train: CodeTable, test: CodeTable, label: str) -> float:
-    """Share of test rows whose label is not the most frequent one of ``train``; 0..1, 0 without test rows."""
+    """Return share of test rows whose label is not the most frequent one of ``train``; 0..1, 0 without test rows."""
     if not test.rows:
         return 0.0
     return float((test.column(label) != most_frequent(train, label)).mean())
@@ -79,7 +79,7 @@ def majority_error(train: CodeTable, test: CodeTable, label: str) -> float:
 def classification(
     real: CodeTable, synthetic: CodeTable, holdout: CodeTable | None, label: str, max_rows: int = 50_000, seed: int = 0
 ) -> Classification:
-    """The error of training on synthetic rows beside NonPriv and Majority (PrivSyn, section 6.1), all on one test.
+    """Return error of training on synthetic rows beside NonPriv and Majority (PrivSyn, section 6.1), all on one test.
 
     With a hold-out, the real table trains NonPriv and Majority and the hold-out tests.  Without one, a fifth of the
     real rows, drawn by ``seed``, tests and the rest trains; the synthetic rows then come from a release that has also
@@ -98,7 +98,7 @@ def classification(
 
 
 def split(table: CodeTable, share: float, seed: int) -> tuple[CodeTable, CodeTable]:
-    """All rows in two tables: about 1 - ``share`` of them, and ``share`` (rounded up), drawn by ``seed``."""
+    """Return all rows in two tables: about 1 - ``share`` of them, and ``share`` (rounded up), drawn by ``seed``."""
     order = np.random.default_rng(seed).permutation(table.rows)
     tested = int(np.ceil(share * table.rows))
     return take(table, np.sort(order[tested:])), take(table, np.sort(order[:tested]))

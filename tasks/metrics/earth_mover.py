@@ -41,7 +41,7 @@ class EarthMoverCost:
 
 
 def _distance(axis: Axis, i: Ints, j: Ints) -> Floats:
-    """weight * sd, where an infinite weight forbids every move between different values (infinity times 0 is 0)."""
+    """Weight * sd, where an infinite weight forbids every move between different values (infinity times 0 is 0)."""
     if isinf(axis.weight):
         return np.where(i == j, 0.0, inf)
     return axis.weight * axis.values.distance(i, j)
@@ -101,7 +101,7 @@ def _rounding(scale: Scale, edges: int, moved: float, bins: int, tolerance: floa
 def _priced(
     p: Ints, q: Ints, axes: Sequence[Axis], tolerance: float, moves: tuple[Ints, Ints, Floats], rounding: float
 ) -> EarthMoverCost:
-    """The objective of equation (1) at the moves, split by axis and by bin."""
+    """Return the objective of equation (1) at the moves, split by axis and by bin."""
     source, target, amount = moves
     total = float(q.sum()) or 1.0
     after = p.ravel() + np.bincount(target, amount, p.size) - np.bincount(source, amount, p.size)

@@ -56,7 +56,7 @@ class Scale:
 
 
 def scale_for(graphs: Sequence[StepGraph], weights: Sequence[float], tolerance: float, bins: int) -> Scale:
-    """The smallest units that are exact, or the largest allowed ones for this many bins."""
+    """Return the smallest units that are exact, or the largest allowed ones for this many bins."""
     most = min(max(10**12 // max(1, bins), COST_UNITS[0]), COST_UNITS[1])
     records = Fraction(tolerance).limit_denominator(COUNT_UNITS).denominator
     cost = 1
@@ -68,7 +68,7 @@ def scale_for(graphs: Sequence[StepGraph], weights: Sequence[float], tolerance: 
 
 
 def as_fraction(weight: float) -> Fraction:
-    """A weight such as 1/3 as the fraction that was meant; any other as the float it is."""
+    """Return a weight such as 1/3 as the fraction that was meant; any other as the float it is."""
     near = Fraction(weight).limit_denominator(_DENOMINATORS)
     return near if abs(float(near) - weight) < 1e-15 else Fraction(weight)
 
@@ -76,7 +76,7 @@ def as_fraction(weight: float) -> Fraction:
 def cheapest_moves(
     synthetic: Ints, real: Ints, graphs: Sequence[StepGraph], weights: Sequence[float], scale: Scale
 ) -> tuple[Ints, Ints, Ints]:
-    """The moves (from bin, to bin, record units) of a cheapest plan.
+    """Return the moves (from bin, to bin, record units) of a cheapest plan.
 
     ``synthetic``, ``real``: counts, shape (components, one axis per graph); bins are numbered in that order. Moves
     stay inside a component. Raises TypeError for counts that are not integers, RuntimeError if OR-Tools fails.
@@ -100,7 +100,7 @@ def cheapest_moves(
 
 
 def _supplies(synthetic: Ints, real: Ints, scale: Scale) -> tuple[Ints, Ints, Ints]:
-    """What each bin must give (> 0) or get (< 0), and what it may give and take for nothing, in record units.
+    """Return what each bin must give (> 0) or get (< 0), and what it may give and take for nothing, in record units.
 
     A bin never gives more than its component lacks, nor takes more than there is too much.
     """
@@ -118,7 +118,7 @@ def _supplies(synthetic: Ints, real: Ints, scale: Scale) -> tuple[Ints, Ints, In
 def _solve_batch(
     excess: Ints, give: Ints, take: Ints, graphs: Sequence[StepGraph], weights: Sequence[float], scale: Scale
 ) -> tuple[Ints, Ints, Ints]:
-    """The moves of a cheapest plan of some components, as :func:`cheapest_moves`."""
+    """Return the moves of a cheapest plan of some components, as :func:`cheapest_moves`."""
     wanted = (excess != 0) | (give > 0) | (take > 0)
     arcs = neighbour_arcs(wanted, graphs, [as_fraction(w) for w in weights], scale.cost)
     at = np.flatnonzero(arcs.bins >= 0)
@@ -152,7 +152,7 @@ def checked_integers(values: NDArray[np.generic]) -> Ints:
 
 
 def solve(tails: Ints, heads: Ints, capacities: Ints, costs: Ints, supplies: Ints) -> Ints:
-    """The flow on each arc of a min-cost flow; nodes 0 .. len(supplies) - 1, one entry per arc in the first four.
+    """Return flow on each arc of a min-cost flow; nodes 0 .. len(supplies) - 1, one entry per arc in the first four.
 
     Raises TypeError for numbers that are not integers, RuntimeError unless OR-Tools finds an optimum.
     """

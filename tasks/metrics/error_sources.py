@@ -33,7 +33,7 @@ class CliqueError:
 
 
 def recoded(fine: CodeTable, recode: Recode) -> CodeTable:
-    """Fine codes in the compressed domain, filtered values as one code more (padded)."""
+    """Return fine codes in the compressed domain, filtered values as one code more (padded)."""
     domain = coarse_domain(recode)
     columns = [recode[a].coarse[fine.column(a)].astype(np.uint32) for a in domain.attributes]
     return CodeTable(domain, tuple(columns), padded=True)
@@ -82,7 +82,10 @@ class PairError:
 def pair_errors(
     real: CodeTable, synthetic: CodeTable, consistent: Sequence[Marginal], threads: int = 0
 ) -> dict[Clique, PairError]:
-    """For every pair inside a consistent marginal of two and more attributes; tables as in :func:`clique_errors`."""
+    """Return for every pair inside a consistent marginal of two and more attributes.
+
+    Tables as in :func:`clique_errors`.
+    """
     found: dict[Clique, Floats] = {}
     for marginal in consistent:
         for two in combinations(marginal.attributes, 2):
@@ -104,12 +107,15 @@ def dependency(real: CodeTable, pairs: Sequence[Clique], threads: int = 0) -> Fl
 
 
 def bin_noise(recode: Recode, groups: Mapping[str, NDArray[np.int32]]) -> dict[str, Floats]:
-    """Standard deviation, in records, of the noise in each public bin's one-way count: its fine cells' summed."""
+    """Return standard deviation, in records, of the noise in each public bin's one-way count.
+
+    Its fine cells' summed.
+    """
     return {a: np.sqrt(np.bincount(groups[a], weights=r.variance)) for a, r in recode.items()}
 
 
 def expected_l1(noise_sd: Floats) -> float:
-    """Expected L1 norm of independent normal noise of these standard deviations, in their unit."""
+    """Return expected L1 norm of independent normal noise of these standard deviations, in their unit."""
     return float(NORMAL_MEAN_ABSOLUTE * noise_sd.sum())
 
 
@@ -120,7 +126,7 @@ def _shares(table: CodeTable, cliques: Sequence[Clique], threads: int) -> Iterat
 
 
 def _padded(shares: Floats) -> Floats:
-    """One more, empty cell along every axis: where real rows with filtered values are counted."""
+    """Return one more, empty cell along every axis: where real rows with filtered values are counted."""
     return np.pad(shares, [(0, 1)] * shares.ndim)
 
 

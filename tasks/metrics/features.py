@@ -14,7 +14,7 @@ _MAX_KEY = 1 << 62  # keys are replaced by their ranks before they would pass th
 
 
 def take(table: CodeTable, rows: NDArray[np.intp]) -> CodeTable:
-    """The rows with these numbers, in this order."""
+    """Return the rows with these numbers, in this order."""
     return CodeTable(table.domain, tuple(column[rows] for column in table.columns), table.padded)
 
 
@@ -32,7 +32,7 @@ def sample(table: CodeTable, max_rows: int, seed: int) -> CodeTable:
 
 
 def one_hot(table: CodeTable, attributes: Sequence[str]) -> csr_matrix:
-    """A 0/1 matrix, rows x all codes of the attributes one after another; one 1 per row and attribute.
+    """Return a 0/1 matrix, rows x all codes of the attributes one after another; one 1 per row and attribute.
 
     Tables of one domain have the same columns, whichever codes they hold.
     """
@@ -45,7 +45,7 @@ def one_hot(table: CodeTable, attributes: Sequence[str]) -> csr_matrix:
 
 
 def row_keys(tables: Sequence[CodeTable], attributes: Sequence[str]) -> NDArray[np.int64]:
-    """A key for each row of the tables, one table after another; shape (rows of all tables,), each below 2^62.
+    """Return a key for each row of the tables, one table after another; shape (rows of all tables,), each below 2^62.
 
     Two rows have the same key exactly if they have the same codes of ``attributes``; keys are in the codes' row-major
     order.  Exact for any number of attributes: whenever the next would not fit, the keys are replaced by their ranks.

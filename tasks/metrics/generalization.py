@@ -83,7 +83,7 @@ class Level:
         return np.where(i == j, 0.0, (level - shared + 1) / level)
 
     def graph(self) -> StepGraph:
-        """The edges of the neighbour reduction (section 6.3).
+        """Return the edges of the neighbour reduction (section 6.3).
 
         Ordered: neighbours on the line, 1/(k-1) each; null and all others through a dummy, 1/2 each.  Otherwise a
         dummy for every ancestor, 1/(2t) between parent and child.
@@ -129,23 +129,23 @@ class Hierarchy:
         return len(self.labels) - 1
 
     def codes(self, level: int) -> Ints:
-        """The node of ``level`` above each code, shape (n,)."""
+        """Return the node of ``level`` above each code, shape (n,)."""
         return self.nodes[level]
 
     def at(self, level: int) -> Level:
-        """The values of one level (0: the root, ``depth``: the leaves) and their distances."""
+        """Return the values of one level (0: the root, ``depth``: the leaves) and their distances."""
         _, first = np.unique(self.nodes[level], return_index=True)  # one code below each node
         null = int(self.nodes[level, self.null]) if self.null is not None and level else None
         return Level(self.labels[level], self.ordered, self.nodes[:level, first], null)
 
 
 def default_hierarchy(labels: Sequence[str], *, ordered: bool, null: int | None = None) -> Hierarchy:
-    """Two levels: the root, and every label directly below it."""
+    """Return two levels: the root, and every label directly below it."""
     return _hierarchy(labels, [[0] * len(labels)], [["(any)"]], ordered, null)
 
 
 def bins_of_bins(labels: Sequence[str], sizes: Sequence[int], *, null: int | None = None) -> Hierarchy:
-    """An ordered hierarchy: from the leaves up, ``sizes[0]`` bins make one, and so on; the last may be less.
+    """Return an ordered hierarchy: from the leaves up, ``sizes[0]`` bins make one, and so on; the last may be less.
 
     A bin of several is named by its first and its last leaf.
     """
@@ -167,7 +167,7 @@ def _span(labels: Sequence[str], part: Sequence[int]) -> str:
 def tree_hierarchy(
     column: str, labels: Sequence[str], tree: Tree, *, ordered: bool, null: int | None = None
 ) -> Hierarchy:
-    """The hierarchy that ``tree`` describes; the null code, if any, need not stand in it.
+    """Return the hierarchy that ``tree`` describes; the null code, if any, need not stand in it.
 
     Raises FieldError if the tree's labels are not the column's, or not in the column's order where it has one.
     """
@@ -198,7 +198,7 @@ def tree_hierarchy(
 
 
 def _groups(tree: Tree, level: int, name: str = "(any)") -> list[tuple[str, list[str]]]:
-    """The nodes of ``level`` from left to right: name and leaves below."""
+    """Return the nodes of ``level`` from left to right: name and leaves below."""
     if level == 0:
         return [(name, tree_leaves(tree))]
     if isinstance(tree, list):

@@ -62,7 +62,7 @@ def gini(counts: NDArray[np.int64], wages: NDArray[np.float64]) -> NDArray[np.fl
 
 
 def pay_gap(first: NDArray[np.int64], second: NDArray[np.int64], wages: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean wage of the first sex minus that of the second, by group, in the wage's unit.
+    """Return mean wage of the first sex minus that of the second, by group, in the wage's unit.
 
     ``first`` and ``second`` (..., codes): people with each wage.  A mean over nobody counts as 0 (as in the scorer).
     """

@@ -51,7 +51,7 @@ class GroupScores:
 
 
 def scaled(distance: NDArray[np.float64] | float) -> NDArray[np.float64] | float:
-    """A mean density difference, 0..2, as a score: (2 - distance) 500, 0..1000, 1000 for equal tables."""
+    """Return a mean density difference, 0..2, as a score: (2 - distance) 500, 0..1000, 1000 for equal tables."""
     return (WORST - distance) * 500
 
 
@@ -134,7 +134,7 @@ def _distances(
     rows: tuple[NDArray[np.int64], NDArray[np.int64]],
     threads: int,
 ) -> NDArray[np.float64]:
-    """Each group's mean over the cliques of its density difference, 0..2, shape (groups,); 0 for no cliques.
+    """Return each group's mean over the cliques of its density difference, 0..2, shape (groups,); 0 for no cliques.
 
     ``group``: the group's number of every row of both tables; ``rows``: how many rows of each table a group has.
     """
@@ -157,11 +157,11 @@ def _distances(
 
 
 def _with_groups(table: CodeTable, name: str, group: NDArray[np.intp], groups: int) -> CodeTable:
-    """The table with the number of each row's group as one attribute more, the last."""
+    """Return the table with the number of each row's group as one attribute more, the last."""
     domain = Domain((*table.domain.attributes, name), (*table.domain.sizes, groups))
     return CodeTable(domain, (*table.columns, group.astype(code_dtype(groups))))
 
 
 def _shares(counts: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """counts / rows, 0 where there are no rows."""
+    """Return counts / rows, 0 where there are no rows."""
     return counts / np.maximum(rows, 1)

@@ -27,7 +27,7 @@ _FEW_CLIQUES = 1 << 16  # so many combinations are listed in milliseconds
 
 
 def check_tables(real: CodeTable, synthetic: CodeTable) -> None:
-    """Raises ValueError for tables of two domains, padded ones, and too many rows for exact arithmetic."""
+    """Raise ValueError for tables of two domains, padded ones, and too many rows for exact arithmetic."""
     if real.domain != synthetic.domain:
         raise ValueError("the two tables are not over the same domain")
     if real.padded or synthetic.padded:
@@ -49,7 +49,7 @@ def l1_distance(real: NDArray[np.int64], synthetic: NDArray[np.int64], rows: int
 
 
 def occupied_cells(real: CodeTable, synthetic: CodeTable, clique: Clique) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The cells of a marginal of any size that a row of either table is in, numbered in row-major order.
+    """Return the cells of a marginal of any size that a row of either table is in, numbered in row-major order.
 
     Rows are numbered through the real table and then the synthetic one.  ``row``: one row of each cell, shape
     (cells,).  ``cell``: the cell of each row, shape (rows of both,).  Memory grows with the rows, never with the cells.
@@ -59,7 +59,7 @@ def occupied_cells(real: CodeTable, synthetic: CodeTable, clique: Clique) -> tup
 
 
 def both_columns(real: CodeTable, synthetic: CodeTable, attribute: str) -> NDArray[np.int64]:
-    """The attribute's codes in the real table, then those in the synthetic one."""
+    """Return the attribute's codes in the real table, then those in the synthetic one."""
     return np.concatenate([real.column(attribute), synthetic.column(attribute)], dtype=np.int64)
 
 
@@ -101,12 +101,12 @@ def l1_distances(
 def both_counts(
     real: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Both tables' dense counts of each clique, in order, lazily."""
+    """Return both tables' dense counts of each clique, in order, lazily."""
     return zip(count_all(real, cliques, threads=threads), count_all(synthetic, cliques, threads=threads), strict=True)
 
 
 def mean_l1(real: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int = 0) -> float:
-    """Mean of :func:`l1_distances`, 0..2, lower is better; 0 for no cliques.
+    """Return mean of :func:`l1_distances`, 0..2, lower is better; 0 for no cliques.
 
     Over ``all_cliques(domain, 2)`` this is the error of marginal release in PrivSyn, section 6.1.
     """
@@ -114,7 +114,7 @@ def mean_l1(real: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], th
 
 
 def all_cliques(domain: Domain, ways: int) -> list[Clique]:
-    """Every clique of ``ways`` attributes, in domain order; none if there are fewer attributes.
+    """Return every clique of ``ways`` attributes, in domain order; none if there are fewer attributes.
 
     Raises ValueError for a negative number of ways.
     """
@@ -124,7 +124,7 @@ def all_cliques(domain: Domain, ways: int) -> list[Clique]:
 
 
 def random_cliques(domain: Domain, ways: int, number: int, seed: int) -> list[Clique]:
-    """``number`` different cliques of ``ways`` attributes, all equally likely; all of them if there are no more.
+    """Draw ``number`` different cliques of ``ways`` attributes, all equally likely; all of them if there are no more.
 
     In the order of :func:`all_cliques`.  Depends on the arguments only.  Lists all combinations only where there are
     few of them, or fewer than 2 ``number``.  Raises ValueError for a negative number.

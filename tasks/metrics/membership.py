@@ -51,7 +51,7 @@ def membership(
     seed: int = 0,
     threads: int = 0,
 ) -> Membership | None:
-    """The attack "near a synthetic row, so a member": members are real rows, non-members hold-out rows.
+    """Return the attack "near a synthetic row, so a member": members are real rows, non-members hold-out rows.
 
     As many of each: the smallest of both sizes and ``max_targets``, drawn by ``seed``; at most ``max_synthetic``
     synthetic rows.  Distance: :func:`closest`.  One attack of many, and a weak one: an AUC near 0.5 proves no privacy.
@@ -117,7 +117,7 @@ def closest(targets: CodeTable, rows: CodeTable, ordered: Collection[str], threa
 
 @njit(nogil=True, cache=True)
 def _closest(codes, others, is_ordered, weights, nearest):  # type: ignore[no-untyped-def]
-    """Smallest sum over the attributes; codes: (attributes, targets), others: (attributes, rows), of one dtype.
+    """Return the least sum over attributes; codes: (attributes, targets), others: (attributes, rows), of one dtype.
 
     weights: float32 (attributes), of one step of an ordered code; nearest: float32 (targets), written.
     """

@@ -66,7 +66,7 @@ def mgd(
 
 
 def default_marginals(spec: MgdSpec, domain: Domain) -> tuple[TargetMarginal, ...]:
-    """Every one-way, then the pairs with at most ``spec.pair_cells`` bins, fewest first, at most ``spec.pairs``.
+    """Return every one-way, then the pairs with at most ``spec.pair_cells`` bins, fewest first, at most ``spec.pairs``.
 
     Depends on the public bins alone.
     """
@@ -83,7 +83,7 @@ def column_hierarchies(
     ordered: Mapping[str, bool],
     null_codes: Mapping[str, int],
 ) -> dict[str, Hierarchy]:
-    """The hierarchy of every column, the spec's or the default one; FieldError where the spec does not fit."""
+    """Return the hierarchy of every column, the spec's or the default one; FieldError where the spec does not fit."""
     _check_names(spec, domain, ordered)
     result = {}
     for column in domain.attributes:
@@ -112,7 +112,7 @@ def _check_names(spec: MgdSpec, domain: Domain, ordered: Mapping[str, bool]) -> 
 
 
 def _level(target: TargetMarginal, column: str, trees: Mapping[str, Hierarchy]) -> int:
-    """The level at which a column of the marginal is counted."""
+    """Return the level at which a column of the marginal is counted."""
     depth = trees[column].depth
     level = target.levels.get(column, depth)
     if level > depth:
@@ -123,7 +123,7 @@ def _level(target: TargetMarginal, column: str, trees: Mapping[str, Hierarchy]) 
 
 
 def _axes(target: TargetMarginal, trees: Mapping[str, Hierarchy], ordered: Mapping[str, bool]) -> list[Axis]:
-    """The marginal's attributes at their levels, with their weights or the default ones.
+    """Return the marginal's attributes at their levels, with their weights or the default ones.
 
     By default infinite for an attribute without an order, and equal among the others; an attribute at its root has one
     value and takes no share.
@@ -145,7 +145,7 @@ def _axes(target: TargetMarginal, trees: Mapping[str, Hierarchy], ordered: Mappi
 def _counts(
     table: CodeTable, attributes: tuple[str, ...], trees: Mapping[str, Hierarchy], levels: Sequence[int]
 ) -> Ints:
-    """The table's counts at the given levels, int64, one axis per attribute."""
+    """Return the table's counts at the given levels, int64, one axis per attribute."""
     sizes = {a: len(trees[a].labels[level]) for a, level in zip(attributes, levels, strict=True)}
     columns = []
     for attribute, level in zip(attributes, levels, strict=True):
@@ -164,7 +164,7 @@ def _drill_down(
     counts: tuple[Ints, Ints],
     worst: int,
 ) -> EarthMover:
-    """One marginal's part of the report: attributes and bins, worst first; equal ones in table order."""
+    """Return one marginal's part of the report: attributes and bins, worst first; equal ones in table order."""
     along = sorted(zip(target.attributes, cost.along, strict=True), key=lambda pair: -pair[1])
     return EarthMover(
         attributes=target.attributes,

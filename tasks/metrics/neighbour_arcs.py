@@ -37,7 +37,7 @@ class Arcs:
 def neighbour_arcs(
     wanted: NDArray[np.bool_], graphs: Sequence[StepGraph], weights: Sequence[Fraction], cost_units: int
 ) -> Arcs:
-    """The arcs among the wanted bins, shape (components, one axis per graph), and what lies between them.
+    """Return the arcs among the wanted bins, shape (components, one axis per graph), and what lies between them.
 
     A step's cost is rounded down to a whole number of ``1 / cost_units``.
     """

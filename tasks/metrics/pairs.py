@@ -48,7 +48,7 @@ class PairFigures:
 
 
 def pair_figures(real: CodeTable, synthetic: CodeTable, values: Values, threads: int = 0) -> PairFigures:
-    """The figures of all d (d - 1) / 2 pairs, each pair counted once in each table.
+    """Return the figures of all d (d - 1) / 2 pairs, each pair counted once in each table.
 
     ``values``: attribute -> the number that each of its codes stands for (float64, shape (codes,), NaN for null), or
     None for a nominal attribute; attributes that are not in it are nominal. Marginals of more than DENSE_CELLS cells
@@ -68,7 +68,7 @@ def pair_figures(real: CodeTable, synthetic: CodeTable, values: Values, threads:
 
 
 def correlation_difference(figures: PairFigures) -> float:
-    """Mean absolute difference of the association over all pairs where both tables define it; 0..2, lower is better.
+    """Return the mean absolute difference of association over all pairs that both tables define; 0..2, lower is better.
 
     0 where no pair is defined in both tables.  SDNist draws the same differences pair by pair as heat maps: Pearson's
     correlation of all features, nominal ones by their code, and Kendall's rank correlation of the ordinal ones.  Here
@@ -81,7 +81,7 @@ def correlation_difference(figures: PairFigures) -> float:
 
 
 def association(counts: Counts, a: Floats | None, b: Floats | None) -> float:
-    """How strongly the two attributes of a 2-way table of counts, shape (codes of a, codes of b), go together.
+    """Return how strongly the two attributes of a 2-way table of counts, shape (codes of a, codes of b), go together.
 
     Two ordered attributes: Pearson's correlation of their values, -1..1.  One ordered: the correlation ratio eta of
     its values by the other's categories, 0..1.  None ordered: Cramer's V without bias correction, 0..1.  Rows with a
@@ -131,13 +131,13 @@ def _cramers_v(counts: Counts) -> float:
 
 
 def _constant(weights: NDArray[Any], values: Floats) -> bool:
-    """Whether the values with a positive weight are all the same, or none."""
+    """Return whether the values with a positive weight are all the same, or none."""
     there = values[weights > 0]
     return there.size == 0 or bool(there.min() == there.max())
 
 
 def _centred(weights: NDArray[Any], values: Floats) -> Floats:
-    """Values minus their weighted mean, scaled to at most 1; 0 for values without weight: they count nowhere."""
+    """Return values minus their weighted mean, scaled to at most 1; 0 for values without weight: they count nowhere."""
     there = weights > 0
     centred = np.where(there, values - np.average(values[there], weights=weights[there]), 0.0)
     return centred / np.abs(centred).max()  # a square could overflow or vanish otherwise
@@ -151,7 +151,7 @@ def _inverse(totals: NDArray[np.int64]) -> Floats:
 def _joint(
     real: CodeTable, synthetic: CodeTable, pairs: Sequence[Clique], threads: int
 ) -> Iterator[tuple[Counts, Counts]]:
-    """Both tables' counts of every pair, in order; sparse arrays for pairs of very many cells."""
+    """Yield both tables' counts of every pair, in order; sparse arrays for pairs of very many cells."""
     tables = both_counts(real, synthetic, [p for p in pairs if real.domain.cells(p) <= DENSE_CELLS], threads)
     for pair in pairs:
         yield next(tables) if real.domain.cells(pair) <= DENSE_CELLS else _sparse(real, synthetic, pair)
@@ -165,7 +165,10 @@ def _sparse(real: CodeTable, synthetic: CodeTable, pair: Clique) -> tuple[csr_ar
 
 
 def _checked(table: CodeTable, values: Values) -> dict[str, Floats | None]:
-    """The values of every attribute of the domain; raises ValueError for unknown attributes and wrong lengths."""
+    """Return the values of every attribute of the domain.
+
+    Raises ValueError for unknown attributes and wrong lengths.
+    """
     for attribute, numbers in values.items():
         if attribute not in table.domain.attributes:
             raise ValueError(f"there are values of {attribute}, which is not in the domain")

@@ -48,7 +48,7 @@ class PieChart:
 
 
 def pie_chart(real: CodeTable, synthetic: CodeTable, place: str, time: str, kind: str) -> PieChart:
-    """The pie-chart metric of three different attributes: 1 for equal tables, 0 where every pie is wrong.
+    """Return the pie-chart metric of three different attributes: 1 for equal tables, 0 where every pie is wrong.
 
     For every place and time, the counts of the kinds are a pie.  Slices of less than 5 % become zero.  The penalty is
     the sum of: the Jensen-Shannon distance of the pies; 0.2 for each kind that only the synthetic pie still shows;
@@ -69,7 +69,7 @@ def pie_chart(real: CodeTable, synthetic: CodeTable, place: str, time: str, kind
 
 
 def denoised(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Counts of pies (last axis: kinds) with the slices below THRESHOLD of their pie's sum set to zero."""
+    """Return counts of pies (last axis: kinds) with the slices below THRESHOLD of their pie's sum set to zero."""
     return np.where(counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1) < THRESHOLD, 0, counts)
 
 

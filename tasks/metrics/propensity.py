@@ -46,7 +46,7 @@ class Propensity:
 
 
 def propensity(real: CodeTable, synthetic: CodeTable, max_rows: int = 50_000, seed: int = 0) -> Propensity | None:
-    """pMSE of main effects, its ratio to the null, and the AUC of a model that sees relations too.
+    """PMSE of main effects, its ratio to the null, and the AUC of a model that sees relations too.
 
     n rows of each table are compared, n the smaller of both sizes and ``max_rows``, drawn by ``seed``.  With equal
     parts, pMSE = mean over the 2n rows of (p - 1/2)^2 (Woo et al., section 2), p the fitted probability of being
@@ -76,7 +76,7 @@ def propensity(real: CodeTable, synthetic: CodeTable, max_rows: int = 50_000, se
 
 
 def main_effects(real: CodeTable, synthetic: CodeTable) -> tuple[float, int]:
-    """pMSE of tables of equally many rows, one or more, and the number of free parameters; :func:`propensity`."""
+    """PMSE of tables of equally many rows, one or more, and the number of free parameters; :func:`propensity`."""
     attributes = real.domain.attributes
     features = vstack([one_hot(real, attributes), one_hot(synthetic, attributes)], format="csr")
     present = np.flatnonzero(np.asarray(features.sum(axis=0)).ravel())

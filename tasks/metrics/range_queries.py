@@ -128,7 +128,7 @@ def _keep_on(codes, allowed, kept, number):  # type: ignore[no-untyped-def]
 
 
 def answers(table: CodeTable, queries: Sequence[RangeQuery], threads: int = 0) -> NDArray[np.int64]:
-    """Exact number of rows that satisfy each query, in the order of the queries; the same on any number of threads.
+    """Return exact number of rows that satisfy each query; the same on any number of threads.
 
     Rows with a filtered value (padded tables) satisfy no condition on that attribute. Conditions are tried narrowest
     first, each only on the rows that are left. Raises KeyError for an unknown attribute, ValueError for a condition
@@ -176,7 +176,7 @@ def _shares(table: CodeTable, queries: Sequence[RangeQuery], threads: int) -> ND
 
 
 def range_query_error(real: CodeTable, synthetic: CodeTable, queries: Sequence[RangeQuery], threads: int = 0) -> float:
-    """Mean over the queries of |share of real rows - share of synthetic rows| that satisfy it; 0 (same) to 1.
+    """Return mean over the queries of |share of real rows - share of synthetic rows| that satisfy it; 0 (same) to 1.
 
     PrivSyn, section 6.1 ("average L1 error"). All shares of a table of no rows are 0. Raises ValueError without
     queries.

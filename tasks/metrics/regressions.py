@@ -49,7 +49,10 @@ def logistic_fit(x: Floats, y: Floats) -> Floats:
 
 
 def fitted(x: Floats, y: Floats, *, two_values: bool) -> Fitted:
-    """The regression of ``y``, shape (rows,), on ``x``, shape (rows, columns); logistic of ``two_values`` 0 and 1."""
+    """Return the regression of ``y``, shape (rows,), on ``x``, shape (rows, columns).
+
+    Logistic of ``two_values`` 0 and 1.
+    """
     rows, columns = x.shape
     beta = (logistic_fit if two_values else least_squares)(x, y)
     if rows <= columns:
@@ -69,5 +72,5 @@ def fitted(x: Floats, y: Floats, *, two_values: bool) -> Fitted:
 
 
 def _scale(x: Floats) -> Floats:
-    """Standard deviation of every column, 1 of a constant one."""
+    """Return standard deviation of every column, 1 of a constant one."""
     return np.where(np.ptp(x, axis=0) > 0, np.std(x, axis=0), 1.0)

@@ -13,7 +13,10 @@ REACH = 2.0
 
 
 def quantile(values: NDArray[np.float64], q: float) -> tuple[float, float]:
-    """The smallest value that at least the share ``q`` of ``values``, shape (rows > 0,), does not exceed; its error."""
+    """Return the smallest value that at least the share ``q`` of ``values``, shape (rows > 0,), does not exceed.
+
+    Its error.
+    """
     spread = REACH * sqrt(q * (1 - q) / len(values))
     at = np.clip([q - spread, q, q + spread], 0, 1)
     low, middle, high = (float(v) for v in np.quantile(values, at, method="inverted_cdf"))
@@ -21,6 +24,6 @@ def quantile(values: NDArray[np.float64], q: float) -> tuple[float, float]:
 
 
 def share(holding: int, rows: int) -> tuple[float, float]:
-    """``holding`` of ``rows`` > 0, in 0..1, and its standard error."""
+    """Return the share ``holding`` of ``rows`` > 0, in 0..1, and its standard error."""
     p = holding / rows
     return p, sqrt(p * (1 - p) / rows)

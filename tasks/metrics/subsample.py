@@ -25,7 +25,7 @@ SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
 
 
 def subsample(table: CodeTable, share: float, seed: int | Sequence[int]) -> CodeTable:
-    """A random ``share`` of the rows without replacement, in the table's order; the same one for the same seed.
+    """Return a random ``share`` of the rows without replacement, in the table's order; the same one for the same seed.
 
     round(share rows) of them, at least one if there are any.  Raises ValueError for a share outside (0, 1].
     """
@@ -45,7 +45,7 @@ def subsample_scores(
     seed: int = 0,
     repeats: int = 1,
 ) -> dict[str, Floats]:
-    """Each score's mean over ``repeats`` random samples of each share, shape (shares,).
+    """Return each score's mean over ``repeats`` random samples of each share, shape (shares,).
 
     ``scores``: functions of a table by name, or one function that gives several scores by name. All are taken on the
     same samples; share 1 is the real table itself and is scored once. Raises ValueError for shares that are not
@@ -71,7 +71,7 @@ def _scored(
 
 
 def equivalent_share(shares: Sequence[float], measured: Floats, value: float, better: Better) -> float | None:
-    """The share whose random samples score ``value``, given what samples of ``shares`` (ascending) scored.
+    """Return the share whose random samples score ``value``, given what samples of ``shares`` (ascending) scored.
 
     The measured scores are made monotone (isotonic regression: a larger sample is never worse) and interpolated
     linearly in log share.  The largest share: at least as good as it, so 1.0 says as close as all the rows, or closer
@@ -121,7 +121,7 @@ def equivalent_subsample(
     seed: int = 0,
     repeats: int = 1,
 ) -> float | None:
-    """The share X of the real rows, smallest..largest of ``shares``, such that a random X of them scores ``value``.
+    """Return share X of the real rows, smallest..largest of ``shares``, such that a random X of them scores ``value``.
 
     SDNist's reading of a score: "as close as an X sample of the real rows", here between the measured shares as well
     (:func:`equivalent_share` says how, what the two ends mean and when there is none).  ``score`` compares a table

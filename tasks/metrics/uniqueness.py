@@ -31,7 +31,7 @@ class Uniqueness:
 
 
 def uniqueness(real: CodeTable, synthetic: CodeTable, holdout: CodeTable | None = None) -> Uniqueness:
-    """Share of synthetic rows that equal, in all released columns, a row which occurs once in the real table.
+    """Return share of synthetic rows that equal, in all released columns, a row which occurs once in the real table.
 
     Equality is of codes: the public bins, as everywhere.  In a narrow table a match is often chance, so the share is to
     be read beside ``holdout_share``; a share well above it says that the release repeats its people.
@@ -50,7 +50,7 @@ def uniqueness(real: CodeTable, synthetic: CodeTable, holdout: CodeTable | None 
 
 
 def row_groups(tables: Sequence[CodeTable]) -> list[NDArray[np.int64]]:
-    """A number for every row of every table; two rows have the same number exactly if all their codes are equal.
+    """Return a number for every row of every table; two rows have the same number exactly if all their codes are equal.
 
     Numbers are from 0 on, without gaps.  Exact for any number of attributes.  The tables share one domain.
     """

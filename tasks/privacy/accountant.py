@@ -48,18 +48,18 @@ _DOWN = Context(prec=RHO_DIGITS, rounding=ROUND_FLOOR, Emin=-(10**9), Emax=10**9
 
 
 def pricing_of(accountant: Accountant) -> Pricing:
-    """The pricing that releases under this accountant use."""
+    """Return the pricing that releases under this accountant use."""
     return "gaussian" if accountant == "gaussian" else "zcdp"
 
 
 def cap_accountant(accountant: Accountant) -> CapAccountant:
-    """What converts the lifetime cap of a data set whose first release is under ``accountant``."""
+    """Return what converts the lifetime cap of a data set whose first release is under ``accountant``."""
     return "gaussian" if accountant == "gaussian" else "tight"
 
 
 @functools.lru_cache(maxsize=256)
 def rho_for(epsilon: float, delta: float, accountant: Accountant = "tight") -> Fraction:
-    """Largest rho (to RHO_DIGITS digits, rounded down) with ``epsilon_for(rho, delta) <= epsilon``.
+    """Return largest rho (to RHO_DIGITS digits, rounded down) with ``epsilon_for(rho, delta) <= epsilon``.
 
     Deterministic: the same arguments give the same fraction, so a release may ask for exactly a cap.
     Raises ValueError unless SMALLEST_EPSILON <= epsilon < infinity and 0 < delta < 1.
@@ -82,7 +82,7 @@ def rho_for(epsilon: float, delta: float, accountant: Accountant = "tight") -> F
 
 @functools.lru_cache(maxsize=1024)
 def epsilon_for(rho: Fraction, delta: float, accountant: Accountant = "tight") -> float:
-    """Smallest epsilon (a float, rounded up) such that a total price of ``rho`` implies (epsilon, delta)-DP.
+    """Return smallest epsilon (a float, rounded up) such that a total price of ``rho`` implies (epsilon, delta)-DP.
 
     The price is of the accountant's own pricing; for ``tight``, the default, and ``paper`` it may be of either.
     ``rho`` = 0 gives 0.
@@ -133,7 +133,10 @@ def _tight_epsilon(rho: Fraction, delta: float) -> float:
 
 
 def _gaussian_epsilon(rho: Fraction, delta: float, most: float) -> float:
-    """Smallest epsilon from gaussian_dp.SMALLEST to about ``most`` that Gaussian DP keeps; ``most`` if none does."""
+    """Return smallest epsilon from gaussian_dp.SMALLEST to about ``most`` that Gaussian DP keeps.
+
+    ``most`` if none does.
+    """
     low, high = gaussian_dp.SMALLEST, most
     if high <= low or gaussian_dp.keeps(rho, low, delta):
         return min(low, high)
@@ -170,7 +173,10 @@ def _approximate_tight_rho(epsilon: float, delta: float) -> float:
 
 
 def _bisect(low: float, fits: Callable[[float], bool], guess: float) -> float:
-    """Largest float found that ``fits``, as ``low`` and everything below it does; the same whatever the ``guess``."""
+    """Return largest float found that ``fits``, as ``low`` and everything below it does.
+
+    The same whatever the ``guess``.
+    """
     surely, never = _decided(low, fits, guess)
 
     def asked(rho: float) -> bool:
@@ -191,7 +197,7 @@ def _bisect(low: float, fits: Callable[[float], bool], guess: float) -> float:
 
 
 def _decided(low: float, fits: Callable[[float], bool], guess: float) -> tuple[float, float]:
-    """What fits surely and what never does, both near ``guess`` where it is good."""
+    """Return what fits surely and what never does, both near ``guess`` where it is good."""
     for width in _WIDTHS:
         below, above = guess * (1 - width), guess * (1 + width)
         if fits(below) and not fits(above):
@@ -205,14 +211,14 @@ def _floor(rho: float) -> Fraction:
 
 
 def _float_up(value: Fraction) -> float:
-    """Smallest float that is not below ``value``."""
+    """Return smallest float that is not below ``value``."""
     nearest = float(value)
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
 @functools.lru_cache(maxsize=1)
 def _opendp() -> Any:
-    """A mechanism whose map is d -> d^2/2 zCDP, seen as approximate DP; it is never invoked."""
+    """Return a mechanism whose map is d -> d^2/2 zCDP, seen as approximate DP; it is never invoked."""
     # Here, because it is needed late; not from opendp.prelude, which loads scikit-learn: a second and more.
     from opendp.combinators import make_zCDP_to_approxDP
     from opendp.domains import atom_domain, vector_domain

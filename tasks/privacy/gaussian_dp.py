@@ -34,8 +34,7 @@ _FAR, _NOTHING = 10**6, Decimal("1E-100000000000")
 
 
 def keeps(rho: Fraction, epsilon: float, delta: float) -> bool:
-    """Whether mechanisms of total price ``rho`` (privsyn.data_contracts.receipts, pricing "gaussian") are (epsilon,
-    delta)-DP.
+    """Return whether mechanisms of total price ``rho`` (pricing "gaussian") are (epsilon, delta)-DP.
 
     True is proved; False near the border can be caution, by less than one part in 10^9.  ``rho`` > 0,
     ``epsilon`` >= SMALLEST, 0 < ``delta`` < 1: nothing smaller is ever True.
@@ -72,7 +71,7 @@ def approximate_rho(epsilon: float, delta: float, low: float) -> float:
 
 
 def _exceeds(rho: float, epsilon: float, delta: float) -> bool:
-    """Whether the delta of N(mu, 1) against N(0, 1), mu^2 = 2 ``rho``, is about above ``delta``."""
+    """Return whether the delta of N(mu, 1) against N(0, 1), mu^2 = 2 ``rho``, is about above ``delta``."""
     mu = math.sqrt(2 * rho)
     near, far = _log_tail(epsilon / mu - mu / 2), epsilon + _log_tail(epsilon / mu + mu / 2)
     share = -math.expm1(min(far - near, 0.0))
@@ -102,7 +101,7 @@ def delta_above(rho: Fraction, epsilon: Fraction) -> Decimal:
 
 
 def tail(z: Decimal) -> tuple[Decimal, Decimal]:
-    """Bounds, below and above, on Q(z) = P(N(0, 1) > z), about 40 digits apart.
+    """Return bounds, below and above, on Q(z) = P(N(0, 1) > z), about 40 digits apart.
 
     Up to 3 by the power series Q(z) = 1/2 - phi(z) (z + z^3/3 + z^5/15 + ...), whose rest is below a geometric one;
     above by Laplace's continued fraction Q(z) = phi(z) / (z + 1/(z + 2/(z + 3/(z + ...)))), which lies between any

@@ -43,7 +43,7 @@ class ComparisonNoise(NoiseSource, Protocol):
         ...
 
     def choose(self, log_weights: npt.NDArray[np.float64], times: int) -> Counts:
-        """``times`` draws of the exponential mechanism: indices with chances proportional to exp(log_weights)."""
+        """Draw ``times`` indices by the exponential mechanism: chances proportional to exp(log_weights)."""
         ...
 
 
@@ -102,7 +102,7 @@ class SeededNoise:
         return np.rint(self._generator.laplace(0.0, scale, cells)).astype(np.int64)
 
     def choose(self, log_weights: npt.NDArray[np.float64], times: int) -> Counts:
-        """``times`` independent draws, int64; ``log_weights`` finite, one or more."""
+        """Draw ``times`` independent indices, int64; ``log_weights`` finite, one or more."""
         weights = np.exp(log_weights - log_weights.max())
         return self._generator.choice(weights.size, times, p=weights / weights.sum()).astype(np.int64)
 
@@ -122,7 +122,7 @@ class NoNoise:
         return self.draw(scale, cells)
 
     def choose(self, log_weights: npt.NDArray[np.float64], times: int) -> Counts:
-        """The index of the largest weight, the first of equal ones, ``times`` times."""
+        """Return the index of the largest weight, the first of equal ones, ``times`` times."""
         return np.full(times, int(np.argmax(log_weights)), dtype=np.int64)
 
 

@@ -69,7 +69,7 @@ class RuleBook:
 
     @classmethod
     def of(cls, spec: ReleaseSpec) -> RuleBook:
-        """The book of ``spec``, whose rules were checked."""
+        """Return the book of ``spec``, whose rules were checked."""
         columns = spec.released_columns
         vocabulary = _vocabulary(spec)
         derived = expressions(spec.rules, columns)
@@ -86,7 +86,7 @@ class RuleBook:
         return replace(book, conditions=tuple(found), groups=groups)
 
     def needed(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """The measured columns behind ``columns``, each once."""
+        """Return the measured columns behind ``columns``, each once."""
         found: dict[str, None] = {}
         for name in columns:
             if name in self.derived:
@@ -103,7 +103,7 @@ class RuleBook:
         return frozenset((*self.order, *self.needed(self.order))).union(*(c.needs for c in self.conditions))
 
     def _domain_conditions(self, spec: ReleaseSpec) -> Iterator[Condition]:
-        """That a computed value is one of its column's domain."""
+        """Check that a computed value is one of its column's domain."""
         numbers = {name: i for i, r in enumerate(spec.rules) for name in computed_by(r)}
         for name in self.order:
             node = outside(name, self.columns[name])
@@ -129,7 +129,7 @@ class RuleBook:
         return of
 
     def _stored(self, name: str, span: Span) -> Span:
-        """A derived value as its column holds it: the last step at or below it, or rounded to its decimals."""
+        """Return a derived value as its column holds it: the last step at or below it, or rounded to its decimals."""
         match self.columns[name]:
             case NumberColumn(decimals=int() as decimals, step=None):
                 return v.monotone(lambda x: np.round(x, decimals), span)
@@ -144,7 +144,7 @@ class RuleBook:
         return self.env(lambda name: rows_span(table[name], self.vocabulary))
 
     def broken(self, table: Table) -> NDArray[np.bool_]:
-        """Which rows meet which condition: shape (conditions, rows)."""
+        """Return which rows meet which condition: shape (conditions, rows)."""
         rows = len(next(iter(table.values())))
         env = self.spans(table)
         found = np.zeros((len(self.conditions), rows), dtype=bool)
@@ -153,7 +153,7 @@ class RuleBook:
         return found
 
     def differing(self, table: Table) -> dict[str, NDArray[np.bool_]]:
-        """Which rows of ``table``, which holds computed columns, too, have another value there than the rules say."""
+        """Return which rows of ``table`` have another value in a computed column than the rules say."""
         env, found = self.spans(table), {}
         for name in self.order:
             rule, own = env(name), rows_span(table[name], self.vocabulary)
@@ -161,13 +161,13 @@ class RuleBook:
         return found
 
     def compute(self, table: Table, types: Mapping[str, pa.DataType]) -> dict[str, pa.Array]:
-        """The computed columns of the rows of ``table``; ``types``: of each."""
+        """Return the computed columns of the rows of ``table``; ``types``: of each."""
         env, rows = self.spans(table), len(next(iter(table.values())))
         texts = pa.array(list(self.vocabulary), pa.string())
         return {name: to_array(env(name), types[name], texts, rows) for name in self.order}
 
     def computed(self, name: str, table: Table, kind: pa.DataType) -> tuple[pa.Array, NDArray[np.bool_]]:
-        """One computed column, of type ``kind``, for the rows of ``table``, and where it lies outside its domain."""
+        """Compute one column, of type ``kind``, for the rows of ``table``, and where it lies outside its domain."""
         env, rows = self.spans(table), len(next(iter(table.values())))
         texts = pa.array(list(self.vocabulary), pa.string())
         beyond = evaluate.truth(outside(name, self.columns[name]), env, self.vocabulary).true
@@ -176,7 +176,7 @@ class RuleBook:
     def surely_broken(
         self, condition: Condition, cells: Cells, attributes: Sequence[Sequence[str]]
     ) -> NDArray[np.bool_]:
-        """Where on the grid every row meets the condition; one axis for each attribute, named by its columns."""
+        """Return where on the grid every row meets the condition; one axis for each attribute, named by its columns."""
         axes = {name: axis for axis, columns in enumerate(attributes) for name in columns}
 
         def known(name: str) -> Span:
@@ -198,7 +198,7 @@ def _tables(rule: LookupRule, vocabulary: Mapping[str, int]) -> Iterator[tuple[s
 
 
 def _vocabulary(spec: ReleaseSpec) -> dict[str, int]:
-    """A number for every text that a column or a looked-up value may have."""
+    """Return a number for every text that a column or a looked-up value may have."""
     texts: dict[str, None] = {}
     for column in spec.released_columns.values():
         if isinstance(column, CategoricalColumn):

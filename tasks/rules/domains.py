@@ -9,7 +9,7 @@ from privsyn.data_contracts.rule_nodes import Node
 
 
 def outside(name: str, column: Any) -> Node:
-    """The condition that the value of ``column`` is not in its domain."""
+    """Return the condition that the value of ``column`` is not in its domain."""
     here = Node("column", "number", value=name)
     match column:
         case IntegerColumn() | NumberColumn():

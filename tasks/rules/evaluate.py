@@ -21,7 +21,7 @@ Env = Callable[[str], Span]
 
 
 def truth(node: Node, env: Env, vocabulary: Mapping[str, int]) -> Truth:
-    """The condition ``node`` over the columns of ``env``; texts that ``vocabulary`` lacks equal no other."""
+    """Return the condition ``node`` over the columns of ``env``; texts that ``vocabulary`` lacks equal no other."""
     match node.op:
         case "and":
             return v.conjunction(*(truth(a, env, vocabulary) for a in node.args))
@@ -40,7 +40,7 @@ def truth(node: Node, env: Env, vocabulary: Mapping[str, int]) -> Truth:
 
 
 def span(node: Node, env: Env, vocabulary: Mapping[str, int]) -> Span:
-    """The values of ``node`` over the columns of ``env``."""
+    """Return the values of ``node`` over the columns of ``env``."""
     if node.op == "column":
         return env(node.value)
     if node.op == "constant":
@@ -56,7 +56,7 @@ def span(node: Node, env: Env, vocabulary: Mapping[str, int]) -> Span:
 
 
 def _number(value: float | str | bool, vocabulary: Mapping[str, int]) -> float:
-    """A constant as spans hold it; -1 for a text that no column has."""
+    """Return a constant as spans hold it; -1 for a text that no column has."""
     return float(vocabulary.get(value, -1)) if isinstance(value, str) else float(value)
 
 
@@ -90,7 +90,10 @@ def _day(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _cyclic(part: Callable[..., NDArray[np.float64]], period: str, most: float) -> Callable[[Span], Span]:
-    """A part of a date that begins anew with every ``period``: between dates of two periods it may be anything."""
+    """Return a part of a date that begins anew with every ``period``.
+
+    Between dates of two periods it may be anything.
+    """
 
     def of(a: Span) -> Span:
         low = part(a.low)

@@ -17,7 +17,7 @@ Bools = NDArray[np.bool_]
 
 
 def implied_zeros(tables: Sequence[tuple[Clique, Bools]]) -> tuple[tuple[Clique, Bools], ...]:
-    """The pairs with joint codes that ``tables`` forbid, directly or by way of other attributes: (pair, forbidden).
+    """Return pairs with joint codes that ``tables`` forbid, directly or by way of other attributes: (pair, forbidden).
 
     tables: (attributes, forbidden) of their shape.  One pass over the attributes in between (Mackworth, "Consistency in
     networks of relations", Artificial Intelligence 8, 1977), so more may be implied than is found.

@@ -27,7 +27,7 @@ class LookupTable:
 
     @classmethod
     def of(cls, lookup: Lookup, vocabulary: Mapping[str, int]) -> LookupTable:
-        """The table of a rule whose rows are given."""
+        """Return the table of a rule whose rows are given."""
         width = len(lookup.from_)
         cells = np.array([[_number(c, vocabulary) for c in row] for row in lookup.rows], np.float64)
         cells = cells.reshape(len(lookup.rows), width + len(lookup.to))
@@ -40,7 +40,7 @@ class LookupTable:
         return cls(tuple(lookup.from_), parts, keys[order], values, values == _NULL)
 
     def span(self, place: int, given: Sequence[Span]) -> Span:
-        """The value of ``to[place]`` by the key columns' spans; null where the table has no such row."""
+        """Return the value of ``to[place]`` by the key columns' spans; null where the table has no such row."""
         own = self.values[~self.null[:, place], place]
         if not all(s.exact for s in given) or not len(self.keys):
             low, high = (own.min(), own.max()) if own.size else (0.0, 0.0)

@@ -69,7 +69,7 @@ class _Rows:
         self.given.append((places, {name: array.take(pa.array(fine)) for name, array in columns.items()}))
 
     def settle(self) -> Columns:
-        """The columns with all rows that were made anew."""
+        """Return the columns with all rows that were made anew."""
         if self.given:
             source = np.arange(self.wrong.shape[1])
             end = source.size
@@ -94,7 +94,7 @@ def mend(
     rng: np.random.Generator,
     held: Sequence[str] = (),
 ) -> Columns:
-    """The rows of ``columns`` with those that break a rule changed, as few values as were found to be enough.
+    """Return the rows of ``columns`` with those that break a rule changed, as few values as were found to be enough.
 
     codes: of every attribute, shape (rows,), from which ``make`` draws rows; changed in place.  witness: one row that
     breaks no rule and has the given codes of the attributes ``held``, for a batch in which no row is such.  ``held``:
@@ -118,7 +118,10 @@ def mend(
 
 
 def _rounds(rows: _Rows, draws: int) -> Iterator[NDArray[np.int64]]:
-    """The places of the rows that are left, round by round, until each was given ``draws`` times; several together."""
+    """Yield the places of the rows that are left, round by round, until each was given ``draws`` times.
+
+    Several together.
+    """
     while draws and rows.left.size:
         times = max(1, min(draws, TOGETHER // rows.left.size))
         draws -= times
@@ -163,8 +166,7 @@ def _replace(
     rng: np.random.Generator,
     held: Sequence[str],
 ) -> None:
-    """Give every row that is left all values that rules speak of from one row that breaks none and has its ``held``
-    codes."""
+    """Give every row left the values that rules speak of from one row that breaks none and has its ``held`` codes."""
     left, fine = rows.left, np.flatnonzero(~rows.wrong.any(axis=0))
     if not held:
         _replace_by(rows, left, fine, rules, lambda: witness({}), rng)

@@ -15,7 +15,10 @@ from privsyn.tasks.rules.values import Span
 
 
 def rows_span(array: pa.Array, vocabulary: Mapping[str, int]) -> Span:
-    """One value a row of an Arrow column: numbers, truths as 0 and 1, moments in seconds, texts as their number."""
+    """Return one value a row of an Arrow column.
+
+    Numbers, truths as 0 and 1, moments in seconds, texts as their number.
+    """
     null = np.asarray(pc.is_null(array))
     kind = array.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
@@ -38,7 +41,7 @@ def rows_span(array: pa.Array, vocabulary: Mapping[str, int]) -> Span:
 
 
 def cells_span(cells: Any, vocabulary: Mapping[str, int]) -> Span:
-    """What a column may be in each fine code: one value each, or from low to high with NaN for null."""
+    """Return what a column may be in each fine code: one value each, or from low to high with NaN for null."""
     if not isinstance(cells, tuple):
         return rows_span(cells, vocabulary)
     low, high = cells
@@ -47,7 +50,10 @@ def cells_span(cells: Any, vocabulary: Mapping[str, int]) -> Span:
 
 
 def to_array(span: Span, kind: pa.DataType, texts: pa.Array, rows: int) -> pa.Array:
-    """Values of one each as an Arrow column of ``rows`` rows; what the type cannot hold is null, and its row broken."""
+    """Return values of one each as an Arrow column of ``rows`` rows.
+
+    What the type cannot hold is null, and its row broken.
+    """
     null = np.broadcast_to(span.null | ~span.some, rows)
     values = np.where(null, 0.0, np.broadcast_to(span.low, rows))
     if pa.types.is_string(kind):

@@ -14,7 +14,7 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 
 def edges_of(node: Node, columns: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, ...]]]:
-    """The bin edges that a comparison of an ordered column with a constant, or with a list of them, asks for."""
+    """Yield the bin edges that a comparison of an ordered column with a constant, or with a list of them, asks for."""
     if node.op == "in" and node.args[0].op == "column":
         for value in node.value:
             yield from _edge(node.args[0].value, "==", value, columns)
@@ -28,7 +28,7 @@ def edges_of(node: Node, columns: Mapping[str, Any]) -> Iterator[tuple[str, tupl
 
 
 def _times(column: TimeColumn, value: float) -> tuple[float, float]:
-    """The first time of day at or after ``value``, and the first one after it, as the column's codec counts them."""
+    """Return first time of day at or after ``value``, and the first one after it, as the column's codec counts them."""
     if column.format == "hhmm":
         at = value // 100 * 60 + min(value % 100, 60.0)
     else:
@@ -37,7 +37,10 @@ def _times(column: TimeColumn, value: float) -> tuple[float, float]:
 
 
 def _edge(name: str, sign: str, value: float, columns: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, ...]]]:
-    """Where values that the comparison holds for end.  Between two reals there is no next one: then it is ``value``."""
+    """Yield where values that the comparison holds for end.
+
+    Between two reals there is no next one: then it is ``value``.
+    """
     match columns[name]:
         case IntegerColumn():
             below, above = float(np.ceil(value)), float(np.floor(value) + 1)

@@ -49,13 +49,13 @@ NO, YES = np.array(False), np.array(True)
 
 
 def constant(value: float) -> Span:
-    """One value everywhere."""
+    """Return one value everywhere."""
     only = np.array(value, np.float64)
     return Span(only, only, NO, YES)
 
 
 def of_rows(values: Floats, null: Bools) -> Span:
-    """One value a row, null where ``null``."""
+    """Return one value a row, null where ``null``."""
     known = np.where(null, 0.0, values)
     return Span(known, known, null, ~null)
 
@@ -68,19 +68,19 @@ def _both(a: Span, b: Span) -> tuple[Bools, Bools]:
 
 
 def monotone(function: Callable[[Any], Any], a: Span) -> Span:
-    """A function that never falls, of every value."""
+    """Return a function that never falls, of every value."""
     low = function(a.low)
     return Span(low, low if a.exact else function(a.high), a.null, a.some)
 
 
 def negative(a: Span) -> Span:
-    """-a."""
+    """Return -a."""
     high = -a.low
     return Span(high if a.exact else -a.high, high, a.null, a.some)
 
 
 def absolute(a: Span) -> Span:
-    """|a|."""
+    """Return |a|."""
     low, high = np.abs(a.low), np.abs(a.high)
     if a.exact:
         return Span(low, low, a.null, a.some)
@@ -89,7 +89,7 @@ def absolute(a: Span) -> Span:
 
 
 def add(a: Span, b: Span) -> Span:
-    """a + b."""
+    """Return a + b."""
     low = a.low + b.low
     return Span(low, low if a.exact and b.exact else a.high + b.high, *_both(a, b))
 
@@ -106,12 +106,12 @@ def _corners(function: Callable[[Floats, Floats], Floats], a: Span, b: Span) -> 
 
 
 def multiply(a: Span, b: Span) -> Span:
-    """a b."""
+    """Return a b."""
     return Span(*_corners(np.multiply, a, b), *_both(a, b))
 
 
 def divide(a: Span, b: Span) -> Span:
-    """a / b; null where b is 0."""
+    """Return a / b; null where b is 0."""
     null, some = _both(a, b)
     zero = (b.low <= 0) & (b.high >= 0)
     never = (b.low == 0) & (b.high == 0)
@@ -125,7 +125,7 @@ def divide(a: Span, b: Span) -> Span:
 
 
 def modulo(a: Span, b: Span) -> Span:
-    """a modulo b, of b's sign (as in Python); null where b is 0."""
+    """Return a modulo b, of b's sign (as in Python); null where b is 0."""
     whole = divide(a, b)
     if a.exact and b.exact:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -142,13 +142,13 @@ def modulo(a: Span, b: Span) -> Span:
 
 
 def extreme(function: Any, a: Span, b: Span) -> Span:
-    """The smaller or the larger of two (np.minimum, np.maximum); null where one is."""
+    """Return the smaller or the larger of two (np.minimum, np.maximum); null where one is."""
     low = function(a.low, b.low)
     return Span(low, low if a.exact and b.exact else function(a.high, b.high), *_both(a, b))
 
 
 def either(test: Truth, a: Span, b: Span) -> Span:
-    """``a`` where the test is true, ``b`` where it is false or unknown."""
+    """Return ``a`` where the test is true, ``b`` where it is false or unknown."""
     other = test.false | test.unknown
     only_a, only_b = test.true & ~other, other & ~test.true
     null = (test.true & a.null) | (other & b.null)
@@ -162,7 +162,7 @@ def either(test: Truth, a: Span, b: Span) -> Span:
 
 
 def compare(sign: str, a: Span, b: Span) -> Truth:
-    """The comparison ``sign`` of two spans."""
+    """Return the comparison ``sign`` of two spans."""
     null, some = _both(a, b)
     if sign in (">", ">="):
         a, b, sign = b, a, {">": "<", ">=": "<="}[sign]
@@ -178,7 +178,7 @@ def compare(sign: str, a: Span, b: Span) -> Truth:
 
 
 def among(a: Span, values: Floats) -> Truth:
-    """Whether ``a`` is one of ``values``, shape (number,)."""
+    """Return whether ``a`` is one of ``values``, shape (number,)."""
     values = np.sort(values)
     first = np.searchsorted(values, a.low)
     last = first if a.exact else np.searchsorted(values, a.high, side="right")
@@ -190,28 +190,28 @@ def among(a: Span, values: Floats) -> Truth:
 
 
 def is_null(a: Span) -> Truth:
-    """Whether it is null; never unknown."""
+    """Return whether it is null; never unknown."""
     return Truth(a.null, a.some, NO)
 
 
 def negation(a: Truth) -> Truth:
-    """not a."""
+    """Not a."""
     return Truth(a.false, a.true, a.unknown)
 
 
 def conjunction(a: Truth, b: Truth) -> Truth:
-    """a and b: false where one is false, else unknown where one is unknown."""
+    """Return a and b: false where one is false, else unknown where one is unknown."""
     unknown = (a.unknown & (b.true | b.unknown)) | (b.unknown & (a.true | a.unknown))
     return Truth(a.true & b.true, a.false | b.false, unknown)
 
 
 def disjunction(a: Truth, b: Truth) -> Truth:
-    """a or b."""
+    """Return a or b."""
     return negation(conjunction(negation(a), negation(b)))
 
 
 def as_span(truth: Truth) -> Span:
-    """A truth as 0 and 1."""
+    """Return a truth as 0 and 1."""
     some = truth.true | truth.false
     low = np.where(truth.false, 0.0, 1.0)
     high = low if not (truth.true & truth.false).any() else np.where(truth.true, 1.0, 0.0)

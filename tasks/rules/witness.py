@@ -27,8 +27,9 @@ _BEST = 128  # of the rows
 
 
 def find_row(plan: EncodingPlan, given: Mapping[str, int] = MappingProxyType({})) -> dict[str, pa.Array] | None:
-    """One row of the columns that rules speak of, which breaks none; None if none was found.  The same plan, the same
-    row.
+    """Return one row of the columns that rules speak of, which breaks none; None if none was found.
+
+    The same plan gives the same row.
 
     ``given``: the fine codes that the row has, of attributes that rules speak of.
     """
@@ -58,14 +59,14 @@ def find_row(plan: EncodingPlan, given: Mapping[str, int] = MappingProxyType({})
 
 
 def _spoken_of(plan: EncodingPlan, rules: RuleBook) -> tuple[Codec, ...]:
-    """The codecs of the columns that rules need, and what decoding them reads."""
+    """Return the codecs of the columns that rules need, and what decoding them reads."""
     codecs = [c for c in plan.codecs if not rules.spoken_of.isdisjoint(c.ranges())]
     helpers = {name for c in codecs for name in c.helpers}
     return tuple(c for c in plan.codecs if c in codecs or c.attribute in helpers)
 
 
 def check_possible(plan: EncodingPlan) -> None:
-    """Raises FieldError, with the rule's place, if no row was found that breaks no rule."""
+    """Raise FieldError, with the rule's place, if no row was found that breaks no rule."""
     rules = plan.rules
     if rules is None or not rules.conditions or find_row(plan) is not None:
         return

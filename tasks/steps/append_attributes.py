@@ -33,7 +33,7 @@ class Core:
 def split_appended(
     cliques: Sequence[Clique], domain: Domain, kept: AbstractSet[str] = frozenset()
 ) -> tuple[list[Clique], list[tuple[str, Clique | None]]]:
-    """The cliques that synthesis works on, and the attributes that are appended, in the order of drawing.
+    """Return the cliques that synthesis works on, and the attributes that are appended, in the order of drawing.
 
     An attribute in exactly one clique of two or more attributes is drawn given the clique's others; the
     second item is that clique, less its attributes that are drawn later.  An attribute in none comes
@@ -65,7 +65,7 @@ def split_appended(
 
 
 def core_marginals(marginals: Sequence[Marginal], domain: Domain, kept: AbstractSet[str] = frozenset()) -> Core:
-    """The marginals and the domain that are left for synthesis; see :func:`split_appended`."""
+    """Return the marginals and the domain that are left for synthesis; see :func:`split_appended`."""
     cliques, appended = split_appended([m.attributes for m in marginals], domain, kept)
     left_out = {attribute for attribute, _ in appended}
     core = Domain.of({a: domain.size(a) for a in domain.attributes if a not in left_out})
@@ -124,7 +124,7 @@ def _agreeing(given: Marginal, attribute: str, ones: Mapping[str, NDArray[np.flo
 
 
 def _by_attribute(marginals: Sequence[Marginal]) -> dict[str, list[Marginal]]:
-    """The marginals of two and more attributes that hold each attribute."""
+    """Return the marginals of two and more attributes that hold each attribute."""
     holding: dict[str, list[Marginal]] = {}
     for marginal in marginals:
         if len(marginal.attributes) > 1:
@@ -134,7 +134,7 @@ def _by_attribute(marginals: Sequence[Marginal]) -> dict[str, list[Marginal]]:
 
 
 def _on(clique: Clique, holding: Mapping[str, Sequence[Marginal]]) -> Marginal:
-    """The smallest marginal that covers ``clique``, summed down to it, with the axes in the clique's order."""
+    """Return the smallest marginal that covers ``clique``, summed down to it, with the axes in the clique's order."""
     fewest = min((holding[a] for a in clique), key=len)
     covering = [m for m in fewest if set(clique) <= set(m.attributes)]
     smallest = min(covering, key=lambda m: len(m.attributes)).project(clique)

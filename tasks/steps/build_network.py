@@ -24,7 +24,7 @@ class _Parents(NamedTuple):
 
 
 def useful_cells(total: float, families: int, rho: Fraction, records: int, usefulness: float) -> int:
-    """The most cells of a theta-useful family: mean count at least ``usefulness`` times the noise's mean size.
+    """Return the most cells of a theta-useful family: mean count at least ``usefulness`` times the noise's mean size.
 
     total: noisy number of rows; families: that share ``rho`` evenly, each with sensitivity ``records``.  0 if none is.
     """
@@ -35,7 +35,7 @@ def useful_cells(total: float, families: int, rho: Fraction, records: int, usefu
 def bayesian_network(
     scores: Mapping[tuple[str, str], float], domain: Domain, degree: int, most_cells: int
 ) -> list[Clique]:
-    """The families (an attribute with its parents) in the order of drawing, each in domain order.
+    """Return the families (an attribute with its parents) in the order of drawing, each in domain order.
 
     Next comes the attribute whose parents among the earlier ones have the largest summed score: at most ``degree`` of
     them, strongest first, of positive score, with at most ``most_cells`` cells together with the attribute.  Where none
@@ -65,7 +65,7 @@ def bayesian_network(
 
 
 def _parents(child: str, ranked: list[tuple[float, int]], domain: Domain, degree: int, most_cells: int) -> _Parents:
-    """The strongest of ``ranked`` (-score, position), as many as fit."""
+    """Return the strongest of ``ranked`` (-score, position), as many as fit."""
     cells, score, members = domain.size(child), 0.0, list[str]()
     for negative, position in ranked:
         if len(members) == degree:

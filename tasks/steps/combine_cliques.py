@@ -61,7 +61,7 @@ class _Growing:
 
 
 def _by_size(pairs: Mapping[tuple[str, str], float], domain: Domain, gamma: int) -> list[Clique]:
-    """Every clique of at least 3 attributes and at most ``gamma`` cells: largest first, then highest score."""
+    """Return every clique of at least 3 attributes and at most ``gamma`` cells: largest first, then highest score."""
     import networkx as nx  # here: a release that is found again makes no graph
 
     graph = nx.Graph()
@@ -79,7 +79,7 @@ def _by_size(pairs: Mapping[tuple[str, str], float], domain: Domain, gamma: int)
 def _extend(
     level: Iterable[_Growing], graph: nx.Graph, later: Mapping[int, int], domain: Domain, gamma: int
 ) -> list[_Growing]:
-    """Each clique with one more attribute, highest scores first, at most MAX_CLIQUES_A_SIZE."""
+    """Yield each clique with one more attribute, highest scores first, at most MAX_CLIQUES_A_SIZE."""
 
     def larger() -> Iterator[_Growing]:
         for c in level:
@@ -94,7 +94,7 @@ def _extend(
 
 
 def _positions(bits: int) -> Iterator[int]:
-    """Positions of the set bits, ascending."""
+    """Yield positions of the set bits, ascending."""
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1
@@ -102,7 +102,10 @@ def _positions(bits: int) -> Iterator[int]:
 
 
 def weighed_cliques(pairs: pa.Table, domain: Domain, fine: Domain, settings: Selection) -> dict[Clique, float]:
-    """What is measured, with its weights, from the contract PAIRS: :func:`combine_cliques`, then :func:`weigh`."""
+    """Return what is measured, with its weights, from the contract PAIRS.
+
+    :func:`combine_cliques`, then :func:`weigh`.
+    """
     rows = pairs.to_pylist()
     gamma = settings.gamma if settings.combine_cliques else 0
     cliques = combine_cliques({(p["a"], p["b"]): p["score"] for p in rows}, domain, gamma)
@@ -116,7 +119,7 @@ def weigh(
     fine: Domain,
     weights: Mapping[tuple[str, str], float] | None,
 ) -> dict[Clique, float]:
-    """Every clique to measure, in order, with the weight by which the third stage's budget is shared.
+    """Return every clique to measure, in order, with the weight by which the third stage's budget is shared.
 
     weights: of the selected pairs, a clique having the sum of its pairs'; what they leave of 1 is for the one-ways,
     measured once more on the ``fine`` codes and sharing it by equation (1).  None: the cliques have all, by equation
@@ -145,7 +148,7 @@ def _weight(clique: Clique, domain: Domain, weights: Mapping[tuple[str, str], fl
 
 
 def cliques_to_table(weighed: Mapping[Clique, float], domain: Domain, fine: Domain) -> pa.Table:
-    """The contract CLIQUES; single attributes have their ``fine`` codes as cells."""
+    """Return the contract CLIQUES; single attributes have their ``fine`` codes as cells."""
     rows = [
         {"clique": i, "attributes": list(c), "cells": (fine if len(c) == 1 else domain).cells(c), "weight": w}
         for i, (c, w) in enumerate(weighed.items())
@@ -154,6 +157,6 @@ def cliques_to_table(weighed: Mapping[Clique, float], domain: Domain, fine: Doma
 
 
 def cliques_from_table(table: pa.Table) -> dict[Clique, float]:
-    """The cliques of a CLIQUES table with their weights, in order."""
+    """Return the cliques of a CLIQUES table with their weights, in order."""
     attributes = [tuple(row) for row in table["attributes"].to_pylist()]
     return dict(zip(attributes, table["weight"].to_pylist(), strict=True))

@@ -59,7 +59,7 @@ def compress_domain(
 
 
 def recode_rows(batches: Iterable[pa.RecordBatch], recode: Recode) -> Iterator[pa.RecordBatch]:
-    """Fine code batches -> coarse code batches (contract RECODED_ROWS): a row-by-row look-up (transform).
+    """Yield fine code batches -> coarse code batches (contract RECODED_ROWS): a row-by-row look-up (transform).
 
     A filtered value gets the code ``size``; counting leaves it out of the marginals.
     """
@@ -106,13 +106,15 @@ def compress_towards(
 
 
 def _risk(estimate: Floats, noisy: Floats, sigma: float, follows: float) -> float:
-    """Stein's unbiased estimate of a squared error, in units of the noise's variance and less a constant; ``follows``:
-    the sum of how much each count follows its own noise."""
+    """Return Stein's unbiased estimate of a squared error, in units of the noise's variance and less a constant.
+
+    ``follows``: the sum of how much each count follows its own noise.
+    """
     return float(((estimate - noisy) ** 2).sum()) / sigma**2 + 2 * follows
 
 
 def _risk_of_codes(recode: AttributeRecode, noisy: Floats, sigma: float) -> float:
-    """The same of the fine counts that the recode stands for: a code's count, spread inside it."""
+    """Return the same of the fine counts that the recode stands for: a code's count, spread inside it."""
     target = np.where(recode.kept, recode.coarse, recode.size)
     cells = np.bincount(target, minlength=recode.size + 1)
     sums = np.bincount(target, weights=noisy, minlength=recode.size + 1)

@@ -35,7 +35,7 @@ def decode(
     seed: int,
     held: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """The synthetic table as batches of :func:`decoded_schema`; rows in random order.
+    """Yield the synthetic table as batches of :func:`decoded_schema`; rows in random order.
 
     Post-processing of noisy tables only; the same ``seed`` gives the same rows.  No row breaks a rule of the plan.
     ``held``: attributes of one value a code, which are not changed where a row is mended.
@@ -73,12 +73,12 @@ def _common_places(
 
 
 def generator(seed: int) -> np.random.Generator:
-    """The random generator of this step for ``synthesis.seed``."""
+    """Return the random generator of this step for ``synthesis.seed``."""
     return np.random.default_rng([seed, 0xDEC0DE])
 
 
 def fine_codes(codes: CodeTable, recode: Recode, rng: np.random.Generator) -> Iterator[dict[str, NDArray[np.int64]]]:
-    """Fine codes by attribute, at most BATCH_ROWS rows at a time; the rows come in random order.
+    """Yield fine codes by attribute, at most BATCH_ROWS rows at a time; the rows come in random order.
 
     Each coarse code is replaced by one of its fine codes, drawn by the recode's weights.
     """
@@ -88,7 +88,7 @@ def fine_codes(codes: CodeTable, recode: Recode, rng: np.random.Generator) -> It
 
 
 def _in_batches(codes: CodeTable, rng: np.random.Generator) -> Iterator[dict[str, NDArray[Any]]]:
-    """Coarse codes by attribute, at most BATCH_ROWS rows at a time; the rows come in random order."""
+    """Yield coarse codes by attribute, at most BATCH_ROWS rows at a time; the rows come in random order."""
     order = rng.permutation(codes.rows)
     for start in range(0, codes.rows, BATCH_ROWS):
         rows = order[start : start + BATCH_ROWS]
@@ -96,7 +96,7 @@ def _in_batches(codes: CodeTable, rng: np.random.Generator) -> Iterator[dict[str
 
 
 def _witness(plan: EncodingPlan, recode: Recode, given: Mapping[str, int]) -> dict[str, pa.Array]:
-    """A row that breaks no rule, with these coarse codes; there is one, since it was looked for before the release.
+    """Return a row with these coarse codes that breaks no rule; admission has made sure that there is one.
 
     Raises ValueError if not.
     """
@@ -108,7 +108,7 @@ def _witness(plan: EncodingPlan, recode: Recode, given: Mapping[str, int]) -> di
 
 
 def decoded_schema(plan: EncodingPlan, column_order: Sequence[str]) -> pa.Schema:
-    """Names, types and nullability of the synthetic table, by the public spec alone."""
+    """Return names, types and nullability of the synthetic table, by the public spec alone."""
     return released_schema(plan.ranges(), column_order)
 
 
@@ -139,7 +139,7 @@ class _Refiner:
     def at(
         self, coarse: NDArray[np.unsignedinteger], places: NDArray[np.float64]
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The fine code at a place of each coarse one, and where in that it lies; both rise with the place.
+        """Return the fine code at a place of each coarse one, and where in that it lies; both rise with the place.
 
         ``places``: shares of the coarse code's weight, from 0 to below 1.  Even places give the weights' shares.
         """

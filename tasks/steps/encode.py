@@ -42,7 +42,7 @@ class Repairs:
             self.counts[column, repair] += rows
 
     def to_table(self) -> pa.Table:
-        """The contract REPAIRS, sorted (private)."""
+        """Return the contract REPAIRS, sorted (private)."""
         rows = [{"column": c, "repair": r, "rows": n} for (c, r), n in sorted(self.counts.items())]
         return pa.Table.from_pylist(rows, schema=REPAIRS.schema)
 
@@ -51,11 +51,11 @@ class Batches(Protocol):
     """Starts a fresh pass over the private rows."""
 
     def __call__(self, repairs: Repairs | None = None, /) -> Iterable[pa.RecordBatch]:
-        """The rows in batches; what reading them repairs is added to ``repairs``."""
+        """Yield the rows in batches; what reading them repairs is added to ``repairs``."""
 
 
 def encode(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -> Iterator[pa.RecordBatch]:
-    """Code batches of the kept rows (contract ENCODED_ROWS); adds to ``repairs`` while batches are read.
+    """Yield code batches of the kept rows (contract ENCODED_ROWS); adds to ``repairs`` while batches are read.
 
     With ``unit.person_id``, at most ``unit.max_records`` rows of each person are kept, chosen by a hash of
     the person's own rows, so that neither row order nor another person's rows matter; rows without an
@@ -67,8 +67,7 @@ def encode(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -
 
 
 def kept_batches(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -> Iterator[pa.RecordBatch]:
-    """The rows that :func:`encode` keeps of each person, as they are stored; how many it leaves out is added to
-    ``repairs``."""
+    """Yield the rows that :func:`encode` keeps of each person, as stored; ``repairs`` gets how many it leaves out."""
     keep = _kept_rows(batches, plan, unit) if unit.person_id is not None else None
     start = 0
     for batch in batches(repairs):
@@ -82,7 +81,7 @@ def kept_batches(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repa
 
 
 def encode_batch(batch: pa.RecordBatch, plan: EncodingPlan, repairs: Repairs) -> pa.RecordBatch:
-    """Codes of one batch; source columns are found by name, extra ones are ignored."""
+    """Return codes of one batch; source columns are found by name, extra ones are ignored."""
     arrays, encoded = [], {}
     schema = code_schema(plan.domain)
     for codec in plan.codecs:
@@ -129,8 +128,7 @@ def _kept_rows(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArray[np.b
 def _rows_of_persons(
     batches: Iterable[pa.RecordBatch], plan: EncodingPlan, unit: Unit, group: int, groups: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint64]]:
-    """Place, person's number and row hash of every row whose person is of one group; rows without a person are left
-    out."""
+    """Return place, person's number and row hash of every row whose person is of one group, without rows of nobody."""
     from privsyn.tasks.kernels.text_hash import text_hashes  # here: compiled code loads slowly
 
     places, persons, hashes, start = [np.empty(0, np.int64)], [pa.array([], pa.string())], [np.empty(0, np.uint64)], 0
@@ -164,7 +162,7 @@ def bound_records(person: NDArray[np.int32], row_hash: NDArray[np.uint64], most:
 
 
 def _row_hashes(codes: pa.RecordBatch) -> NDArray[np.uint64]:
-    """A 64-bit mix of each row's codes, shape (rows,); a function of the row alone."""
+    """Return a 64-bit mix of each row's codes, shape (rows,); a function of the row alone."""
     mixed = np.full(codes.num_rows, GAMMA)
     for column in codes.columns:
         mixed = (mixed ^ np.asarray(column).astype(np.uint64)) * np.uint64(0xFF51AFD7ED558CCD)

@@ -33,7 +33,7 @@ def plan(
     max_cells: int | None = None,
     known: Collection[Clique] = (),
 ) -> list[Query]:
-    """One single-cell query per pair of attributes, all m = d (d - 1) / 2 of them, each at ``rho / m``.
+    """Return one single-cell query per pair of attributes, all m = d (d - 1) / 2 of them, each at ``rho / m``.
 
     ``sensitivity``: SENSITIVITY for InDif, REFERENCE_SENSITIVITY for scores against a :class:`Reference`.
     ``max_cells``: pairs of more cells are never measured, so they get no score, and m is less by them; the same holds
@@ -50,7 +50,7 @@ def plan(
 
 
 def score_queries(cliques: Sequence[Clique], rho: Fraction, sensitivity: int) -> list[Query]:
-    """One single-cell query per clique, all m of them at ``rho / m``; none without cliques.
+    """Return one single-cell query per clique, all m of them at ``rho / m``; none without cliques.
 
     ``sensitivity``: of each answer, under adding or removing one person with all their records.
     """
@@ -93,7 +93,7 @@ def l1_distance(counts: NDArray[np.int64], reference: NDArray[np.int64]) -> int:
 def exact(
     rows: Countable, queries: Sequence[Query], threads: int, reference: Expected | None = None
 ) -> Iterator[NDArray[np.int64]]:
-    """The exact score of each pair, one cell each, in order; pairs are counted and dropped one by one.
+    """Yield the exact score of each pair, one cell each, in order; pairs are counted and dropped one by one.
 
     InDif, or with a ``reference`` the distance to it.  Filtered values count as one value more (the padded table), so
     that every row is in every table and Lemma 4 applies as proven.  Private until the shell has added the noise.

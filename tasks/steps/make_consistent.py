@@ -90,7 +90,7 @@ class _Member:
         self.share = share.flat[0] if share.size and (share == share.flat[0]).all() else share
 
     def project(self) -> Floats:
-        """Counts on the shared attributes, whose order is the domain's."""
+        """Return counts on the shared attributes, whose order is the domain's."""
         return np.add.reduce(self.estimate.counts, axis=self.axes)
 
     def shift(self, change: Floats) -> None:
@@ -201,7 +201,7 @@ def _shrink(estimate: _Estimate, shares: Floats | None = None) -> None:
 
 
 def without_interaction(counts: Floats, total: float, zero: NDArray[np.bool_] | None = None) -> Floats:
-    """Counts of the same shape and of sum ``total`` > 0 that agree with those of all parts of one attribute less.
+    """Return counts of sum ``total`` > 0, of the same shape, that agree with all marginals of one attribute less.
 
     Nothing beyond these parts (first made non-negative) is in them: of a pair, the product of its one-ways; of more
     attributes, and of any with known zeros (``zero``), what iterative proportional fitting finds from equal counts
@@ -218,7 +218,7 @@ def without_interaction(counts: Floats, total: float, zero: NDArray[np.bool_] | 
 
 
 def _shared_sets(cliques: Sequence[Clique]) -> list[tuple[Clique, list[int]]]:
-    """Attribute sets shared by at least two cliques, smallest first, each with its cliques' positions.
+    """Return attribute sets shared by at least two cliques, smallest first, each with its cliques' positions.
 
     The sets are the empty set, single attributes, and the intersections of two overlapping cliques.
     """
@@ -243,7 +243,7 @@ def _shared_sets(cliques: Sequence[Clique]) -> list[tuple[Clique, list[int]]]:
 
 
 def _groups(estimates: Sequence[_Estimate], plan: Sequence[tuple[Clique, Sequence[int]]]) -> list[list[_Member]]:
-    """The members of every shared set, in the plan's order, at the estimates' present variances."""
+    """Return the members of every shared set, in the plan's order, at the estimates' present variances."""
     return [[_Member(estimates[i], shared) for i in members] for shared, members in plan]
 
 
@@ -258,7 +258,7 @@ def _average_all(groups: Iterable[Sequence[_Member | BlockMember]]) -> None:
 
 
 def _inconsistency(groups: Iterable[Sequence[_Member | BlockMember]]) -> float:
-    """Largest difference, in records, between two estimates of the same shared count."""
+    """Return largest difference, in records, between two estimates of the same shared count."""
     worst = 0.0
     for members in groups:
         projections = [m.project() for m in members]
@@ -268,7 +268,10 @@ def _inconsistency(groups: Iterable[Sequence[_Member | BlockMember]]) -> float:
 
 
 def measured_marginals(queries: Sequence[Query], answers: Sequence[NDArray[Any]], domain: Domain) -> list[Marginal]:
-    """The measured cliques of two attributes and more, with their shapes and noise; one-ways are pooled elsewhere."""
+    """Return the measured cliques of two attributes and more, with their shapes and noise.
+
+    One-ways are pooled elsewhere.
+    """
     return [
         Marginal(q.attributes, y.astype(np.float64).reshape(domain.shape(q.attributes)), q.sigma)
         for q, y in zip(queries, answers, strict=True)

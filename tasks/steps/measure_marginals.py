@@ -19,7 +19,7 @@ from privsyn.tasks.steps import one_way_marginals
 
 
 def plan(weights: Mapping[Clique, float], domain: Domain, fine: Domain, rho: Fraction, records: int) -> list[Query]:
-    """One query per clique, at rho_i = ``rho`` w_i / sum_j w_j, exactly; a single attribute is asked on its fine codes.
+    """Plan one query per clique at exactly rho_i = ``rho`` w_i / sum_j w_j; a single attribute is asked on fine codes.
 
     weights: clique -> positive number, in the order of the queries; ``domain``: of the coarse codes.
     Privacy: all answers together are rho-zCDP for adding or removing one person with at most
@@ -36,7 +36,7 @@ def plan(weights: Mapping[Clique, float], domain: Domain, fine: Domain, rho: Fra
 def exact(
     rows: Countable, fine: Callable[[], Countable], queries: Sequence[Query], threads: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Exact counts of each query, flat, in order; larger cliques come before single attributes.
+    """Yield exact counts of each query, flat, in order; larger cliques come before single attributes.
 
     ``rows``: coarse codes; ``fine``: a function that gives the fine ones, called only if a single attribute is asked.
     Private until the shell has added the noise. Raises ValueError if a larger clique comes after a single attribute.

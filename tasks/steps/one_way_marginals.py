@@ -18,7 +18,7 @@ from privsyn.tasks.kernels.counting import Countable, count_all
 
 
 def plan(domain: Domain, rho: Fraction, records: int, *, equal: bool = True) -> list[Query]:
-    """One query per attribute: each at rho_i = ``rho / d`` if ``equal`` (the paper), otherwise by equation (1).
+    """Return one query per attribute: each at rho_i = ``rho / d`` if ``equal`` (the paper), otherwise by equation (1).
 
     Equation (1) makes the summed L1 noise of the one-ways least.
     Privacy: all d answers together are rho-zCDP for adding or removing one person with at most
@@ -32,6 +32,6 @@ def plan(domain: Domain, rho: Fraction, records: int, *, equal: bool = True) -> 
 
 
 def exact(rows: Countable, queries: Sequence[Query], threads: int) -> Iterator[NDArray[np.int64]]:
-    """Exact counts of each query, flat, in order.  Private until the shell has added the noise."""
+    """Yield exact counts of each query, flat, in order.  Private until the shell has added the noise."""
     for counts in count_all(rows, [q.attributes for q in queries], threads=threads):
         yield counts.ravel()

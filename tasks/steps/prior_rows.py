@@ -34,7 +34,10 @@ _PURPOSE = 0x9207  # of the random generator; no other step's
 
 
 def coarse_rows(public: CodeTable, recode: Recode) -> CodeTable:
-    """The public rows in coarse codes, without rows of filtered values; where all have one, the nearest kept codes."""
+    """Return the public rows in coarse codes, without rows of filtered values.
+
+    Where all have one, the nearest kept codes.
+    """
     domain = coarse_domain(recode)
     columns = [recode[a].coarse[public.column(a)] for a in domain.attributes]
     inside = np.logical_and.reduce([c < n for c, n in zip(columns, domain.sizes, strict=True)])
@@ -54,7 +57,7 @@ class Groups(NamedTuple):
 def groups_with_rows(
     public: CodeTable, group: Clique, noisy: Floats, sigma: float, rows: int, can: Sequence[NDArray[np.bool_]] | None
 ) -> Groups:
-    """How many of ``rows`` rows each group has.
+    """Return how many of ``rows`` rows each group has.
 
     noisy: the groups' noisy numbers of rows, shape (cells of ``group``,), each with standard deviation ``sigma``.  A
     group that the ``public`` table lacks has rows only where its noisy number stands out, one that no row can be in
@@ -101,7 +104,7 @@ def drawn_rows(
     can: Sequence[NDArray[np.bool_]] | None,
     seed: int,
 ) -> Iterator[CodeTable]:
-    """The rows, in random order, at most AT_A_TIME at once.
+    """Yield the rows, in random order, at most AT_A_TIME at once.
 
     shares: of every group, in order, its distribution over the distinct public rows; ``can``: of
     :func:`possible_rows`.
@@ -124,7 +127,7 @@ def drawn_rows(
 
 
 def _systematic(shares: Floats, number: int, start: float) -> NDArray[np.int64]:
-    """``number`` draws at equal distances along the cumulated shares, from ``start`` in [0, 1)."""
+    """Return ``number`` draws at equal distances along the cumulated shares, from ``start`` in [0, 1)."""
     cumulative = np.cumsum(shares)
     points = (np.arange(number) + start) / max(1, number) * cumulative[-1]
     last = int(np.flatnonzero(shares)[-1])

@@ -49,7 +49,7 @@ class Figure:
 
 
 def figures(domain: Domain) -> tuple[Figure, ...]:
-    """The public figures for a domain, none of them empty: the same for every table of that domain.
+    """Return the public figures for a domain, none of them empty: the same for every table of that domain.
 
     All one-ways; all pairs, or MOST_PAIRS random ones; MOST_TRIPLES random triples; RANGE_QUERIES queries over three
     columns (PrivSyn, section 6.1).  Figures for which the domain has too few columns are left out.
@@ -65,7 +65,10 @@ def figures(domain: Domain) -> tuple[Figure, ...]:
 
 
 def _cliques(domain: Domain, ways: int, most: int, rng: np.random.Generator) -> tuple[Clique, ...]:
-    """All cliques of ``ways`` attributes if there are at most ``most``, else as many random ones; none too large."""
+    """Return all cliques of ``ways`` attributes if there are at most ``most``, else as many random ones.
+
+    None too large.
+    """
     width = len(domain.attributes)
     if comb(width, ways) <= most:
         chosen = list(combinations(domain.attributes, ways))
@@ -76,7 +79,7 @@ def _cliques(domain: Domain, ways: int, most: int, rng: np.random.Generator) -> 
 
 
 def plan(asked: Sequence[Figure], rho: Fraction, records: int) -> list[Query]:
-    """One query of one cell per figure, each at ``rho / len(asked)``; its name stands for the attributes.
+    """Return one query of one cell per figure, each at ``rho / len(asked)``; its name stands for the attributes.
 
     Privacy: all sums together are rho-zCDP for adding or removing one person with at most ``records`` = k records,
     the synthetic table being fixed: each of k records changes each of the M compared marginals (or queries) by at
@@ -89,7 +92,7 @@ def plan(asked: Sequence[Figure], rho: Fraction, records: int) -> list[Query]:
 
 
 def exact(rows: CodeTable, synthetic: CodeTable, asked: Sequence[Figure], threads: int) -> Iterator[NDArray[np.int64]]:
-    """The exact sum of each figure, shape (1,), in order.  Private until the shell has added the noise.
+    """Yield the exact sum of each figure, shape (1,), in order.  Private until the shell has added the noise.
 
     ``rows`` and ``synthetic`` are tables of one domain (public bins); either may have no rows.
     Raises ValueError if their domains differ.
@@ -105,12 +108,12 @@ def exact(rows: CodeTable, synthetic: CodeTable, asked: Sequence[Figure], thread
 
 
 def _marginal_sum(rows: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int) -> int:
-    """Sum over the marginals and their cells of |count in ``rows`` - count in ``synthetic``|."""
+    """Return sum over the marginals and their cells of |count in ``rows`` - count in ``synthetic``|."""
     return sum(int(np.abs(a - b).sum()) for a, b in both_counts(rows, synthetic, cliques, threads))
 
 
 def per_row(total: float, figure: Figure, synthetic_rows: int) -> float:
-    """A sum (or the standard deviation of its noise) as a mean over the marginals or queries, per synthetic row.
+    """Return a sum (or the standard deviation of its noise) as a mean over the marginals or queries, per synthetic row.
 
     The divisor is the public number of *synthetic* rows: the number of private rows is private.  So this is not the
     L1 distance of shares: where the two tables differ in size, the difference counts as error too.

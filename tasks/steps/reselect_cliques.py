@@ -29,7 +29,7 @@ def reselect_cliques(
     remeasure_one_ways: bool,
     targets: Targets = NO_TARGETS,
 ) -> dict[Clique, float]:
-    """The cliques to measure with their weights, those that lower the expected error most first.
+    """Return the cliques to measure with their weights, those that lower the expected error most first.
 
     queries: of the scores, one per candidate, all of one sigma, pairs before triples; scores: their noisy answers;
     recode: with all measured one-ways pooled in; ``rho``: the budget of the round's measurement;

@@ -46,7 +46,7 @@ def candidates(
     triples: bool,
     targets: Targets = NO_TARGETS,
 ) -> list[Clique]:
-    """All pairs of at most ``max_cells`` cells; then triples of at most ``gamma`` cells, no more of them than pairs.
+    """Return all pairs of at most ``max_cells`` cells, then at most as many triples of at most ``gamma`` cells.
 
     scores: the noisy InDif score of every pair, released before.  The triples are those whose three pairs' scores have
     the largest sums (ties: domain order), of pairs that are among the strongest and above 0; sums count with the weight
@@ -77,7 +77,7 @@ def candidates(
 
 
 def plan(cliques: Sequence[Clique], rho: Fraction, records: int) -> list[Query]:
-    """One single-cell query per candidate, all m of them at ``rho / m``.
+    """Return one single-cell query per candidate, all m of them at ``rho / m``.
 
     Privacy: all m answers together are rho-zCDP for adding or removing one person with at most ``records`` = k
     records: the candidates and the rows that they are compared with are functions of what was released before, so each
@@ -88,19 +88,19 @@ def plan(cliques: Sequence[Clique], rho: Fraction, records: int) -> list[Query]:
 
 
 def rows_so_far(total: float) -> int:
-    """How many synthetic rows are compared with the private ones, from the noisy total of these."""
+    """Return how many synthetic rows are compared with the private ones, from the noisy total of these."""
     return min(OVERSAMPLE * max(round(total), 0), MOST_ROWS)
 
 
 def seed_of(seed: int, number: int) -> int:
-    """The seed of the rows so far of round ``number``, which are not those that are released."""
+    """Return the seed of the rows so far of round ``number``, which are not those that are released."""
     return (seed + number * _SEED) % 2**63
 
 
 def exact(
     rows: Countable, synthetic: CodeTable, total: float, queries: Sequence[Query], threads: int
 ) -> Iterator[NDArray[np.int64]]:
-    """The exact score of each query, one cell each, in order: floor(|M - M' total / (rows of M')|_1) in records.
+    """Yield the exact score of each query, one cell each, in order: floor(|M - M' total / (rows of M')|_1) in records.
 
     rows: private, coarse codes; synthetic: the rows so far, of the same domain; ``total``: the noisy number of private
     rows.  Filtered values are in neither count.  Private until the shell has added the noise.

@@ -38,7 +38,7 @@ def select_from_all_scores(
     remeasure_one_ways: bool,
     targets: Targets = NO_TARGETS,
 ) -> pa.Table:
-    """The contract PAIRS for the budget ``rho`` of all measurements, made and to be made.
+    """Return the contract PAIRS for the budget ``rho`` of all measurements, made and to be made.
 
     queries, scores: of every release, each pair's distances from one and the same table, pooled here by inverse
     variance; first: the recode that the distances were taken against; known: the same with the first looks of all
@@ -58,7 +58,7 @@ def select_from_all_scores(
 
 
 def lacking(weights: Mapping[Clique, float], spent: Mapping[Clique, float], rho: float) -> dict[Clique, float]:
-    """What each clique lacks of its share of ``rho``, in rho: its new weight, positive; in the same order.
+    """Return what each clique lacks of its share of ``rho``, in rho: its new weight, positive; in the same order.
 
     weights: by which ``rho`` is shared; spent: rho of what was measured of a clique already.  Those that lack nothing
     to speak of (LEAST_LACKING) are left out; where none is left, all are measured again by their weights.
@@ -74,7 +74,7 @@ def lacking(weights: Mapping[Clique, float], spent: Mapping[Clique, float], rho:
 
 
 def spent_on(queries: Sequence[Query]) -> dict[Clique, float]:
-    """The rho of all measurements of each clique."""
+    """Return the rho of all measurements of each clique."""
     found: dict[Clique, float] = {}
     for query in queries:
         found[query.attributes] = found.get(query.attributes, 0.0) + float(query.rho)

@@ -58,7 +58,7 @@ def dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float, record
 
 
 def _by_cells(phi: NDArray[np.float64], cells: Sequence[int]) -> tuple[list[NDArray[np.intp]], NDArray[np.float64]]:
-    """The pairs of each number of cells, largest score first (ties: the first), and c^(2/3) of each such number.
+    """Return the pairs of each number of cells, largest score first (ties: the first), and c^(2/3) of each such number.
 
     Among pairs of one size only the one with the largest score can be the best choice, so a choice looks at as many
     candidates as there are sizes, not pairs.
@@ -80,7 +80,7 @@ def select(
     remeasure_one_ways: bool,
     targets: Targets = NO_TARGETS,
 ) -> pa.Table:
-    """The contract PAIRS by ``settings.criterion``.
+    """Return the contract PAIRS by ``settings.criterion``.
 
     queries: of the scores, one per pair, all of one sigma; scores: their noisy answers; ``rho``: the third stage's
     budget; ``remeasure_one_ways``: whether one-ways compete for it, too; ``targets``: the pairs whose errors count more
@@ -106,7 +106,7 @@ def select_pairs(
     records: int,
     max_cells: int,
 ) -> pa.Table:
-    """The contract PAIRS: what DenseMarg takes among pairs of at most ``max_cells`` cells, in its order.
+    """Return the contract PAIRS: what DenseMarg takes among pairs of at most ``max_cells`` cells, in its order.
 
     A pair's weight is c^(2/3), equation (1).
     """
@@ -127,7 +127,7 @@ def select_by_expected_error(
     max_cells: int,
     one_ways: Departures | None = None,
 ) -> pa.Table:
-    """The contract PAIRS: the pairs, and their shares of ``rho``, that make the expected error of all least.
+    """Return the contract PAIRS: the pairs, and their shares of ``rho``, that make the expected error of all least.
 
     departures: one row per pair (tasks/estimation/pair_departures.py). A pair's weight is its share. With ``one_ways``,
     these compete for the budget; what the weights leave of 1 is for measuring them a second time.

@@ -13,7 +13,7 @@ from privsyn.data_contracts.domain import Clique, Domain
 
 
 def spanning_tree(scores: Mapping[tuple[str, str], float], domain: Domain) -> list[Clique]:
-    """The maximum spanning tree of the attributes under ``scores``, which may be negative; pairs in domain order.
+    """Return maximum spanning tree of the attributes under ``scores``, which may be negative; pairs in domain order.
 
     scores: pair -> noisy distance from independence, in records.  A forest where pairs without a score leave no tree.
     Ties: the pair that stands first in domain order.

@@ -103,7 +103,7 @@ def _resampled(table: CodeTable, domain: Domain, rows: int, seed: int) -> list[n
 def _implied(
     marginals: Sequence[Marginal], domain: Domain, settings: Synthesis, rows: int, threads: int, zeros: KnownZeros
 ) -> list[Marginal]:
-    """The pairs of one component that no marginal holds, counted on more rows than are wanted.
+    """Return the pairs of one component that no marginal holds, counted on more rows than are wanted.
 
     There are none where the noise of the marginals is unknown: then they count as exact, and nothing goes beside them.
     """
@@ -120,7 +120,7 @@ def _implied(
 
 
 def output_rows(total: float, settings: Synthesis) -> int:
-    """Number of rows to make: the setting, or ``total``, the noisy estimate of the private table's rows, rounded.
+    """Return the number of rows to make: the setting, or ``total``, the noisy number of private rows, rounded.
 
     The exact number of private records is private and takes no part.
     """
@@ -128,7 +128,7 @@ def output_rows(total: float, settings: Synthesis) -> int:
 
 
 def components(cliques: Sequence[Clique], domain: Domain) -> list[Clique]:
-    """The connected components of the attributes under the cliques, each and all in domain order.
+    """Return the connected components of the attributes under the cliques, each and all in domain order.
 
     Separate and join (section 5.3): components share no marginal, so each is synthesized on its own.
     """
@@ -153,7 +153,7 @@ def _check(marginal: Marginal, domain: Domain) -> None:
 def _start(
     marginals: Sequence[Marginal], domain: Domain, settings: Synthesis, rows: int, threads: int, zeros: KnownZeros
 ) -> list[np.ndarray]:
-    """The rows to begin with: along a tree for sweeps, from independent one-ways for GUM as in the paper."""
+    """Return the rows to begin with: along a tree for sweeps, from independent one-ways for GUM as in the paper."""
     if settings.method == "sweep":
         from privsyn.tasks.synthesis.settled_start import settled_start  # here: compiled code loads slowly
 
@@ -163,7 +163,7 @@ def _start(
 
 
 def _independent(one_way: np.ndarray, rows: int, seed: int, attribute: int) -> np.ndarray:
-    """A column of ``rows`` codes with the one-way's shares, in random order."""
+    """Return a column of ``rows`` codes with the one-way's shares, in random order."""
     draws = stream(seed, _START, attribute)
     quotas = systematic(one_way, rows, uniform(draws))
     column = np.repeat(np.arange(one_way.size, dtype=code_dtype(one_way.size)), quotas)

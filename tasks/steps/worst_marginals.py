@@ -31,7 +31,7 @@ def worst_marginals(
     records: int,
     targets: Targets = NO_TARGETS,
 ) -> list[Clique]:
-    """The ``at_once`` cliques of largest score, those above 0 only, in the order of ``cliques``.
+    """Return the ``at_once`` cliques of largest score, those above 0 only, in the order of ``cliques``.
 
     distances: noisy L1 distances of the private counts to those of the rows so far, in records, one per clique;
     noise: their standard deviation; rho: of the round's measurement, which the chosen share in equal parts; records:

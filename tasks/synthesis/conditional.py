@@ -22,7 +22,7 @@ def draw_attribute(
     one_way: np.ndarray,
     address: np.uint64,
 ) -> np.ndarray:
-    """Codes of ``attribute`` for ``rows`` rows, by the marginal ``given`` on it and on attributes drawn already.
+    """Return codes of ``attribute`` for ``rows`` rows, by the marginal ``given`` on it and on attributes drawn already.
 
     columns: the codes of these attributes, each of shape (rows,); one_way: counts of the attribute's codes, by which
     it is drawn where no marginal is given (None) or the marginal says nothing; address: the random stream.
@@ -35,7 +35,7 @@ def draw_attribute(
 
 
 def draw_given(known: CodeTable, rows: int, joint: np.ndarray, one_way: np.ndarray, address: np.uint64) -> np.ndarray:
-    """Codes for ``rows`` rows given their cell of ``known``; joint: float64 (cells of known, codes).
+    """Return codes for ``rows`` rows given their cell of ``known``; joint: float64 (cells of known, codes).
 
     Within the rows of one cell the codes have the joint's conditional shares up to rounding, in random
     order.  For a cell where the joint has no counts, ``one_way`` decides.  address: the random stream.

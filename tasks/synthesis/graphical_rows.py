@@ -58,7 +58,7 @@ def graphical_rows(
 
 
 def model_mb(cliques: Sequence[tuple[str, ...]], domain: Domain) -> float:
-    """Size in MB of the junction tree that a model of these cliques needs.  Raises as :func:`graphical_rows`."""
+    """Return size in MB of the junction tree that a model of these cliques needs.  Raises as :func:`graphical_rows`."""
     mbi = _mbi()
     return float(mbi.junction_tree.hypothetical_model_size(mbi.Domain(domain.attributes, domain.sizes), list(cliques)))
 
@@ -79,7 +79,7 @@ def _without_hints() -> Iterator[None]:
 
 
 def _mbi() -> Any:
-    """The package, in double precision and with nothing written to disk."""
+    """Return the package, in double precision and with nothing written to disk."""
     if importlib.util.find_spec("mbi") is None:
         raise ModuleNotFoundError("No module named 'mbi': pip install 'privsyn-flows[pgm]'", name="mbi")
     import jax
@@ -92,6 +92,6 @@ def _mbi() -> Any:
 
 
 def _one_way(mbi: Any, attribute: str, counts: NDArray[np.float64], variance: NDArray[np.float64]) -> Any:
-    """A look at one attribute, each cell in units of its own standard deviation."""
+    """Return a look at one attribute, each cell in units of its own standard deviation."""
     sigma = np.sqrt(variance)
     return mbi.LinearMeasurement(counts / sigma, (attribute,), 1.0, mbi.WeightedQuery(1.0 / sigma))

@@ -48,7 +48,7 @@ def gum(
 
 
 def alpha_at(iteration: int, settings: Synthesis) -> float:
-    """The update rate alpha of an iteration, counted from 0 (section 5.3, "Gradually Decreasing alpha").
+    """Return the update rate alpha of an iteration, counted from 0 (section 5.3, "Gradually Decreasing alpha").
 
     With a0 = alpha, k = decay_rate, s = decay_every: step a0 k^floor(t/s), exponential a0 e^(-kt),
     linear a0 / (1 + kt), square_root a0 / sqrt(1 + kt).

@@ -35,7 +35,7 @@ weight."""
 
 
 def times_the_rows(rows: int, attributes: int, oversample: int) -> int:
-    """How many times ``rows`` the larger table has, at most ``oversample``; 1 where that is not worth its time.
+    """Return how many times ``rows`` the larger table has, at most ``oversample``; 1 where that is not worth its time.
 
     It is a function of public or released numbers.
     """
@@ -45,7 +45,7 @@ def times_the_rows(rows: int, attributes: int, oversample: int) -> int:
 
 
 def missing_pairs(cliques: Sequence[Clique], domain: Domain) -> list[Clique]:
-    """The pairs of ``domain`` inside no clique, in its order, smallest first while all have at most MOST_CELLS."""
+    """Return pairs of ``domain`` inside no clique, in its order, smallest first while all have at most MOST_CELLS."""
     inside = {domain.ordered(pair) for clique in cliques for pair in combinations(clique, 2)}
     missing = sorted((p for p in combinations(domain.attributes, 2) if p not in inside), key=domain.cells)
     room = np.cumsum([domain.cells(p) for p in missing]) <= MOST_CELLS
@@ -53,7 +53,7 @@ def missing_pairs(cliques: Sequence[Clique], domain: Domain) -> list[Clique]:
 
 
 def implied(synthetic: CodeTable, pairs: Sequence[Clique], total: float, sigma: float, threads: int) -> list[Marginal]:
-    """The pairs of the ``synthetic`` rows, scaled to ``total``, as if measured with noise.
+    """Return the pairs of the ``synthetic`` rows, scaled to ``total``, as if measured with noise.
 
     Their sigma is DOUBT times ``sigma``, the median of the measured marginals', and the chance in a mean cell's count.
     """

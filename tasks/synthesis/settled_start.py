@@ -36,7 +36,7 @@ def settled_start(
     threads: int,
     zeros: KnownZeros,
 ) -> list[np.ndarray]:
-    """Columns of ``rows`` codes over ``domain``, in its order.
+    """Return columns of ``rows`` codes over ``domain``, in its order.
 
     marginals: every one-way and any larger ones; at most ``settings.sweeps`` sweeps an attribute; zeros: joint codes
     that rules forbid.

@@ -42,16 +42,16 @@ class Shard:
         return int(stream(self.seed, _SHARD, self.number)) >> 1 if self.number else self.seed
 
     def settings(self, settings: Synthesis) -> Synthesis:
-        """``settings`` with the shard's own seed."""
+        """Return ``settings`` with the shard's own seed."""
         return settings.model_copy(update={"seed": self.own_seed})
 
     def offset(self, of_table: float) -> float:
-        """The shard's offset for systematic rounding, in [0, 1), given the whole table's."""
+        """Return the shard's offset for systematic rounding, in [0, 1), given the whole table's."""
         return (of_table + self.number / self.of) % 1.0
 
 
 def shards(rows: int, settings: Rows) -> list[Shard]:
-    """The fewest shards of at most ``settings.shard_rows`` rows each, at least one, equal in size but for one row."""
+    """Return the fewest shards of at most ``settings.shard_rows`` rows, at least one, equal in size but for one row."""
     number = max(1, -(-rows // settings.shard_rows))
     edges = [rows * i // number for i in range(number + 1)]
     sizes = [stop - first for first, stop in pairwise(edges)]
@@ -59,12 +59,12 @@ def shards(rows: int, settings: Rows) -> list[Shard]:
 
 
 def part_rows(parts: Sequence[Shard]) -> tuple[int, ...]:
-    """Rows of each part of a table in several parts; empty for a table of one shard, which is in one piece."""
+    """Return rows of each part of a table in several parts; empty for a table of one shard, which is in one piece."""
     return tuple(shard.rows for shard in parts) if len(parts) > 1 else ()
 
 
 def cut(batches: Iterable[pa.RecordBatch], sizes: Sequence[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The batches, cut where a part of ``sizes`` rows ends, each with its part's number.
+    """Yield the batches, cut where a part of ``sizes`` rows ends, each with its part's number.
 
     Raises ValueError unless there are as many rows as ``sizes`` says.
     """
@@ -86,7 +86,7 @@ def cut(batches: Iterable[pa.RecordBatch], sizes: Sequence[int]) -> Iterator[tup
 def in_shards(
     batches: Iterable[pa.RecordBatch], parts: Sequence[Shard]
 ) -> Iterator[tuple[Shard, list[pa.RecordBatch]]]:
-    """The rows of each shard, shard by shard: no more than one is held."""
+    """Yield the rows of each shard, shard by shard: no more than one is held."""
     held: list[pa.RecordBatch] = []
     now = 0
     for number, batch in cut(batches, [shard.rows for shard in parts]):

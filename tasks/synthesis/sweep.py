@@ -111,7 +111,7 @@ def cool(
 
 
 def _stuck(residuals: np.ndarray, targets: Sequence[Target], attributes: int) -> np.ndarray:
-    """The numbers of the attributes whose sweeps are stuck (STUCK)."""
+    """Return the numbers of the attributes whose sweeps are stuck (STUCK)."""
     wrong, holding = np.zeros(attributes), np.zeros(attributes)
     end = 0
     for target in targets:
@@ -125,7 +125,7 @@ def _stuck(residuals: np.ndarray, targets: Sequence[Target], attributes: int) ->
 
 
 def weights(targets: Sequence[Target]) -> list[int]:
-    """A positive integer per marginal: 4 / sigma in units of the median sigma, 16 for a one-way.
+    """Return a positive integer per marginal: 4 / sigma in units of the median sigma, 16 for a one-way.
 
     A one-way is what all marginals of its attribute agree on, so it is known better than any of them.
     Without known noise all larger marginals have the weight 4.
@@ -148,7 +148,10 @@ def residuals_of(
     shard: Shard,
     purpose: int = _ROUND,
 ) -> np.ndarray:
-    """Rows wanted less rows there, integers, of all marginals' cells; what is wanted sums to the rows in each."""
+    """Return rows wanted less rows there, integers, of all marginals' cells.
+
+    What is wanted sums to the rows in each.
+    """
     rows = columns[0].size
     table = CodeTable(Domain(tuple(str(a) for a in range(len(sizes))), tuple(sizes)), tuple(columns))
     counts = count_all(table, [tuple(str(a) for a in t.attributes) for t in targets], threads=threads)

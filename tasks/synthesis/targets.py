@@ -23,7 +23,7 @@ WANTED = 0.1
 
 
 def target_of(marginal: Marginal, group: Clique, rows: int, zeros: KnownZeros | None = None) -> Target:
-    """The marginal scaled to ``rows``, its attributes by their positions in ``group``; without any count, uniform.
+    """Return marginal scaled to ``rows``, its attributes by their positions in ``group``; without any count, uniform.
 
     zeros: what rules forbid, of which the target knows its own cells.
     """
@@ -37,7 +37,7 @@ def target_of(marginal: Marginal, group: Clique, rows: int, zeros: KnownZeros | 
 
 
 def empty_cells(targets: Sequence[Target]) -> NDArray[np.bool_]:
-    """Which cells of all targets, one target after another in row-major order, are empty beyond what noise can hide.
+    """Return which cells of all targets, one after another in row-major order, are empty beyond what noise can hide.
 
     Not in the paper.  Pairs with known noise say so: where one attribute follows from a value of the other (FOLLOWS),
     a cell is empty in which independence would put many rows (EXPECTED) and next to none are wanted (WANTED).

@@ -27,7 +27,7 @@ def tree_start(
     purpose: int,
     settle: Settle = lambda attribute, columns: None,
 ) -> list[np.ndarray]:
-    """Columns of ``rows`` codes over ``domain``, in its order; marginals: every one-way and any larger ones.
+    """Return columns of ``rows`` codes over ``domain``, in its order; marginals: every one-way and any larger ones.
 
     Every attribute has its one-way's shares or, given the attributes it is drawn from, the conditional shares
     of their marginal, up to rounding.  Attributes without a common marginal chain are independent.
@@ -44,7 +44,7 @@ def tree_start(
 
 
 def drawing_order(larger: Sequence[Marginal], domain: Domain) -> Iterator[tuple[str, Marginal | None]]:
-    """Every attribute once, with the marginal on it and the earlier attributes that it is drawn given (None: none).
+    """Yield every attribute once, with the marginal on it and the earlier attributes that it is drawn given (or None).
 
     Next comes the attribute with the largest mutual information with the drawn ones of one marginal; a
     component begins with the attribute whose strongest relation is largest.  Ties: the first.

@@ -65,7 +65,7 @@ def add_formats(release: str, formats: Sequence[Format], settings: Settings) -> 
 
 
 def _folder(release: str, settings: Settings) -> Path:
-    """The run's folder in the released root, whose private folder is there too."""
+    """Return the run's folder in the released root, whose private folder is there too."""
     folder = release_folder(release, settings, FIELD)
     if folder != settings.released_root / folder.name or not SAFE_NAME.fullmatch(folder.name):
         raise RequestError(

@@ -96,7 +96,10 @@ CONTEXT: dict[str, Any] = {
 
 
 def croissant(release: Described) -> dict[str, Any]:
-    """The metadata as JSON-LD: files with their hashes, one record set of the synthetic rows, and the promise."""
+    """Return the metadata as JSON-LD.
+
+    Files with their hashes, one record set of the synthetic rows, and the promise.
+    """
     about = release.about
     found: dict[str, Any] = {
         "@context": CONTEXT,
@@ -152,7 +155,7 @@ def _files(release: Described) -> list[dict[str, Any]]:
 
 
 def _file_sets(release: Described) -> list[dict[str, Any]]:
-    """The parts of a synthetic table in several files, as one set."""
+    """Return the parts of a synthetic table in several files, as one set."""
     if len(release.tables("parquet")) == 1:
         return []
     includes = "synthetic/part-*.parquet"
@@ -180,7 +183,7 @@ def _record_set(release: Described) -> dict[str, Any]:
 
 
 def _responsible(release: Described) -> dict[str, Any]:
-    """The Responsible-AI terms that apply."""
+    """Return the Responsible-AI terms that apply."""
     about = release.about
     return {
         "rai:dataCollectionType": ["Others"],

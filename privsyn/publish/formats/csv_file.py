@@ -28,7 +28,10 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_name(parquet: str) -> str:
-    """The name of the CSV file of a released Parquet file; parts lie apart, so that ``synthetic/`` holds one format."""
+    """Return the name of the CSV file of a released Parquet file.
+
+    Parts lie apart, so that ``synthetic/`` holds one format.
+    """
     return parquet.removesuffix(".parquet").replace("synthetic/", "synthetic_csv/") + ".csv"
 
 
@@ -49,7 +52,10 @@ def write_csv(parquet: Path, csv: Path, ranges: Mapping[str, ValueRange]) -> Non
 
 
 def formula_like(ranges: Mapping[str, ValueRange]) -> list[str]:
-    """Columns whose name or categories a spreadsheet may take for formulas; a function of the public spec alone."""
+    """Return columns whose name or categories a spreadsheet may take for formulas.
+
+    A function of the public spec alone.
+    """
     found = []
     for name, domain in ranges.items():
         if any(text.startswith(FORMULA) for text in (name, *categories(domain))):

@@ -28,7 +28,7 @@ _MEDIA = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 
 
 def data_package(release: Described) -> dict[str, Any]:
-    """The descriptor: every table of the folder with its hash and size, the synthetic one with its schema."""
+    """Return the descriptor: every table of the folder with its hash and size, the synthetic one with its schema."""
     package: dict[str, Any] = {
         "profile": "data-package",
         "name": release.certificate.run,
@@ -43,13 +43,13 @@ def data_package(release: Described) -> dict[str, Any]:
 
 
 def table_schema(release: Described) -> dict[str, Any]:
-    """The Table Schema of the synthetic table: name, type, meaning and public domain of every column."""
+    """Return the Table Schema of the synthetic table: name, type, meaning and public domain of every column."""
     fields = [_field(release, name, domain) for name, domain in release.ranges.items()]
     return {"fields": fields, "missingValues": [release.null_text]}
 
 
 def keywords(release: Described) -> list[str]:
-    """The publisher's words, then what every release is."""
+    """Return the publisher's words, then what every release is."""
     return list(dict.fromkeys((*release.about.keywords, "synthetic data", "differential privacy", "PrivSyn")))
 
 
@@ -70,7 +70,7 @@ def _publication(release: Described) -> dict[str, Any]:
 
 
 def _promise(release: Described) -> dict[str, Any]:
-    """What no field of the standard is for; readers keep unknown fields."""
+    """Return what no field of the standard is for; readers keep unknown fields."""
     c = release.certificate
     return {
         "epsilon": c.epsilon,
@@ -82,7 +82,7 @@ def _promise(release: Described) -> dict[str, Any]:
 
 
 def _synthetic(release: Described) -> list[dict[str, Any]]:
-    """One resource a file, CSV before Parquet: the CSV is what a checker reads against the schema."""
+    """Return one resource a file, CSV before Parquet: the CSV is what a checker reads against the schema."""
     schema = SCHEMA if SCHEMA in release.files else table_schema(release)
     about = f"The synthetic table, {release.rows:,} rows in random order."
     found = []
@@ -135,13 +135,13 @@ def _field(release: Described, name: str, domain: ValueRange) -> dict[str, Any]:
 
 
 def _meaning(column: Any) -> str:
-    """The spec's description with its unit."""
+    """Return the spec's description with its unit."""
     unit = "" if isinstance(column, BooleanColumn | Zoned) else getattr(column, "unit", "")
     return f"{column.description} ({unit})" if column.description and unit else column.description or unit
 
 
 def _bounds(domain: ValueRange) -> tuple[Any, Any]:
-    """Smallest and largest value as the files write them.
+    """Return smallest and largest value as the files write them.
 
     A float32 bound has two decimals, its own shortest one and that of the same number in 64 bits; the outer one holds
     for readers of either.
@@ -156,6 +156,6 @@ def _bounds(domain: ValueRange) -> tuple[Any, Any]:
 
 
 def _shortest(value: float) -> float:
-    """The shortest decimal that gives the same float32."""
+    """Return the shortest decimal that gives the same float32."""
     found = float(str(np.float32(value)))
     return found if math.isfinite(found) else value

@@ -42,7 +42,7 @@ _PAPER = {
 
 
 def registry_entry(release: Described) -> dict[str, Any]:
-    """The entry as a mapping; fields that nobody filled in are absent."""
+    """Return the entry as a mapping; fields that nobody filled in are absent."""
     return _filled(
         {
             "url_slug": _slug(release),
@@ -64,7 +64,7 @@ def missing(release: Described) -> list[str]:
 
 
 def registry_yaml(release: Described) -> str:
-    """The entry as YAML that readers of version 1.1 and 1.2 take alike: texts quoted, no folding, no anchors."""
+    """Return the entry as YAML that readers of version 1.1 and 1.2 take alike: texts quoted, no folding, no anchors."""
     from ruamel.yaml import YAML  # here: only publishing writes it
 
     yaml = YAML()
@@ -118,7 +118,10 @@ def _privacy_loss(release: Described) -> dict[str, Any]:
 
 
 def _units(release: Described) -> int | None:
-    """Noisy number of people: known where each has one record and the rows are as many as the noisy counts say."""
+    """Return noisy number of people.
+
+    Known where each has one record and the rows are as many as the noisy counts say.
+    """
     estimated = release.spec.mechanism.synthesis.rows == "auto" and release.certificate.records_per_person == 1
     return release.rows if estimated else None
 

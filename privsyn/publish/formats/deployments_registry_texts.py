@@ -13,7 +13,7 @@ NAMED_COLUMNS = 100
 
 
 def unit_details(release: Described) -> str:
-    """What neighbouring tables are."""
+    """Return what neighbouring tables are."""
     c = release.certificate
     k = c.records_per_person
     return (
@@ -24,7 +24,7 @@ def unit_details(release: Described) -> str:
 
 
 def data_domain(release: Described) -> str:
-    """Which tables are protected."""
+    """Return which tables are protected."""
     names = list(release.ranges)
     shown = ", ".join(names[:NAMED_COLUMNS])
     more = f" and {len(names) - NAMED_COLUMNS:,} more" if len(names) > NAMED_COLUMNS else ""
@@ -35,13 +35,13 @@ def data_domain(release: Described) -> str:
 
 
 def _not_read(release: Described) -> str:
-    """Which columns no look asks about; nothing without any."""
+    """Return which columns no look asks about; nothing without any."""
     names = ", ".join(release.spec.unmeasured_columns)
     return f" Not looked at, and drawn at random from the request alone: {names}." if names else ""
 
 
 def preprocessing(release: Described) -> str:
-    """What happens before any noise, and what was tuned."""
+    """Return what happens before any noise, and what was tuned."""
     unit = release.spec.unit
     kept = "All rows are taken as they are; how many a person has is the publisher's statement."
     if unit.person_id is not None:
@@ -55,7 +55,7 @@ def preprocessing(release: Described) -> str:
 
 
 def mechanisms(release: Described) -> str:
-    """Every look at the private table: how many queries, their sensitivity, their noise."""
+    """Return every look at the private table: how many queries, their sensitivity, their noise."""
     c = release.certificate
     versions = {name: release.versions.get(name, "") for name in ("opendp", "privsyn-flows")}
     looks = "\n".join(f"- {_look(stage, release.look(stage))}" for stage in c.stages)
@@ -93,14 +93,14 @@ def composition(release: Described) -> str:
 
 
 def post_processing(release: Described) -> str:
-    """What is done to the noisy answers, none of which looks at the private table again."""
+    """Return what is done to the noisy answers, none of which looks at the private table again."""
     plan = release.plan
     words = dict.fromkeys(step.words(plan.request) for step in plan.steps)
     return "\n".join(f"- {each}" for each in words if each)
 
 
 def utility(release: Described) -> str:
-    """The noise, which is public; no comparison with the private table is."""
+    """Return the noise, which is public; no comparison with the private table is."""
     spans = "; ".join(f"{release.look(s).words}: {_noise(s, release.look(s))}" for s in release.certificate.stages)
     return (
         f"Standard deviation of the noise. {spans[:1].upper()}{spans[1:]}. marginals/ holds every noisy count with its "
@@ -109,7 +109,7 @@ def utility(release: Described) -> str:
 
 
 def rho(exact: str) -> str:
-    """A fraction of the certificate to six digits; the certificate has it exactly."""
+    """Return a fraction of the certificate to six digits; the certificate has it exactly."""
     return f"{float(Fraction(exact)):.6g}"
 
 

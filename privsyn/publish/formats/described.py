@@ -45,7 +45,7 @@ class Described:
         return self.plan.request.spec
 
     def look(self, stage: StageCost) -> Look:
-        """The facts of a look at the private table, from its line in the certificate."""
+        """Return the facts of a look at the private table, from its line in the certificate."""
         return step_of(release_steps(self.plan.steps), stage.step).look
 
     @property
@@ -86,23 +86,23 @@ class Described:
         return null_text(self.ranges)
 
     def tables(self, suffix: str) -> list[str]:
-        """The files that hold the synthetic rows in this format, in order: one, or the parts of a folder."""
+        """Return the files that hold the synthetic rows in this format, in order: one, or the parts of a folder."""
         return sorted(name for name in self.files if _TABLES[suffix].fullmatch(name))
 
 
 def ranges_of(spec: ReleaseSpec, column_order: tuple[str, ...]) -> dict[str, ValueRange]:
-    """Released column -> its public domain, in the table's order."""
+    """Return released column -> its public domain, in the table's order."""
     found = plan(spec, column_order).ranges()
     return {name: found[name] for name in column_order}
 
 
 def categories(domain: ValueRange) -> list[str]:
-    """The categories of a column of texts; none of any other column."""
+    """Return the categories of a column of texts; none of any other column."""
     return domain.values.to_pylist() if domain.values is not None and pa.types.is_string(domain.type) else []
 
 
 def null_text(ranges: Mapping[str, ValueRange]) -> str:
-    """What stands for null in a CSV file of these columns: nothing at all, where that can mean nothing else.
+    """Return what stands for null in a CSV file of these columns: nothing at all, where that can mean nothing else.
 
     An empty category would look the same in most programs, and a line with nothing in it is skipped by many: then it is
     the first of NA, NA_, NA__ ... that is not a category.  A function of the public spec alone.
@@ -129,7 +129,7 @@ def files_in(folder: Path) -> dict[str, ManifestFile]:
 
 
 def kind_of(type_: pa.DataType) -> str:
-    """What a column of this type holds, in one word, which is also the Table Schema's."""
+    """Return what a column of this type holds, in one word, which is also the Table Schema's."""
     if pa.types.is_boolean(type_):
         return "boolean"
     if pa.types.is_integer(type_):

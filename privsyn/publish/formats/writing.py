@@ -1,5 +1,4 @@
-"""Everything beside the Parquet files and the release note: CSV and the three descriptions, into a folder being
-built."""
+"""Everything beside the Parquet files and the release note: CSV and the three descriptions, in a new folder."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from privsyn.publish.related_pairs import RelatedPair
 
 
 def write_tables(folder: Path, spec: ReleaseSpec, column_order: Sequence[str]) -> None:
-    """The synthetic table in the spec's other formats, one file for each Parquet file of the folder."""
+    """Write the synthetic table in the spec's other formats, one file for each Parquet file of the folder."""
     if "csv" in spec.formats:
         ranges = ranges_of(spec, tuple(column_order))
         for parquet in synthetic_files(folder):
@@ -29,7 +28,7 @@ def write_tables(folder: Path, spec: ReleaseSpec, column_order: Sequence[str]) -
 
 
 def synthetic_files(folder: Path) -> list[Path]:
-    """The Parquet files of the synthetic table: one, or the parts of a folder, in order."""
+    """Return the Parquet files of the synthetic table: one, or the parts of a folder, in order."""
     return sorted(p for p in (folder / "synthetic.parquet", *folder.glob("synthetic/part-*.parquet")) if p.is_file())
 
 

@@ -14,7 +14,7 @@ _FORM = "DDI codebook"
 
 
 def read(path: Path, table: str) -> Dictionary:
-    """The facts about every ``var``; of several files, those about the one called ``table``, if there is one."""
+    """Return the facts about every ``var``; of several files, those about the one called ``table``, if there is one."""
     try:
         from defusedxml import DefusedXmlException
         from defusedxml.ElementTree import ParseError, parse
@@ -59,7 +59,7 @@ def _column(variable: Any) -> Facts:
 
 
 def _bounds(variable: Any, facts: Facts, label: str) -> None:
-    """Bounds from ``valrng``, else from the label; items of ``valrng`` are a list of values."""
+    """Read bounds from ``valrng``, else from the label; items of ``valrng`` are a list of values."""
     within = _child(variable, "valrng")
     one = _child(within, "range")
     if one is not None:
@@ -74,13 +74,13 @@ def _bounds(variable: Any, facts: Facts, label: str) -> None:
 
 
 def _numbers(codes: list[str]) -> list[Any]:
-    """Codes as whole numbers where all are, and none has a zero in front."""
+    """Return codes as whole numbers where all are, and none has a zero in front."""
     plain = all(code.lstrip("-").isdigit() and str(int(code)) == code for code in codes)
     return [int(code) for code in codes] if plain else list(codes)
 
 
 def _tag(element: Any) -> str:
-    """The element's name without its namespace; comments have none."""
+    """Return the element's name without its namespace; comments have none."""
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 

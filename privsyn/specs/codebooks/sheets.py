@@ -45,7 +45,7 @@ _SPAN = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(?:-|–|to|\.\.)\s*(-?\d+(?:\.\d+)?
 
 
 def read(path: Path, table: str) -> Dictionary:
-    """The facts of each row; rows of one name, or without one, add values to the column above."""
+    """Return the facts of each row; rows of one name, or without one, add values to the column above."""
     rows = _rows(path)
     headings = {h: _KNOWN[w] for h in rows.columns if (w := "_".join(str(h).lower().split())) in _KNOWN}
     if "name" not in headings.values():
@@ -106,7 +106,7 @@ def _column(rows: list[dict[str, str]]) -> Facts:
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
-    """Codes and labels of ``1 = male; 2 = female``, ``1, male | 2, female``, one a line, or of a plain list."""
+    """Return codes and labels of ``1 = male; 2 = female``, ``1, male | 2, female``, one a line, or of a plain list."""
     separator = next((s for s in ("|", "\n", ";") if s in text), None)
     if separator is None:
         labelled = "=" in text or re.search(r"\d\s*:", text)
@@ -119,7 +119,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def _numbers(codes: list[str], said: str) -> list[Any]:
-    """Codes as whole numbers where all are, none has a zero in front, and the codebook does not call them text."""
+    """Return codes as whole numbers if all are, none has a leading zero, and the codebook does not call them text."""
     text = said.startswith(("string", "text", "char"))
     plain = all(re.fullmatch(r"-?(0|[1-9]\d{0,14})", code) for code in codes)
     return [int(code) for code in codes] if plain and not text else list(codes)

@@ -36,7 +36,7 @@ _MOMENTS = {"TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ", "DATETIME", "DATETIME2",
 
 
 def read(path: Path, table: str) -> Dictionary:
-    """The facts about the table called ``table``, or the only one that no other refers to."""
+    """Return the facts about the table called ``table``, or the only one that no other refers to."""
     try:
         import sqlglot
         from sqlglot import exp
@@ -84,7 +84,7 @@ class _Schema:
         self.referred = {r.this.this.name for r in references if isinstance(r.this, exp.Schema)}
 
     def columns(self, schema: Any) -> dict[str, Facts]:
-        """The facts about each column of one table."""
+        """Return the facts about each column of one table."""
         exp, table = self.exp, schema.this.name
         found = {}
         for column in schema.find_all(exp.ColumnDef):
@@ -102,7 +102,7 @@ class _Schema:
         return found
 
     def rules(self, schema: Any) -> Iterator[dict[str, Any]]:
-        """What CHECKs say of several columns; as in SQL, a row for which one is unknown may be."""
+        """Yield what CHECKs say of several columns; as in SQL, a row for which one is unknown may be."""
         for check in schema.find_all(self.exp.CheckColumnConstraint, self.exp.Check):
             for part in _conjuncts(check.this, self.exp):
                 condition = condition_of(part, self.exp)
@@ -149,7 +149,7 @@ class _Schema:
             facts.kind = "drop"
 
     def _refer(self, facts: Facts, reference: Any) -> None:
-        """Values of the column that a foreign key names, where the file inserts them."""
+        """Add the values of the column that a foreign key names, where the file inserts them."""
         exp, target = self.exp, reference.this
         name = target.this.name if isinstance(target, exp.Schema) else target.name
         there = self.created.get(name)
@@ -171,7 +171,7 @@ class _Schema:
             facts.kind, facts.values, facts.labels = "categorical", values_of(listed, facts), labels
 
     def _check(self, condition: Any, found: dict[str, Facts]) -> None:
-        """What the conjuncts of a CHECK say of single columns; other conditions say nothing here."""
+        """Add what the conjuncts of a CHECK say of single columns; other conditions say nothing here."""
         exp = self.exp
         for part in _conjuncts(condition, exp):
             column = part.this
@@ -211,7 +211,7 @@ class _Schema:
         setattr(facts, which, value)
 
     def _literal(self, node: Any) -> Any:
-        """The value of a constant; None for anything else, and for NULL."""
+        """Return the value of a constant; None for anything else, and for NULL."""
         exp = self.exp
         match node:
             case exp.Neg():

@@ -6,7 +6,10 @@ from typing import Any
 
 
 def condition_of(node: Any, exp: Any) -> str:
-    """The text of a condition or of a part of one, empty if a part has no place in rules; ``exp``: sqlglot's nodes."""
+    """Return the text of a condition or of a part of one, empty if a part has no place in rules.
+
+    ``exp``: sqlglot's nodes.
+    """
     match node:
         case exp.Paren():
             return _joined("({})", [node.this], exp)

@@ -28,7 +28,10 @@ _FEWEST_LABELS = 2
 
 
 def read(path: Path, table: str) -> Dictionary:
-    """The facts in the file's metadata; with a SAS file, the catalogue ``.sas7bcat`` beside it has the value labels."""
+    """Return the facts in the file's metadata.
+
+    With a SAS file, the catalogue ``.sas7bcat`` beside it has the value labels.
+    """
     try:
         import pyreadstat
     except ImportError:
